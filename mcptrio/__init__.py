@@ -1,0 +1,1 @@
+"""A Trio-native, actor-style runtime for the Model Context Protocol."""
