@@ -1,0 +1,433 @@
+#!/usr/bin/env python3
+"""Everything a developer runs, on any machine that has Python 3.11 or newer: `python3 dev.py test`, `… demo`, `… lint`.
+
+The virtual environment `.venv` is made when it is missing and brought up to date when `pyproject.toml` changed.
+`--python python3.12` works in an environment of its own, `.venv-3.12`. The Makefile only calls this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parent
+OLDEST = (3, 11)
+BIN, EXE = ("Scripts", ".exe") if os.name == "nt" else ("bin", "")
+DEMO_FILE = Path("examples/weather.py")
+DRAIN = 30.0  # a little more than the server's own drain_timeout of 25 s
+
+
+def say(text: str) -> None:
+    print(f"» {text}", file=sys.stderr, flush=True)
+
+
+def fail(text: str) -> NoReturn:
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    raise SystemExit(2)
+
+
+# -- the environment
+
+
+def version_of(python: str) -> tuple[int, ...] | None:
+    """(3, 12, 1) for an interpreter that runs, None for one that does not."""
+    ask = [python, "-c", "import sys; print(*sys.version_info[:3])"]
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, check=True, timeout=60)
+        return tuple(int(part) for part in done.stdout.split())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def choose_python(wanted: str | None) -> tuple[str, tuple[int, ...], Path]:
+    """The interpreter to build with, its version, and the folder of the environment that belongs to it."""
+    python = shutil.which(wanted) if wanted else sys.executable
+    version = version_of(python) if python else None
+    if python is None or version is None:
+        fail(f"{wanted} is no Python that can be run. Name another one: make test PYTHON=python3.12")
+    if version[:2] < OLDEST:
+        fail(f"{python} is Python {dotted(version)}, mcptrio needs {dotted(OLDEST)}: try make test PYTHON=python3.12")
+    return python, version, ROOT / (f".venv-{dotted(version[:2])}" if wanted else ".venv")
+
+
+def dotted(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))
+
+
+def environment(wanted: str | None, *extras: str) -> Path:
+    """Makes or refreshes the environment; returns its interpreter."""
+    base, version, folder = choose_python(wanted)
+    python = folder / BIN / f"python{EXE}"
+    stamp = folder / "mcptrio-installed.json"
+    if folder.exists() and version_of(str(python)) != version:
+        say(f"{folder.name} was made by another Python: making it again with {dotted(version)}")
+        shutil.rmtree(folder)
+    if not folder.exists():
+        say(f"making {folder.name} with Python {dotted(version)}")
+        make_venv(base, version, folder)
+    wish = {"pyproject": hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()}
+    have = json.loads(stamp.read_text()) if stamp.exists() else {}
+    installed = set(have.get("extras", ())) if have.get("pyproject") == wish["pyproject"] else set()
+    if "dev" in installed:
+        installed.add("cli")  # the dev extra contains it
+    if not set(extras) <= installed:
+        chosen = sorted(installed | set(extras))
+        pip_install(python, f"-e .[{','.join(chosen)}]")
+        stamp.write_text(json.dumps({**wish, "extras": chosen}))
+    return python
+
+
+def make_venv(base: str, version: tuple[int, ...], folder: Path) -> None:
+    done = subprocess.run([base, "-m", "venv", str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        print(done.stdout + done.stderr, file=sys.stderr)
+        fail(
+            f"{base} cannot make virtual environments. "
+            f"On Debian and Ubuntu: apt install python{dotted(version[:2])}-venv (or python3-venv)"
+        )
+
+
+def pip_install(python: Path, what: str) -> None:
+    """Runs pip with one moving line of progress; its whole output is shown only when it fails."""
+    say(f"installing {what} (the first time takes a minute or two)")
+    began = shown = time.monotonic()
+    pip_options = ("--disable-pip-version-check", "--progress-bar", "off")
+    command = [str(python), "-m", "pip", "install", *pip_options, *what.split()]
+    lines: list[str] = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            lines.append(line)
+            now = time.monotonic()
+            if sys.stderr.isatty():
+                print(f"\r\033[K  {now - began:3.0f} s  {line.strip()[:90]}", end="", file=sys.stderr, flush=True)
+            elif now - shown > 10:
+                shown = now
+                say(f"  {now - began:.0f} s: {line.strip()[:90]}")
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    if pip.returncode:
+        print("".join(lines[-40:]), file=sys.stderr)
+        fail("pip could not install the project; its last lines are above")
+    say(f"installed in {time.monotonic() - began:.0f} s")
+
+
+# -- the commands
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> int:
+    """Runs a command in the project's folder and returns its exit code."""
+    say(" ".join(str(part) for part in command))
+    with subprocess.Popen([str(part) for part in command], cwd=ROOT, env={**os.environ, **(env or {})}) as child:
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                continue  # the terminal has told the child as well; it knows best how to end
+
+
+def test(args: argparse.Namespace) -> int:
+    """the whole suite, on --jobs processes"""
+    return run(environment(args.python, "dev"), "-m", "pytest", "-n", str(args.jobs), *args.rest)
+
+
+def unit(args: argparse.Namespace) -> int:
+    """the fast part: no sockets, no child processes"""
+    python = environment(args.python, "dev")
+    return run(python, "-m", "pytest", "-n", str(args.jobs), "--ignore", "tests/e2e", *args.rest)
+
+
+def lint(args: argparse.Namespace) -> int:
+    """ruff: rules and formatting, changing nothing"""
+    python = environment(args.python, "dev")
+    found = run(python, "-m", "ruff", "check", *args.rest)
+    return run(python, "-m", "ruff", "format", "--check", *args.rest) or found
+
+
+def fmt(args: argparse.Namespace) -> int:
+    """ruff: mend what can be mended, format the rest"""
+    python = environment(args.python, "dev")
+    found = run(python, "-m", "ruff", "check", "--fix", *args.rest)
+    return run(python, "-m", "ruff", "format", *args.rest) or found
+
+
+def types(args: argparse.Namespace) -> int:
+    """mypy --strict over the package"""
+    return run(environment(args.python, "dev"), "-m", "mypy", "--strict", *args.rest)
+
+
+def conformance(args: argparse.Namespace) -> int:
+    """the official conformance suite against examples/conformance, counted strictly"""
+    return run(environment(args.python, "dev"), "-m", "tests.conformance.run", *args.rest)
+
+
+def conformance_all(args: argparse.Namespace) -> int:
+    """the same with every revision, every extension and both legs"""
+    return run(environment(args.python, "dev"), "-m", "tests.conformance.run", "--all", *args.rest)
+
+
+def docs(args: argparse.Namespace) -> int:
+    """the documentation as a site, in site/"""
+    python = environment(args.python, "dev", "docs")
+    return run(python, "-m", "zensical", "build", "--strict", *args.rest)
+
+
+def kill_test(args: argparse.Namespace) -> int:
+    """kills a serving process N times (--times) and looks for lost or doubled messages"""
+    return heavy(args, "tests/e2e/test_kill.py", {"MCPTRIO_KILLS": str(args.times)})
+
+
+def load_test(args: argparse.Namespace) -> int:
+    """many clients at once, for minutes"""
+    return heavy(args, "tests/e2e/test_load.py", {"MCPTRIO_LOAD": "full"})
+
+
+def heavy(args: argparse.Namespace, file: str, env: dict[str, str]) -> int:
+    if not (ROOT / file).exists():
+        fail(f"this checkout has no {file}")
+    return run(environment(args.python, "dev"), "-m", "pytest", "-v", "-s", file, *args.rest, env=env)
+
+
+def demo(args: argparse.Namespace) -> int:
+    """serves examples/weather.py over HTTP, calls one of its tools, and stays up until Ctrl-C"""
+    program = environment(args.python, "cli").with_name("mcptrio" + EXE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    port = free_port(args.port)
+    command = [str(program), "run", str(DEMO_FILE), "--transport", "http", "--port", str(port)]
+    say(" ".join(["mcptrio", *command[1:]]))
+    # A session of its own: Ctrl-C reaches the server once, from us, and the farewell below can be said.
+    child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    try:
+        wait_ready(child, f"http://127.0.0.1:{port}/readyz")
+        url = f"http://127.0.0.1:{port}/mcp"
+        print(connect_text(url, program), flush=True)
+        print(conversation(url), flush=True)
+        if not args.once:
+            print("\nServing until Ctrl-C.", flush=True)
+            return child.wait()
+    except KeyboardInterrupt:
+        print("", flush=True)
+    finally:
+        code = end(child)
+    return code
+
+
+# -- pieces of the demo
+
+
+def free_port(first: int) -> int:
+    for port in range(first, first + 100):
+        with socket.socket() as probe:
+            if os.name != "nt":
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free to a listener
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            if port != first:
+                say(f"port {first} is taken, using {port}")
+            return port
+    fail(f"no free port between {first} and {first + 99}")
+
+
+def wait_ready(child: subprocess.Popen[bytes], url: str, patience: float = 30.0) -> None:
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            fail(f"the server left with exit code {child.returncode} before it was ready")
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            pass  # not listening yet, or 503: not ready yet
+        time.sleep(0.05)
+    fail(f"the server was not ready within {patience:.0f} s ({url})")
+
+
+def end(child: subprocess.Popen[bytes]) -> int:
+    """Asks the server to drain and waits; a second Ctrl-C ends it at once."""
+    if child.poll() is None:
+        say("asking the server to drain")
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(DRAIN)
+            say("the server has drained and left")
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            say("not waiting any longer: killing the server")
+            child.kill()
+            child.wait()
+            return 1
+    return 0 if child.returncode in (0, -signal.SIGINT, 130) else child.returncode
+
+
+def connect_text(url: str, program: Path) -> str:
+    """What to paste into a host or type into a shell."""
+    stdio = {"command": str(program), "args": ["run", str(ROOT / DEMO_FILE)]}
+    parts = (
+        ("Claude Desktop, claude_desktop_config.json (stdio)", {"mcpServers": {"weather": stdio}}),
+        ("Cursor, ~/.cursor/mcp.json", {"mcpServers": {"weather": {"url": url}}}),
+        ("VS Code, .vscode/mcp.json", {"servers": {"weather": {"type": "http", "url": url}}}),
+        ("VS Code, .vscode/mcp.json (stdio)", {"servers": {"weather": {"type": "stdio", **stdio}}}),
+    )
+    snippets = "\n".join(f"  {title}:\n{indent(json.dumps(value, indent=2), 4)}" for title, value in parts)
+    return (
+        f"\nThe weather server is up: {url}\n\nConnect a host:\n{snippets}\n"
+        f"  Claude Code:\n    claude mcp add --transport http weather {url}\n"
+        f"\nOr ask it from a shell:\n    {program} inspect {url}\n"
+    )
+
+
+def indent(text: str, by: int) -> str:
+    return "\n".join(" " * by + line for line in text.splitlines())
+
+
+def conversation(url: str) -> str:
+    """Opens a session, lists the tools, calls the first one; the whole exchange as text."""
+    client = TinyClient(url)
+    hello = client.ask(
+        "initialize",
+        {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "dev.py demo", "version": "1"},
+        },
+    )
+    client.tell("notifications/initialized")
+    tools = client.ask("tools/list", {})["tools"]
+    info = hello["serverInfo"]
+    lines = [f"Talking to {info['name']} {info['version']} ({hello['protocolVersion']}), which offers:"]
+    lines += [f"    {tool['name']}: {tool.get('description', '').strip().partition(chr(10))[0]}" for tool in tools]
+    if tools:
+        arguments = sample_arguments(tools[0].get("inputSchema", {}))
+        result = client.ask("tools/call", {"name": tools[0]["name"], "arguments": arguments})
+        lines += ["", f"Question: {tools[0]['name']}({json.dumps(arguments, ensure_ascii=False)})"]
+        lines += [f"Answer:   {block.get('text', block['type'])}" for block in result["content"]]
+    client.close()
+    return "\n".join(lines)
+
+
+def sample_arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    """A plausible value for each required argument."""
+    plain = {"string": "Lisbon", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
+    found = {}
+    for name in schema.get("required", ()):
+        field = schema.get("properties", {}).get(name, {})
+        offered = [*field.get("examples", ()), *field.get("enum", ())]
+        found[name] = offered[0] if offered else field.get("default", plain.get(field.get("type", "string"), "Lisbon"))
+    return found
+
+
+class TinyClient:
+    """Just enough of Streamable HTTP, in the standard library, to show that nothing is hidden."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        self.last_id = 0
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.last_id += 1
+        frame = {"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}
+        with self._post(frame) as answer:
+            if session := answer.headers.get("Mcp-Session-Id"):
+                self.headers["Mcp-Session-Id"] = session
+            for reply in frames_of(answer):
+                if reply.get("id") == self.last_id:
+                    break
+            else:
+                fail(f"{method} was not answered")
+        if "error" in reply:
+            fail(f"{method}: {reply['error']}")
+        if method == "initialize":
+            self.headers["MCP-Protocol-Version"] = reply["result"]["protocolVersion"]
+        result: dict[str, Any] = reply["result"]
+        return result
+
+    def tell(self, method: str) -> None:
+        self._post({"jsonrpc": "2.0", "method": method}).close()
+
+    def close(self) -> None:
+        request = urllib.request.Request(self.url, headers=self.headers, method="DELETE")
+        urllib.request.urlopen(request, timeout=10).close()
+
+    def _post(self, frame: dict[str, Any]) -> Any:
+        request = urllib.request.Request(self.url, json.dumps(frame).encode(), self.headers)
+        try:
+            return urllib.request.urlopen(request, timeout=30)
+        except urllib.error.HTTPError as refused:
+            fail(f"{frame['method']}: HTTP {refused.code} {refused.read().decode(errors='replace')}")
+
+
+def frames_of(answer: Any) -> Iterator[dict[str, Any]]:
+    """The JSON-RPC frames of one HTTP answer, plain or event stream."""
+    if answer.headers.get_content_type() != "text/event-stream":
+        yield json.load(answer)
+        return
+    data: list[str] = []
+    for raw in answer:
+        line = raw.decode().rstrip("\r\n")
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and (text := "\n".join(data)):
+            yield json.loads(text)
+            data = []
+        elif not line:
+            data = []  # the priming event has an id and no data
+
+
+# -- the command line
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "demo": demo,
+    "test": test,
+    "unit": unit,
+    "lint": lint,
+    "format": fmt,
+    "types": types,
+    "conformance": conformance,
+    "conformance-all": conformance_all,
+    "docs": docs,
+    "kill-test": kill_test,
+    "load-test": load_test,
+}
+
+
+def main() -> int:
+    if sys.version_info < OLDEST:
+        fail(f"this is Python {dotted(sys.version_info[:3])}; mcptrio needs {dotted(OLDEST)} or newer")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--python", default=None, help="interpreter to use, in an environment of its own (.venv-3.12)")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, function in COMMANDS.items():
+        sub = commands.add_parser(name, help=function.__doc__)
+        if name in ("test", "unit"):
+            sub.add_argument("--jobs", default=2, help="processes to test on (default: 2)")
+        if name == "kill-test":
+            sub.add_argument("--times", type=int, default=200, help="how often (default: 200)")
+        if name == "demo":
+            sub.add_argument("--port", type=int, default=8000, help="first port to try (default: 8000)")
+            sub.add_argument("--once", action="store_true", help="leave after the answer instead of serving on")
+    args, rest = parser.parse_known_args()
+    if rest and args.command == "demo":
+        parser.error(f"demo takes no {rest[0]}")
+    args.rest = rest  # what we do not know is for the program that the command runs
+    return COMMANDS[args.command](args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

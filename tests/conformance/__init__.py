@@ -1,0 +1,1 @@
+"""The official conformance suite, and what is needed to run it."""

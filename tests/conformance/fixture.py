@@ -1,0 +1,68 @@
+"""The conformance fixture server, `examples/conformance/server.py`, as other programs meet it: over HTTP and stdio."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.conformance.toolchain import ROOT
+
+SERVER = ROOT / "examples" / "conformance" / "server.py"
+PROGRAM = Path(sys.executable).with_name("mcptrio")
+READY_WITHIN = 30.0
+GONE_WITHIN = 30.0  # drain_timeout and a little
+
+
+def stdio_command() -> list[str]:
+    return [str(PROGRAM), "run", str(SERVER)]
+
+
+def http_command(port: int) -> list[str]:
+    return [*stdio_command(), "--transport", "http", "--host", "127.0.0.1", "--port", str(port)]
+
+
+@contextlib.contextmanager
+def served(log: Path) -> Iterator[str]:
+    """The URL of a fixture server of our own; what it writes goes to `log`."""
+    port = free_port()
+    with log.open("wb") as sink:
+        child = subprocess.Popen(http_command(port), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+    try:
+        wait_ready(child, f"http://127.0.0.1:{port}/readyz", log)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        child.terminate()
+        try:
+            child.wait(GONE_WITHIN)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def wait_ready(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + READY_WITHIN
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise RuntimeError(f"the server left with exit code {child.returncode}:\n{last_lines(log)}")
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"the server was not ready within {READY_WITHIN:.0f} s:\n{last_lines(log)}")
+
+
+def last_lines(log: Path, count: int = 30) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
