@@ -1,0 +1,44 @@
+"""Multi round-trip requests: a stateless server asks by answering, and the client retries with the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from attrs import field
+
+from .base import JsonObject, Params, Record, Result, frozen
+from .elicitation import ElicitParams, ElicitResult
+from .roots import ListRootsParams, ListRootsResult
+from .sampling import CreateMessageParams, CreateMessageResult
+
+
+@frozen(kw_only=True)
+class InputRequest(Record):
+    """One question inside an `InputRequiredResult`; the params of an unknown method stay plain JSON."""
+
+    method: str
+    params: CreateMessageParams | ElicitParams | Params | JsonObject | None = None
+
+
+InputRequests: TypeAlias = Mapping[str, InputRequest]
+InputResponses: TypeAlias = Mapping[str, JsonObject]
+INPUT_PARAMS_BY_METHOD: Final[Mapping[str, type[Any]]] = {
+    "sampling/createMessage": CreateMessageParams,
+    "elicitation/create": ElicitParams,
+    "roots/list": ListRootsParams,
+}
+INPUT_RESULT_BY_METHOD: Final[Mapping[str, type[Any]]] = {
+    "sampling/createMessage": CreateMessageResult,
+    "elicitation/create": ElicitResult,
+    "roots/list": ListRootsResult,
+}
+
+
+@frozen(kw_only=True)
+class InputRequiredResult(Result):
+    """Answer these questions, then ask again with the answers and this state."""
+
+    result_type: Literal["input_required"] = field(default="input_required", init=False, repr=False)
+    input_requests: Mapping[str, InputRequest] | None = None
+    request_state: str | None = None

@@ -1,0 +1,84 @@
+"""Tools: functions of a server that a model may call."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from attrs import field
+
+from .base import (
+    NULL_MATTERS,
+    InputResponseParams,
+    JsonObject,
+    PaginatedParams,
+    PaginatedResult,
+    Params,
+    Record,
+    Result,
+    as_optional_tuple,
+    as_tuple,
+    frozen,
+)
+from .content import ContentBlock, Icon
+
+
+@frozen(kw_only=True)
+class ToolAnnotations(Record):
+    """Hints about what a tool does; a client must not trust them from a server it does not trust."""
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+@frozen(kw_only=True)
+class ToolExecution(Record):
+    """How a tool may be run."""
+
+    task_support: Literal["forbidden", "optional", "required"] | None = None
+
+
+@frozen(kw_only=True)
+class Tool(Record):
+    """A function the peer may call."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    input_schema: JsonObject
+    output_schema: JsonObject | None = None
+    annotations: ToolAnnotations | None = None
+    execution: ToolExecution | None = None
+    icons: tuple[Icon, ...] | None = field(default=None, converter=as_optional_tuple)
+    meta: JsonObject | None = None
+
+
+@frozen(kw_only=True)
+class ListToolsResult(PaginatedResult):
+    """One page of the tools a server has."""
+
+    tools: tuple[Tool, ...] = field(converter=as_tuple)
+
+
+@frozen(kw_only=True)
+class CallToolParams(InputResponseParams):
+    """Which tool to call, and with what."""
+
+    name: str
+    arguments: JsonObject | None = None
+    task: JsonObject | None = None
+
+
+@frozen(kw_only=True)
+class CallToolResult(Result):
+    """What a tool gave back; with `is_error`, a failure that the model can read."""
+
+    content: tuple[ContentBlock, ...] = field(default=(), converter=as_tuple)
+    structured_content: Any = field(default=None, metadata=NULL_MATTERS)
+    is_error: bool | None = None
+
+
+ListToolsParams = PaginatedParams
+ToolListChangedParams = Params
