@@ -1,0 +1,60 @@
+"""Newline-delimited messages, as stdio carries them: bytes cut anywhere in, whole lines out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import define, field, frozen
+
+MAX_LINE: Final = 10 * 1024 * 1024
+
+
+@frozen(kw_only=True)
+class LineTooLong:
+    """Stands for a line that was longer than `limit` bytes and has been thrown away."""
+
+    limit: int
+
+
+@define(eq=False)
+class LineReader:
+    """Splits a stream of bytes into lines, at linear cost however the bytes are cut.
+
+    A line ends with LF or CRLF, and blank lines are skipped. The bound counts every byte before the LF. A longer line
+    is reported as soon as it is too long, and the rest of it is dropped, so that memory stays bounded too.
+    """
+
+    max_line: int = MAX_LINE
+    _rest: bytearray = field(init=False, factory=bytearray)
+    _discarding: bool = field(init=False, default=False)
+
+    def feed(self, data: bytes) -> list[bytes | LineTooLong]:
+        """Take the next bytes and return the lines that they complete."""
+        first, *others = data.split(b"\n")
+        found: list[bytes | LineTooLong] = []
+        self._extend(first, found)
+        for piece in others:
+            self._finish(found)
+            self._extend(piece, found)
+        return found
+
+    def eof(self) -> list[bytes | LineTooLong]:
+        """Say that no bytes follow; what stands after the last newline counts as a line."""
+        found: list[bytes | LineTooLong] = []
+        self._finish(found)
+        return found
+
+    def _extend(self, piece: bytes, found: list[bytes | LineTooLong]) -> None:
+        if self._discarding:
+            return
+        if len(self._rest) + len(piece) > self.max_line:
+            self._discarding = True
+            self._rest = bytearray()
+            found.append(LineTooLong(limit=self.max_line))
+        else:
+            self._rest += piece
+
+    def _finish(self, found: list[bytes | LineTooLong]) -> None:
+        rest, self._rest, self._discarding = self._rest, bytearray(), False
+        if rest and not rest.isspace():
+            found.append(bytes(rest.removesuffix(b"\r")))

@@ -1,0 +1,180 @@
+"""Server-sent events (`text/event-stream` of the WHATWG HTML standard): written, and read from bytes cut anywhere.
+
+The one difference from the standard: bytes that are not UTF-8 end the stream with an error instead of turning into
+replacement characters, since what they carry is JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import define, field, frozen
+
+from mcptrio.errors import PARSE_ERROR, RemoteProtocolError
+
+COMMENT: Final = b":\n\n"
+"""A keep-alive: readers skip it, proxies see traffic."""
+
+MAX_EVENT: Final = 4 * 1024 * 1024
+MAX_RETRY: Final = 10**9  # milliseconds; a longer wait means the same to any reader
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+def encode_event(
+    data: bytes | str | None,
+    *,
+    event: str | None = None,
+    id: str | None = None,
+    retry: int | None = None,
+) -> bytes:
+    """Write one event. Without `data` it is no event for the reader, but its `id` and `retry` still count.
+
+    Raises:
+        ValueError: a line break in `event` or `id`, a NUL in `id`, or a negative `retry`.
+    """
+    lines: list[bytes] = []
+    if event is not None:
+        lines.append(b"event: " + _one_line("event", event))
+    if id is not None:
+        if "\0" in id:
+            raise ValueError("the id of an event must not contain NUL: readers would ignore it")
+        lines.append(b"id: " + _one_line("id", id))
+    if retry is not None:
+        if retry < 0:
+            raise ValueError(f"retry must not be negative: {retry}")
+        lines.append(b"retry: %d" % retry)
+    if data is not None:
+        if isinstance(data, str):
+            data = data.encode()
+        if b"\n" in data or b"\r" in data:
+            whole = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            lines.extend(b"data: " + line for line in whole.split(b"\n"))
+        else:
+            lines.append(b"data: " + data)
+    lines.append(b"\n")
+    return b"\n".join(lines)
+
+
+def _one_line(name: str, value: str) -> bytes:
+    if "\n" in value or "\r" in value:
+        raise ValueError(f"the {name} of an event must be one line: {value!a}")
+    return value.encode()
+
+
+@frozen(kw_only=True)
+class ServerSentEvent:
+    """One received event. `data` is valid UTF-8; `id` is the last id that the stream has named, or empty."""
+
+    data: bytes
+    event: str = "message"
+    id: str = ""
+
+
+@define(eq=False)
+class SseReader:
+    """Turns the bytes of an event stream into events.
+
+    `last_event_id` and `retry` (milliseconds) are what to reconnect with. Neither a line nor the data of an event may
+    be longer than `max_event`. After an error the stream is useless: events that came before it are still returned,
+    `error` is set at once, and every later call raises it.
+    """
+
+    max_event: int = MAX_EVENT
+    last_event_id: str = field(init=False, default="")
+    retry: int | None = field(init=False, default=None)
+    error: RemoteProtocolError | None = field(init=False, default=None)
+    _line: bytearray = field(init=False, factory=bytearray)
+    _data: bytearray = field(init=False, factory=bytearray)
+    _event: str = field(init=False, default="")
+    _id: str = field(init=False, default="")
+    _started: bool = field(init=False, default=False)
+    _after_cr: bool = field(init=False, default=False)
+
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
+        """Take the next bytes and return the events that they complete.
+
+        Raises:
+            RemoteProtocolError: the stream is not UTF-8 or an event is too large.
+        """
+        if self.error is not None:
+            raise self.error
+        events: list[ServerSentEvent] = []
+        try:
+            self._feed(data, events)
+        except RemoteProtocolError as error:
+            self.error = error
+            self._line, self._data = bytearray(), bytearray()
+            if not events:
+                raise
+        return events
+
+    def eof(self) -> None:
+        """Say that no bytes follow; an event without its blank line is discarded, as the standard wants.
+
+        Raises:
+            RemoteProtocolError: the error that `feed` has met, if it has not raised it yet.
+        """
+        if self.error is not None:
+            raise self.error
+
+    def _feed(self, data: bytes, events: list[ServerSentEvent]) -> None:
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")  # the line ended at the CR already
+            self._after_cr = False
+        if not data:
+            return
+        self._after_cr = data.endswith(b"\r")
+        pieces = data.splitlines()  # of bytes: at CR, LF and CRLF, nothing else
+        unfinished = b"" if data.endswith((b"\r", b"\n")) else pieces.pop()
+        for piece in pieces:
+            self._extend(piece)
+            line, self._line = bytes(self._line), bytearray()
+            if not self._started:
+                self._started, line = True, line.removeprefix(_BOM)
+            if line:
+                self._take(line)
+            else:
+                self._dispatch(events)
+        self._extend(unfinished)
+
+    def _extend(self, piece: bytes) -> None:
+        if len(self._line) + len(piece) > self.max_event:
+            raise self._too_large()
+        self._line += piece
+
+    def _take(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            if len(self._data) + len(value) > self.max_event:
+                raise self._too_large()
+            self._data += value
+            self._data += b"\n"
+        elif name == b"event":
+            self._event = _text(value)
+        elif name == b"id":
+            if b"\0" not in value:
+                self._id = _text(value)
+        elif name == b"retry" and value.isdigit():  # of bytes: ASCII digits only
+            digits = value.lstrip(b"0")
+            self.retry = min(int(digits or b"0"), MAX_RETRY) if len(digits) < 20 else MAX_RETRY
+
+    def _dispatch(self, events: list[ServerSentEvent]) -> None:
+        self.last_event_id = self._id
+        data, self._data = self._data, bytearray()
+        event, self._event = self._event, ""
+        if data:
+            del data[-1:]
+            if not data.isascii():
+                _text(data)
+            events.append(ServerSentEvent(data=bytes(data), event=event or "message", id=self._id))
+
+    def _too_large(self) -> RemoteProtocolError:
+        return RemoteProtocolError(f"The stream has an event of more than {self.max_event} bytes")
+
+
+def _text(value: bytes | bytearray) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("The event stream is not UTF-8", code=PARSE_ERROR) from None
