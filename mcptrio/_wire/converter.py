@@ -10,6 +10,8 @@ function of a class lists its fields, leaves out those that are `None`, and hand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import islice
 from types import UnionType
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
@@ -35,6 +37,7 @@ from .readers import (
     read_nullable,
     read_str,
     read_unknown_content,
+    shortened,
     tuple_reader,
     union_reader,
     wrong,
@@ -81,9 +84,7 @@ def _faults(exc: BaseException, path: str) -> Iterator[str]:
         case IterableValidationError():
             noted_items, plain = exc.group_exceptions()
             for inner, item in noted_items:
-                yield from _faults(
-                    inner, path + (f"[{item.index}]" if isinstance(item.index, int) else f".{item.index}")
-                )
+                yield from _faults(inner, path + _step(item.index))
         case KeyError():
             yield f"{path}: required, but missing"
             return
@@ -95,6 +96,10 @@ def _faults(exc: BaseException, path: str) -> Iterator[str]:
             return
     for inner in plain:
         yield from _faults(inner, path)
+
+
+def _step(index: int | str) -> str:
+    return f"[{index}]" if isinstance(index, int) else f".{shortened(index)}"
 
 
 # -- reading: classes
@@ -129,7 +134,7 @@ class _Readers(dict[Any, Structure]):
 
     def __init__(self, *, explaining: bool) -> None:
         super().__init__()
-        self._converter = converter = Converter(detailed_validation=explaining)
+        self.converter = converter = Converter(detailed_validation=explaining)
         for scalar, read in ((str, read_str), (int, read_int), (float, read_float), (bool, read_bool)):
             converter.register_structure_hook(scalar, read)
         converter.register_structure_hook_factory(_made_from(Literal), literal_reader)
@@ -142,9 +147,9 @@ class _Readers(dict[Any, Structure]):
 
     def __missing__(self, cls: Any) -> Structure:
         if attrs.has(cls):
-            self[cls] = _generate_reader(cls, self._converter)
+            self[cls] = _generate_reader(cls, self.converter)
         else:
-            self[cls] = self._converter.get_structure_hook(cls)
+            self[cls] = self.converter.get_structure_hook(cls)
         return self[cls]
 
     def _read_later(self, value: Any, cls: Any) -> Any:
@@ -153,7 +158,12 @@ class _Readers(dict[Any, Structure]):
 
 
 _read: Final = _Readers(explaining=False)
-_explain: Final = _Readers(explaining=True)
+
+
+@cache
+def _explaining() -> _Readers:
+    """The readers that find every fault; most processes never need them."""
+    return _Readers(explaining=True)
 
 
 def structure(value: Any, cls: type[T], *, at: str = "params") -> T:
@@ -167,9 +177,9 @@ def structure(value: Any, cls: type[T], *, at: str = "params") -> T:
     except (KeyError, TypeError, ValueError):
         pass
     try:
-        return _explain[cls](value, cls)  # type: ignore[no-any-return]  # the same; reached only if the two disagree
+        return _explaining()[cls](value, cls)  # type: ignore[no-any-return]  # the same; reached only if the two disagree
     except (KeyError, TypeError, ValueError, ClassValidationError, IterableValidationError) as exc:
-        faults = tuple(_faults(exc, at))
+        faults = tuple(islice(_faults(exc, at), MAX_FAULTS + 1))
     if len(faults) > MAX_FAULTS:
         faults = (*faults[:MAX_FAULTS], f"{at}: and more")
     raise StructureError(faults)
@@ -231,7 +241,7 @@ def _generate_writer(cls: type) -> Unstructure:
         )
         for f in attrs.fields(cls)
     }
-    return make_dict_unstructure_fn(cls, _writing, _cattrs_use_linecache=False, **overrides)
+    return make_dict_unstructure_fn(cls, _read.converter, _cattrs_use_linecache=False, **overrides)
 
 
 class _Writers(dict[type, Unstructure]):
@@ -249,7 +259,6 @@ class _Writers(dict[type, Unstructure]):
         return self[cls]
 
 
-_writing: Final = Converter()
 _write: Final = _Writers({types.UnknownContent: _write_unknown_content})
 
 

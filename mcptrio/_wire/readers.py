@@ -31,6 +31,11 @@ def wrong(expected: str, value: Any, where: str = "") -> Mismatch:
     return Mismatch(f"expected {expected}, got {_show(value)}", where)
 
 
+def shortened(text: str) -> str:
+    """The beginning of what a peer wrote, enough to recognise it."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
 def _show(value: Any) -> str:
     match value:
         case None:
@@ -38,7 +43,7 @@ def _show(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return f'"{value}"' if len(value) <= _SHOWN else f'"{value[:_SHOWN]}…"'
+            return f'"{shortened(value)}"'
         case int() if value.bit_length() > 4 * _SHOWN:
             return "a very large integer"  # and turning it into digits would cost as much as it likes
         case int() | float():
@@ -237,14 +242,19 @@ def read_unknown_content(value: Any, _: Any) -> types.UnknownContent:
 def input_request_reader(converter: BaseConverter) -> Structure:
     """The params of a question have the shape that its method says."""
 
+    def read_params(value: Any, cls: Any) -> Any:
+        return _read_object(value, None) if cls is None else converter.get_structure_hook(cls)(value, cls)
+
     def read_input_request(value: Any, _: Any) -> types.InputRequest:
         method = _read_object(value, None).get("method")
         if not isinstance(method, str):
             raise wrong("string", method, ".method")
         params = value.get("params")
         cls = types.INPUT_PARAMS_BY_METHOD.get(method)
-        if params is not None:
-            params = _read_object(params, None) if cls is None else converter.get_structure_hook(cls)(params, cls)
+        if params is not None and converter.detailed_validation:
+            params = _explain_items([("params", params)], read_params, cls)["params"]
+        elif params is not None:
+            params = read_params(params, cls)
         return types.InputRequest(method=method, params=params)
 
     return read_input_request
