@@ -1,0 +1,387 @@
+"""One connection, served by Hypercorn with its sharp edges taken off.
+
+Theory of operation. Hypercorn's own classes do the work: its TCP server, its HTTP/1.1 and WebSocket streams. They are
+subclassed, never copied, at these points: the stream is a `GuardedStream`; HTTP/2 is never entered; a head and its body
+leave in one write; the app's inbox tells a disconnect without waiting, and tells it to whoever asks again; a WebSocket
+that breaks a rule is told why and closed. The private names this rests on are checked when the module is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import h11
+import trio
+from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol import ProtocolWrapper
+from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
+from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer, WSStream
+from hypercorn.trio.task_group import TaskGroup
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import EventWrapper, WorkerContext
+from hypercorn.typing import (
+    AppWrapper,
+    ASGIReceiveEvent,
+    ASGISendEvent,
+    ConnectionState,
+    LifespanState,
+    Scope,
+)
+from hypercorn.utils import parse_socket_addr
+from wsproto.connection import ConnectionState as WebSocketState
+from wsproto.events import CloseConnection, Message, Ping, TextMessage
+from wsproto.frame_protocol import CloseReason
+
+from .framing import Head, MaxBody
+from .gate import Phase, RequestGate
+from .guarded import (
+    AppFailed,
+    GuardCaught,
+    GuardedStream,
+    ListenerEvent,
+    Report,
+    SocketOrTLS,
+    contain,
+)
+from .serve import ListenerConfig
+
+TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
+
+_logger = logging.getLogger("mcptrio.http")
+
+_RESTS_ON: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
+    (TCPServer, ("run", "protocol_send", "_read_data")),
+    (TCPServer.__init__, ("app", "config", "context", "state", "stream")),
+    (TaskGroup, ("spawn_app", "spawn", "__aenter__", "__aexit__")),
+    (H11Protocol, ("handle", "stream_send", "_create_stream", "_check_protocol", "_maybe_recycle", "_close_stream")),
+    (H11Protocol.__init__, ("app", "config", "context", "task_group", "connection_state", "ssl", "client", "server")),
+    (HTTPStream.__init__, ("app", "config", "context", "task_group", "ssl", "client", "server", "send", "stream_id")),
+    (WSStream, ("_handle_events", "_send_wsproto_event", "handle")),
+    (WSStream.__init__, ("app", "config", "context", "task_group", "ssl", "client", "server", "send", "stream_id")),
+    (WebsocketBuffer, ("extend", "clear", "to_message")),
+    (WorkerContext(None), ("terminated", "event_class", "mark_request")),
+    (TaskGroup(), ("_nursery",)),
+)
+
+
+def check_private_names(table: tuple[tuple[Any, tuple[str, ...]], ...] = _RESTS_ON) -> None:
+    """Raise ImportError when the installed Hypercorn is not the one these subclasses were written for."""
+    for owner, names in table:
+        code = getattr(owner, "__code__", None)
+        known = code.co_varnames[1 : code.co_argcount] if code is not None else dir(owner)
+        missing = [name for name in names if name not in known]
+        if missing:
+            title = getattr(owner, "__qualname__", type(owner).__qualname__)
+            raise ImportError(
+                f"mcptrio needs hypercorn 0.18: in the installed one {title} has no {', '.join(missing)}. "
+                "Install 'hypercorn>=0.18,<0.19'."
+            )
+
+
+check_private_names()
+
+
+class Flag(EventWrapper):
+    """Hypercorn's event, settable without awaiting."""
+
+    def set_now(self) -> None:
+        self._event.set()
+
+
+class Inbox:
+    """What an app has yet to receive. Bounded; the disconnect never waits, and is told to whoever asks again."""
+
+    def __init__(self, size: int, before_body: Callable[[], Awaitable[None]] | None) -> None:
+        self._send, self._receive = trio.open_memory_channel[ASGIReceiveEvent](size)
+        self._farewell: ASGIReceiveEvent | None = None
+        self._before_body = before_body
+
+    async def put(self, event: ASGIReceiveEvent) -> None:
+        if event["type"] in ("http.disconnect", "websocket.disconnect"):
+            # With a full channel Hypercorn would wait here, inside the app's own last send(), for the app to receive.
+            self._farewell = event
+            self._send.close()
+            return
+        with suppress(trio.ClosedResourceError):  # the response is over: nobody will read the rest of the body
+            await self._send.send(event)
+
+    async def receive(self) -> ASGIReceiveEvent:
+        if self._before_body is not None:
+            before, self._before_body = self._before_body, None
+            await before()
+        try:
+            return await self._receive.receive()
+        except trio.EndOfChannel:
+            await trio.lowlevel.checkpoint()
+            assert self._farewell is not None  # the channel is closed by nothing else
+            return self._farewell
+
+
+class AppTasks(TaskGroup):
+    """The tasks of one connection: the app's, and Hypercorn's pings."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    async def spawn_app(
+        self,
+        app: AppWrapper,
+        config: Config,
+        scope: Scope,
+        send: Callable[[ASGISendEvent | None], Awaitable[None]],
+    ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
+        head = self._connection.head
+        if scope["type"] != "lifespan":
+            scope["extensions"][TARGET_EXTENSION] = {"target": head.target}
+        before_body = self._connection.send_continue if head.expects_continue else None
+        inbox = Inbox(config.max_app_queue_size, before_body)
+        assert self._nursery is not None
+        self._nursery.start_soon(self._run_app, app, scope, inbox, send, name="app")
+        return inbox.put
+
+    async def _run_app(
+        self, app: AppWrapper, scope: Scope, inbox: Inbox, send: Callable[[ASGISendEvent | None], Awaitable[None]]
+    ) -> None:
+        try:
+            await app(scope, inbox.receive, send, trio.to_thread.run_sync, trio.from_thread.run)
+        except Exception as error:  # noqa: BLE001  reported, and answered with 500 below
+            self._connection.report(AppFailed(client=self._connection.guarded.client, error=error))
+        finally:
+            await send(None)  # 500 if nothing was sent, the end of the connection if something was
+
+
+class ByteBuffer(WebsocketBuffer):
+    """A WebSocket message in the making; its limit counts bytes, also in text."""
+
+    def extend(self, event: Message[Any]) -> None:
+        if isinstance(event, TextMessage) and not event.data.isascii():
+            self.length += len(event.data.encode()) - len(event.data)
+        super().extend(event)
+
+
+class WebSocket(WSStream):
+    """Hypercorn's WebSocket, which also closes the connection on a message or a frame that is not acceptable."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.buffer = ByteBuffer(self.config.websocket_max_message_size)
+
+    async def _handle_events(self) -> None:
+        for event in self.connection.events():
+            if isinstance(event, Message):
+                try:
+                    self.buffer.extend(event)
+                except FrameTooLargeError:
+                    await self._hang_up(CloseReason.MESSAGE_TOO_BIG)
+                    return
+                if event.message_finished:
+                    assert self.app_put is not None  # the handshake is over
+                    await self.app_put(self.buffer.to_message())
+                    self.buffer.clear()
+            elif isinstance(event, Ping):
+                await self._send_wsproto_event(event.response())
+            elif isinstance(event, CloseConnection):
+                if self.connection.state is WebSocketState.REMOTE_CLOSING:
+                    await self._send_wsproto_event(event.response())
+                    await self.send(StreamClosed(stream_id=self.stream_id))
+                else:  # wsproto could not parse a frame: it says so by an event of its own
+                    await self._hang_up(event.code)
+                return
+
+    async def _hang_up(self, code: int) -> None:
+        await self._send_wsproto_event(CloseConnection(code=code))
+        await self.send(StreamClosed(stream_id=self.stream_id))
+
+
+class GuardedH11(H11Protocol):
+    """Hypercorn's HTTP/1.1, fed by a gate: every head it reads was checked and written anew."""
+
+    def __init__(self, connection: Connection, task_group: AppTasks, client: Any, server: Any) -> None:
+        super().__init__(
+            connection.app,
+            connection.config,
+            connection.context,
+            task_group,
+            ConnectionState(connection.state),
+            connection.guarded.tls,
+            client,
+            server,
+            connection.protocol_send,
+        )
+        self._connection = connection
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Nothing: HTTP/2 is refused at the gate."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        head = self._connection.head
+        stream_type = WebSocket if head.websocket else HTTPStream
+        self.stream = stream_type(
+            self.app,
+            self.config,
+            self.context,
+            self.task_group,
+            self.ssl,
+            self.client,
+            self.server,
+            self.stream_send,
+            STREAM_ID,
+        )
+        if head.websocket:
+            self.connection = H11WSConnection(cast(h11.Connection, self.connection))
+        await self.stream.handle(
+            Request(
+                stream_id=STREAM_ID,
+                headers=list(request.headers),
+                http_version=head.version.decode(),
+                method=head.method.decode(),
+                raw_path=head.path,
+                state=self.connection_state,
+            )
+        )
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        connection = self._connection
+        match event:
+            case Response():
+                names = {name.lower() for name, _ in event.headers}
+                if event.status_code >= 200:
+                    connection.responding = True
+                    connection.corked = b"content-length" in names  # its body comes next: one write for both
+                    if self.context.terminated.is_set() and b"connection" not in names:
+                        event.headers.append((b"connection", b"close"))
+                await super().stream_send(event)
+                if event.status_code == 101:
+                    connection.guarded.switch()
+            case Body() | EndBody():
+                await super().stream_send(event)
+                await connection.uncork()
+            case StreamClosed():
+                await connection.uncork()
+                await super().stream_send(event)
+            case _:
+                await super().stream_send(event)
+
+
+class Connection(TCPServer):
+    """One peer, from its first byte to its last.
+
+    Owns: the guarded stream, the nursery of its app tasks.   Lent: the app, the worker's context.
+    """
+
+    def __init__(
+        self,
+        app: AppWrapper,
+        config: Config,
+        context: WorkerContext,
+        state: LifespanState,
+        stream: GuardedStream,
+        report: Report,
+    ) -> None:
+        super().__init__(app, config, context, state, cast(Any, stream))  # it looks like the socket it wraps
+        self.guarded = stream
+        self.report = report
+        self.responding = False
+        self.corked = False
+        self._cork = bytearray()
+
+    @property
+    def head(self) -> Head:
+        """The head of the request being served."""
+        assert self.guarded.gate.head is not None  # the gate let it through, and keeps it until the response is over
+        return self.guarded.gate.head
+
+    async def run(self) -> None:
+        try:
+            if not await self.guarded.handshake():
+                return
+            sock = self.guarded.socket
+            client = parse_socket_addr(sock.family, sock.getpeername())
+            server = parse_socket_addr(sock.family, sock.getsockname())
+            tasks = AppTasks(self)
+            async with tasks:
+                self._task_group = tasks
+                self.protocol = ProtocolWrapper(
+                    self.app,
+                    self.config,
+                    self.context,
+                    tasks,
+                    ConnectionState(self.state),
+                    self.guarded.tls,
+                    client,
+                    server,
+                    self.protocol_send,
+                )
+                self.protocol.protocol = GuardedH11(self, tasks, client, server)
+                await self._read_data()
+        except OSError:
+            pass  # the peer was gone before we could ask for its address
+        finally:
+            self.guarded.kill()
+
+    async def protocol_send(self, event: Event) -> None:
+        match event:
+            case RawData(data=data):
+                if self.corked:
+                    self._cork += data
+                elif data:
+                    await super().protocol_send(event)
+            case Closed():
+                await self.uncork()
+                await self.guarded.finish()
+                await self.protocol.handle(Closed())
+            case Updated(idle=True):
+                # Hypercorn would start and cancel an idle task for every request: a deadline on the next read does it.
+                self.responding = False
+                self.guarded.next_request()
+
+    async def uncork(self) -> None:
+        """Write what was held back."""
+        self.corked = False
+        if self._cork:
+            data = bytes(self._cork)
+            self._cork.clear()
+            await super().protocol_send(RawData(data))
+
+    async def send_continue(self) -> None:
+        """Tell a peer that waits for it to send its body; the app has asked for the body just now."""
+        if self.guarded.gate.phase is Phase.BODY and not self.responding:
+            await super().protocol_send(RawData(b"HTTP/1.1 100 Continue\r\n\r\n"))
+
+
+def guarded_handler(
+    config: ListenerConfig, max_body: MaxBody | None = None, report: Report | None = None
+) -> Callable[[AppWrapper, Config, WorkerContext, LifespanState, SocketOrTLS], Awaitable[None]]:
+    """A stand-in for Hypercorn's `TCPServer` in its own worker."""
+
+    async def handle(
+        app: AppWrapper, hyper: Config, context: WorkerContext, state: LifespanState, stream: SocketOrTLS
+    ) -> None:
+        tell = report or log_event
+        gate = RequestGate(config.framing, max_body or (lambda head: config.max_body))
+        guarded = GuardedStream(stream, gate, config, tell)
+        connection = Connection(app, hyper, context, state, guarded, tell)
+        await contain(connection.run, tell, guarded.client)
+
+    return handle
+
+
+def log_event(event: ListenerEvent) -> None:
+    """One log line for what a listener tells: a warning for what is our fault, debug for what is the peer's."""
+    match event:
+        case GuardCaught(client=client, error=error):
+            _logger.error("connection %s ended by %r", client, error, exc_info=error)
+        case AppFailed(client=client, error=error):
+            _logger.error("the app failed on connection %s", client, exc_info=error)
+        case _:
+            _logger.debug("%s", event)

@@ -1,0 +1,310 @@
+"""One connection's stream with its bounds, and the guard that keeps its crash to itself.
+
+Theory of operation. A `GuardedStream` is what the server behind it takes for the socket. One task reads from it, all
+the time, so its reads carry every deadline of the inbound side: the head must come in time, an idle connection ends.
+Its writes carry a deadline of their own, inside any shield of the caller: a peer that stops reading cannot hold a task.
+Closing under a peer that is still sending would reset the connection and take the response with it; so the write side
+closes first, and what still comes is read away for a moment (RFC 9112 section 9.6).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from math import inf
+from typing import Final, TypeAlias
+
+import trio
+from attrs import frozen
+
+from .framing import Refusal
+from .gate import Phase, RequestGate
+from .serve import ListenerConfig
+
+_READ_MAX: Final = 64 * 1024
+_WRITE_PIECE: Final = 64 * 1024
+_LINGER: Final = 2.0
+_LINGER_BYTES: Final = 16 * 1024 * 1024
+_FRESH_GRACE: Final = 0.25  # at drain, for the first request of a connection just opened: it may be under way
+
+SocketOrTLS: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
+
+
+# -- what a listener tells
+
+
+@frozen(kw_only=True)
+class ConnectionOpened:
+    """A connection was accepted."""
+
+    client: str
+
+
+@frozen(kw_only=True)
+class ConnectionEnded:
+    """A connection is gone."""
+
+    client: str
+    requests: int
+
+
+@frozen(kw_only=True)
+class ConnectionRefused:
+    """A connection was turned away at the door: too many are open."""
+
+    client: str
+
+
+@frozen(kw_only=True)
+class RequestRefused:
+    """A request was answered by the framing checks, and its connection closed."""
+
+    client: str
+    status: int
+    reason: str
+
+
+@frozen(kw_only=True)
+class HandshakeFailed:
+    """A TLS handshake failed or took too long."""
+
+    client: str
+
+
+@frozen(kw_only=True)
+class WriteTimedOut:
+    """A peer did not take bytes in time; its connection was cut."""
+
+    client: str
+
+
+@frozen(kw_only=True)
+class AppFailed:
+    """The app raised instead of answering."""
+
+    client: str
+    error: BaseException
+
+
+@frozen(kw_only=True)
+class GuardCaught:
+    """Something that should not happen ended one connection, and only that one."""
+
+    client: str
+    error: BaseException
+
+
+@frozen(kw_only=True)
+class AcceptFailed:
+    """The operating system could not give us the next connection, for want of files or memory mostly."""
+
+    error: OSError
+
+
+ListenerEvent: TypeAlias = (
+    ConnectionOpened
+    | ConnectionEnded
+    | ConnectionRefused
+    | RequestRefused
+    | HandshakeFailed
+    | WriteTimedOut
+    | AppFailed
+    | GuardCaught
+    | AcceptFailed
+)
+Report: TypeAlias = Callable[[ListenerEvent], None]
+
+
+async def contain(run: Callable[[], Awaitable[None]], report: Report, client: str) -> None:
+    """The connection guard: whatever `run` raises stops here, only `Cancelled` goes through."""
+    try:
+        await run()
+    except trio.Cancelled:
+        raise
+    except BaseExceptionGroup as group:
+        cancelled, rest = group.split(trio.Cancelled)
+        if rest is not None:
+            report(GuardCaught(client=client, error=rest))
+        if cancelled is not None:
+            raise cancelled from None
+    except BaseException as error:  # noqa: BLE001  one of the four guards: SystemExit in an app ends its connection
+        report(GuardCaught(client=client, error=error))
+
+
+class GuardedStream:
+    """A connection's bytes, checked on the way in and timed on the way out. Read by one task only.
+
+    Owns: the socket, the gate.
+    """
+
+    def __init__(self, stream: SocketOrTLS, gate: RequestGate, config: ListenerConfig, report: Report) -> None:
+        self.gate = gate
+        self.tls = isinstance(stream, trio.SSLStream)
+        self.socket = stream.transport_stream.socket if isinstance(stream, trio.SSLStream) else stream.socket
+        self.client = _peer_name(self.socket)
+        self._stream = stream
+        self._config = config
+        self._report = report
+        self._deadline = trio.current_time() + config.header_timeout
+        self._reading = trio.CancelScope()
+        self._woken = False
+        self._finished = False
+        if hasattr(socket, "TCP_USER_TIMEOUT") and self.socket.family != getattr(socket, "AF_UNIX", None):
+            with suppress(OSError):  # the kernel ends what we may no longer be there to end
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(config.write_timeout * 1000))
+
+    async def handshake(self) -> bool:
+        """Begin TLS where there is any; False when it failed."""
+        if not isinstance(self._stream, trio.SSLStream):
+            return True
+        with trio.move_on_after(self._config.handshake_timeout):
+            try:
+                await self._stream.do_handshake()
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass
+            else:
+                self._deadline = trio.current_time() + self._config.header_timeout
+                return True
+        self._report(HandshakeFailed(client=self.client))
+        return False
+
+    # -- inbound
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """The next bytes the gate lets through; b"" when the peer is gone, out of time, or was refused."""
+        while True:
+            if self._finished:
+                await self._read_away()
+                return b""
+            step = self.gate.next()
+            if isinstance(step, Refusal):
+                await self._refuse(step)
+                continue
+            if step:
+                self._deadline = inf
+                return step
+            data = await self._read()
+            if data is None:
+                continue
+            if not data:
+                return b""
+            if self.gate.phase is Phase.IDLE:
+                self._deadline = trio.current_time() + self._config.header_timeout
+            self.gate.feed(data)
+
+    def next_request(self) -> None:
+        """The response is complete; let the next request through, or wait for one."""
+        self.gate.release()
+        waiting = self._config.header_timeout if self.gate.held else self._config.keep_alive_timeout
+        self._deadline = self._reading.deadline = trio.current_time() + waiting
+        if self.gate.held:
+            self._wake()
+
+    def switch(self) -> None:
+        """The WebSocket was accepted."""
+        self.gate.switch()
+        self._wake()
+
+    def drain(self) -> None:
+        """No further request is waited for."""
+        if self.gate.phase is Phase.IDLE:
+            grace = 0 if self.gate.requests else _FRESH_GRACE
+            self._deadline = self._reading.deadline = min(self._deadline, trio.current_time() + grace)
+
+    async def _read(self) -> bytes | None:
+        """What the peer sends next; b"" at its end or out of time, None when there is a reason to look again."""
+        self._woken = False
+        with trio.CancelScope(deadline=self._deadline) as self._reading:
+            if self.gate.full:
+                await trio.sleep_forever()
+            return bytes(await self._stream.receive_some(_READ_MAX))
+        if self._woken:
+            return None
+        if self.gate.phase is Phase.HEAD:
+            await self._refuse(Refusal(408, "the request head took too long"))
+        return b""
+
+    async def _read_away(self) -> None:
+        with trio.CancelScope(deadline=self._deadline) as self._reading:
+            left = _LINGER_BYTES
+            while left > 0 and (data := await self._stream.receive_some(_READ_MAX)):
+                left -= len(data)
+
+    def _wake(self) -> None:
+        self._woken = True
+        self._reading.cancel()
+
+    # -- outbound
+
+    async def send_all(self, data: bytes) -> None:
+        """Write, and cut the connection if the peer does not take it in time.
+
+        Raises:
+            trio.BrokenResourceError: the peer is gone, or was cut.
+        """
+        if len(data) <= _WRITE_PIECE:
+            await self._send_piece(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), _WRITE_PIECE):  # a slow peer that makes progress is no stalled one
+            await self._send_piece(view[start : start + _WRITE_PIECE])
+
+    async def _send_piece(self, piece: bytes | memoryview) -> None:
+        with trio.move_on_after(self._config.write_timeout) as scope:
+            await self._stream.send_all(piece)
+        if scope.cancelled_caught:
+            self.kill()
+            self._report(WriteTimedOut(client=self.client))
+            raise trio.BrokenResourceError("the peer did not read in time")
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        self._report(RequestRefused(client=self.client, status=refusal.status, reason=refusal.reason))
+        self.gate.refuse()
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.send_all(refusal.encode())
+        await self.finish()
+
+    async def turn_away(self, refusal: Refusal) -> None:
+        """Answer a connection that will not be served, whatever it asks, and close it."""
+        self.gate.refuse()
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.send_all(refusal.encode())
+            await self.finish()
+            await self._read_away()
+
+    # -- the end
+
+    async def finish(self) -> None:
+        """Close after the last response; a peer that is still sending gets the time to read it."""
+        if self._finished:
+            return
+        self._finished = True
+        self._deadline = trio.current_time() + _LINGER
+        if not self.gate.unread:
+            self.kill()
+            return
+        if isinstance(self._stream, trio.SocketStream):
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+                await self._stream.send_eof()
+        self._wake()
+
+    async def send_eof(self) -> None:
+        await self.finish()
+
+    async def aclose(self) -> None:
+        self.kill()
+        await trio.lowlevel.checkpoint()
+
+    def kill(self) -> None:
+        """Close at once. Whoever waits on the stream is told."""
+        self._finished = True
+        self.socket.close()
+
+
+def _peer_name(sock: trio.socket.SocketType) -> str:
+    try:
+        name = sock.getpeername()
+    except OSError:
+        return "gone"
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"

@@ -1,0 +1,170 @@
+"""A listener on loopback and the plainest of clients, for tests that care about single bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from mcptrio.transports.http_server.listener import BoundAddress, Listener, ListenerConfig, ListenerEvent
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+WEBSOCKET = (
+    b"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+class Served:
+    """A running listener, what it told, and a way to reach it."""
+
+    def __init__(self, listener: Listener, address: BoundAddress, events: list[ListenerEvent]) -> None:
+        self.listener = listener
+        self.address = address
+        self.events = events
+
+    async def connect(self) -> trio.SocketStream:
+        if self.address.path is not None:
+            return await trio.open_unix_socket(self.address.path)
+        return await trio.open_tcp_stream(self.address.host, self.address.port)
+
+    async def ask(self, request: bytes) -> bytes:
+        """Everything the server answers on a connection of its own, until it closes or falls silent."""
+        async with await self.connect() as stream:
+            await stream.send_all(request)
+            return await read_all(stream)
+
+    async def is_alive(self) -> bool:
+        return b"200" in await self.ask(get("/hello", close=True))
+
+
+@asynccontextmanager
+async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
+    """A listener on a free port; closed by force at the end. Times out rather than hang the suite."""
+    events: list[ListenerEvent] = []
+    extra = {name: settings.pop(name) for name in ("max_body_for", "sockets") if name in settings}
+    if "max_body_for" in extra:
+        extra["max_body"] = extra.pop("max_body_for")
+    listener = Listener(app, ListenerConfig(port=0, **settings), on_event=events.append, **extra)
+    with trio.fail_after(15):
+        async with trio.open_nursery() as nursery:
+            bound: list[BoundAddress] = await nursery.start(listener.serve)
+            yield Served(listener, bound[0], events)
+            await listener.close(trio.current_time())
+
+
+def get(path: str, *lines: str, close: bool = False) -> bytes:
+    extra = "".join(f"{line}\r\n" for line in (*lines, *(("Connection: close",) if close else ())))
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n{extra}\r\n".encode("latin-1")
+
+
+def post(path: str, body: bytes, *lines: str) -> bytes:
+    extra = "".join(f"{line}\r\n" for line in lines)
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body
+
+
+async def read_all(stream: trio.abc.ReceiveStream, *, silence: float = 2) -> bytes:
+    """All bytes until the end of the stream, a reset, or silence."""
+    data = b""
+    while True:
+        with trio.move_on_after(silence):
+            try:
+                piece = await stream.receive_some()
+            except trio.BrokenResourceError:
+                return data
+            if not piece:
+                return data
+            data += piece
+            continue
+        return data
+
+
+async def read_until(stream: trio.abc.ReceiveStream, end: bytes) -> bytes:
+    data = b""
+    while end not in data:
+        piece = await stream.receive_some()
+        assert piece, f"the server closed after {data!r}"
+        data += piece
+    return data
+
+
+def status(response: bytes) -> int:
+    return int(response.split(b" ", 2)[1])
+
+
+# -- apps
+
+
+async def read_body(receive: Any) -> bytes:
+    body = b""
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return body
+        body += event["body"]
+        if not event["more_body"]:
+            return body
+
+
+async def answer(send: Any, code: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": code, "headers": [length, *headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Tells what it was asked, and echoes WebSocket messages."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (event := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": event["text"], "bytes": event["bytes"]})
+        return
+    told = {
+        "method": scope["method"],
+        "path": scope["path"],
+        "target": scope["extensions"]["mcptrio.target"]["target"].decode(),
+        "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]],
+        "body": (await read_body(receive)).decode("latin-1"),
+    }
+    await answer(send, 200, json.dumps(told).encode())
+
+
+class Streaming:
+    """An app with one open stream per request: beats until it is told to stop or the client is gone."""
+
+    def __init__(self, beat: float = 3600) -> None:
+        self.beat = beat
+        self.opened = trio.Event()
+        self.disconnected = trio.Event()
+        self.ended = trio.Event()
+        self.stop = trio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await read_body(receive)
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+            )
+            await send({"type": "http.response.body", "body": b": hello\n\n", "more_body": True})
+            self.opened.set()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch, receive)
+                while not self.stop.is_set() and not self.disconnected.is_set():
+                    with trio.move_on_after(self.beat):
+                        await self.stop.wait()
+                    await send({"type": "http.response.body", "body": b": beat\n\n", "more_body": True})
+                nursery.cancel_scope.cancel()
+            await send({"type": "http.response.body", "body": b": bye\n\n"})
+        finally:
+            self.ended.set()
+
+    async def _watch(self, receive: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.disconnected.set()
+        self.stop.set()
