@@ -1,1 +1,62 @@
-""""""
+"""Where events, sessions and changes are kept: in memory, or in one SQLite file.
+
+`mcptrio.stores.sqlite` is imported only when such a store is asked for.
+"""
+
+from __future__ import annotations
+
+from mcptrio.errors import DeclarationError
+from mcptrio.stores.base import (
+    Bus,
+    Event,
+    EventStore,
+    Follower,
+    LaggedBehind,
+    SessionDirectory,
+    Store,
+    StoreFailed,
+    StoreLimits,
+    StreamKey,
+    Subscription,
+    UnknownCursor,
+)
+from mcptrio.stores.memory import MemoryBus, MemoryStore
+
+__all__ = [
+    "Bus",
+    "Event",
+    "EventStore",
+    "Follower",
+    "LaggedBehind",
+    "MemoryBus",
+    "MemoryStore",
+    "SessionDirectory",
+    "Store",
+    "StoreFailed",
+    "StoreLimits",
+    "StreamKey",
+    "Subscription",
+    "UnknownCursor",
+    "open_store",
+]
+
+
+def open_store(url: str, *, limits: StoreLimits | None = None) -> Store:
+    """The store that a setting names: `memory`, `sqlite:///relative.db` or `sqlite:////absolute/path.db`.
+
+    Nothing is touched before `async with store.open()`.
+
+    Raises:
+        DeclarationError: the text is none of these.
+    """
+    if url == "memory":
+        return MemoryStore(limits)
+    scheme, found, path = url.partition(":///")
+    if scheme == "sqlite" and found and path and not path.endswith("/") and path != ":memory:":
+        from mcptrio.stores.sqlite import SqliteStore  # sqlite3 costs start-up time that a memory store need not pay
+
+        return SqliteStore(path, limits=limits)
+    raise DeclarationError(
+        f"{url!r} is not a store: write memory, sqlite:///relative.db or sqlite:////absolute/path.db (three slashes, "
+        "then the path)"
+    )

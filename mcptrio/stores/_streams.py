@@ -1,0 +1,265 @@
+"""The parts that stores share: a stream, a cursor on it, the ledger of all streams, and how their tasks are run.
+
+A stream is a window on a sequence of numbers:
+
+    1 … floor │ floor+1 … tail_floor │ tail_floor+1 … visible │ visible+1 … last
+    gone      │ in the file only     │ in memory too          │ accepted, not stored yet: nobody sees it
+
+In a memory store the file's part is empty and everything is visible at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+import trio
+from attrs import define, field
+
+from mcptrio.errors import LocalProtocolError, Overloaded
+from mcptrio.stores.base import Event, LaggedBehind, StoreLimits, StreamKey, UnknownCursor
+
+
+@define(eq=False)
+class Stream:
+    """One stream, all of it in memory. Ten thousand idle ones are usual, so what is empty costs next to nothing."""
+
+    key: StreamKey
+    serial: int
+    floor: int = 0
+    last: int = 0
+    visible: int = 0
+    size: int = 0  # bytes of the events floor+1 … last
+    ended: float | None = None  # when nothing more was to follow
+    tail: list[bytes] = field(factory=list)
+    tail_floor: int = 0
+    _waiting: trio.lowlevel.ParkingLot | None = None
+
+    def add(self, data: bytes) -> None:
+        self.tail.append(data)
+        self.size += len(data)
+        self.last += 1
+
+    def size_of(self, seq: int) -> int:
+        return len(self.tail[seq - self.floor - 1])
+
+    def drop_to(self, seq: int) -> None:
+        """Lets go of everything up to event `seq`."""
+        count = seq - self.floor
+        self.size -= sum(map(len, self.tail[:count]))
+        del self.tail[:count]
+        self.floor = self.tail_floor = seq
+
+    def trim(self, limits: StoreLimits) -> None:
+        """Lets the oldest events go until the stream keeps its bounds; the newest one always stays."""
+        floor, size = self.floor, self.size
+        while self.last - floor > limits.stream_events or (size > limits.stream_bytes and self.last - floor > 1):
+            floor += 1
+            size -= self.size_of(floor)
+        if floor > self.floor:
+            self.drop_to(floor)
+
+    def wake(self) -> None:
+        if self._waiting:
+            self._waiting.unpark_all()
+
+    async def changed(self) -> None:
+        """Waits for `wake`. Look at the stream, then wait: nothing can happen in between."""
+        if self._waiting is None:
+            self._waiting = trio.lowlevel.ParkingLot()
+        await self._waiting.park()
+
+
+Fetch = Callable[[Stream, int], Awaitable[list[bytes]]]
+"""Reads the events after a cursor from where they are kept; at least one, or it raises LaggedBehind."""
+
+
+@define(eq=False)
+class StreamFollower:
+    """A cursor on one stream; see `base.Follower`. It keeps the stream alive, not the other way round."""
+
+    _stream: Stream
+    cursor: int
+    _fetch: Fetch | None = None
+    _fetched: deque[bytes] | None = None  # read from the file: the events right after the cursor
+    _closed: bool = False
+
+    def receive_nowait(self) -> Event:
+        stream, cursor = self._stream, self.cursor
+        if self._closed:
+            raise trio.ClosedResourceError
+        if self._fetched:
+            data = self._fetched.popleft()
+        elif cursor < stream.floor:
+            raise LaggedBehind(f"event {cursor + 1} of a stream is no longer kept; the oldest is {stream.floor + 1}")
+        elif cursor < stream.visible:
+            if cursor < stream.tail_floor:
+                raise trio.WouldBlock
+            data = stream.tail[cursor - stream.tail_floor]
+        elif stream.ended is not None and cursor >= stream.last:
+            raise trio.EndOfChannel
+        else:
+            raise trio.WouldBlock
+        self.cursor = cursor + 1
+        return Event(cursor + 1, data)
+
+    async def receive(self) -> Event:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            try:
+                event = self.receive_nowait()
+            except trio.WouldBlock:
+                if self._fetch is not None and self.cursor < min(self._stream.visible, self._stream.tail_floor):
+                    self._fetched = deque(await self._fetch(self._stream, self.cursor))
+                else:
+                    await self._stream.changed()
+            else:
+                await trio.lowlevel.cancel_shielded_checkpoint()  # taken is taken: a cancel waits for the next call
+                return event
+
+    def close(self) -> None:
+        self._closed = True
+        self._fetched = None
+        self._stream.wake()
+
+    def __aiter__(self) -> StreamFollower:
+        return self
+
+    async def __anext__(self) -> Event:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+
+S = TypeVar("S", bound=Stream)
+
+
+@define(eq=False)
+class Ledger(Generic[S]):
+    """Which streams there are, what they weigh, and which must go first. A plain object without a clock."""
+
+    limits: StoreLimits
+    _make: Callable[[StreamKey, int], S]
+    size: int = 0
+    count: int = 0
+    _serial: int = 0
+    _sessions: dict[str, dict[str, S]] = field(factory=dict)
+    _ended: dict[S, None] = field(factory=dict)  # in the order in which they ended
+
+    def __iter__(self) -> Iterator[S]:
+        for streams in self._sessions.values():
+            yield from streams.values()
+
+    def find(self, key: StreamKey) -> S | None:
+        streams = self._sessions.get(key.session)
+        return None if streams is None else streams.get(key.stream)
+
+    def of_session(self, session: str) -> list[S]:
+        return list(self._sessions.get(session, {}).values())
+
+    def writable(self, key: StreamKey) -> S | None:
+        """The stream to append to; `None` if it must be begun."""
+        stream = self.find(key)
+        if stream is not None and stream.ended is not None:
+            raise LocalProtocolError(f"stream {key.stream} is finished: nothing can be added to it")
+        return stream
+
+    def begin(self, key: StreamKey) -> S:
+        """A new stream. The caller has made sure that there is room, see `crowded`."""
+        if self.count >= self.limits.streams:
+            raise Overloaded(f"{self.count} streams are running, which is the limit (StoreLimits.streams)")
+        self._serial += 1
+        return self.adopt(self._make(key, self._serial))
+
+    def adopt(self, stream: S) -> S:
+        self._serial = max(self._serial, stream.serial)
+        self._sessions.setdefault(stream.key.session, {})[stream.key.stream] = stream
+        self.count += 1
+        self.size += stream.size
+        return stream
+
+    def add(self, stream: S, data: bytes) -> None:
+        before = stream.size
+        stream.add(data)
+        stream.trim(self.limits)
+        self.size += stream.size - before
+
+    def drop_to(self, stream: S, seq: int) -> None:
+        before = stream.size
+        stream.drop_to(seq)
+        self.size += stream.size - before
+
+    def end(self, stream: S, now: float) -> None:
+        if stream.ended is None:
+            stream.ended = now
+            self._ended[stream] = None
+
+    def remove(self, stream: S) -> None:
+        streams = self._sessions[stream.key.session]
+        del streams[stream.key.stream]
+        if not streams:
+            del self._sessions[stream.key.session]
+        self._ended.pop(stream, None)
+        self.count -= 1
+        self.size -= stream.size
+
+    def expired(self, now: float) -> list[S]:
+        """The streams that ended longer ago than they are kept."""
+        found = []
+        for stream in self._ended:
+            if stream.ended is None or now - stream.ended < self.limits.stream_age:
+                break
+            found.append(stream)
+        return found
+
+    def crowded(self) -> S | None:
+        """The finished stream that must go before another can begin, if there is no room."""
+        return next(iter(self._ended), None) if self.count >= self.limits.streams else None
+
+    def overweight(self, keep: S) -> tuple[list[S], list[S]]:
+        """What must go when the store is too heavy: finished streams, and running ones that lose their history.
+
+        An eighth is freed at once, so that this long walk is rare. `keep` is the stream that is just growing.
+        """
+        goal = self.limits.total_bytes - self.limits.total_bytes // 8
+        finished: list[S] = []
+        running: list[S] = []
+        size = self.size
+        for chosen, candidates in ((finished, iter(self._ended)), (running, iter(self))):
+            for stream in candidates:
+                if size <= goal:
+                    return finished, running
+                if stream is not keep and stream.size and (chosen is finished or stream.ended is None):
+                    chosen.append(stream)
+                    size -= stream.size
+        return finished, running
+
+
+def check_cursor(stream: Stream | None, after: int) -> Stream:
+    """The stream, if it can be followed from there without a gap."""
+    if stream is None:
+        raise UnknownCursor("there is no such stream")
+    if not stream.floor <= after <= stream.visible:
+        raise UnknownCursor(f"event {after} is not a place to follow from: {stream.floor} to {stream.visible} are")
+    return stream
+
+
+@asynccontextmanager
+async def open_tasks(*tasks: Callable[[], Any]) -> AsyncIterator[None]:
+    """Runs tasks beside the block, ends them with it, and lets a single exception out plainly instead of grouped."""
+    failure: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            for task in tasks:
+                nursery.start_soon(task)
+            yield
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) != 1:
+            raise
+        failure = group.exceptions[0]
+    if failure is not None:
+        raise failure

@@ -1,0 +1,29 @@
+"""One fixture, two stores: what is promised of a store is tested on each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from mcptrio.stores import MemoryStore, Store, StoreLimits
+from mcptrio.stores.sqlite import SqliteStore
+
+MakeStore = Callable[..., Store]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+    def make(**limits: float) -> Store:
+        chosen = StoreLimits(**limits)
+        return MemoryStore(chosen) if request.param == "memory" else SqliteStore(tmp_path / "store.db", limits=chosen)
+
+    return make
+
+
+@pytest.fixture
+async def store(make_store: MakeStore) -> AsyncIterator[Store]:
+    made = make_store()
+    async with made.open():
+        yield made

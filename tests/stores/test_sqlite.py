@@ -1,0 +1,570 @@
+"""What only the durable store promises: events outlive the process, and a broken disk is visible, not fatal.
+
+Threads are at work here, so no test uses an autojumping clock; where time matters it is moved by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcptrio.errors import LocalProtocolError
+from mcptrio.stores import LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor
+from mcptrio.stores.sqlite import SqliteStore
+
+from .reading import KEY, drain, fill, take
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcptrio.stores.sqlite.RETRY_AFTER", (0.01,))
+
+
+def write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def rows(path: Path, query: str) -> list[Any]:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+class States:
+    """Listens to `on_state` and waits for the next one."""
+
+    def __init__(self) -> None:
+        self.seen: list[str | None] = []
+        self._changed = trio.Event()
+
+    def __call__(self, state: str | None) -> None:
+        self.seen.append(state)
+        self._changed.set()
+
+    async def next(self) -> str | None:
+        with trio.fail_after(10):
+            await self._changed.wait()
+        self._changed = trio.Event()
+        return self.seen[-1]
+
+
+class Gate:
+    """Holds commits back until it is opened."""
+
+    def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = threading.Event()
+        self.entered = 0
+        commit = store._file.commit
+
+        def gated(batch: Any) -> None:
+            self.entered += 1
+            assert self.opened.wait(10)
+            commit(batch)
+
+        monkeypatch.setattr(store._file, "commit", gated)
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*args: Any) -> Any:
+        raise error
+
+    return fail
+
+
+# -- durable
+
+
+async def test_after_a_restart_a_stream_can_be_followed_from_every_place(path: Path) -> None:
+    async with SqliteStore(path).open():
+        pass
+    first = SqliteStore(path)
+    async with first.open():
+        events = fill(first, 10, last=True)
+    second = SqliteStore(path)
+    async with second.open():
+        for after in range(11):
+            assert await drain(second.follow(KEY, after)) == events[after:]
+        with pytest.raises(UnknownCursor):
+            second.follow(KEY, 11)
+
+
+async def test_after_a_restart_an_unfinished_stream_is_over(path: Path) -> None:
+    begun = StreamKey("alice", "begun")
+    first = SqliteStore(path)
+    async with first.open():
+        events = fill(first, 3)
+        first.begin(begun)
+    second = SqliteStore(path)
+    async with second.open():
+        assert await drain(second.follow(KEY, 1)) == events[1:]
+        assert await drain(second.follow(begun)) == []
+        with pytest.raises(LocalProtocolError):
+            second.append(KEY, b"more")
+        assert second.append(StreamKey("alice", "new"), b"x") == 1
+
+
+async def test_the_secret_and_the_session_records_outlive_a_restart(path: Path) -> None:
+    first = SqliteStore(path)
+    with pytest.raises(LocalProtocolError, match="not open"):
+        _ = first.secret
+    async with first.open():
+        first.sessions.put("alice", b"one")
+        first.sessions.put("bob", b"two")
+        first.sessions.drop("bob")
+        secret = first.secret
+    second = SqliteStore(path)
+    async with second.open():
+        assert second.secret == secret
+        assert await second.sessions.get("alice") == b"one"
+        assert await second.sessions.get("bob") is None
+    async with (third := SqliteStore(path.with_name("other.db"))).open():
+        assert third.secret != secret
+
+
+async def test_forgotten_streams_leave_the_file(path: Path) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        fill(store, 5)
+        other = fill(store, 2, StreamKey("bob", "1"))
+        await store.flush()
+        store.forget("alice")
+        await store.flush()
+        assert rows(path, "SELECT session FROM streams") == [("bob",)]
+        assert rows(path, "SELECT count(*) FROM events") == [(len(other),)]
+
+
+async def test_trimmed_events_leave_the_file(path: Path) -> None:
+    store = SqliteStore(path, limits=StoreLimits(stream_events=4))
+    async with store.open():
+        for _ in range(3):
+            fill(store, 3)
+            await store.flush()
+        assert rows(path, "SELECT seq FROM events ORDER BY seq") == [(6,), (7,), (8,), (9,)]
+    async with (second := SqliteStore(path)).open():
+        with pytest.raises(UnknownCursor):
+            second.follow(KEY, 4)
+        assert len(await drain(second.follow(KEY, 5))) == 4
+
+
+async def test_records_of_an_earlier_process_expire_unless_put_again(path: Path, mock_clock: MockClock) -> None:
+    async with (first := SqliteStore(path)).open():
+        first.sessions.put("gone", b"x")
+        first.sessions.put("back", b"x")
+        fill(first, 1)
+    async with (second := SqliteStore(path)).open():
+        second.sessions.put("back", b"y")
+        await wait_all_tasks_blocked()
+        mock_clock.jump(2_000)
+        await wait_all_tasks_blocked()
+        await second.flush()
+        assert await second.sessions.get("gone") is None
+        assert await second.sessions.get("back") == b"y"
+        with pytest.raises(UnknownCursor):
+            second.follow(KEY)
+    assert rows(path, "SELECT session FROM sessions") == [("back",)]
+    assert rows(path, "SELECT count(*) FROM events") == [(0,)]
+
+
+async def test_nobody_sees_an_event_before_it_is_on_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        gate = Gate(store, monkeypatch)
+        events = fill(store, 1)
+        follower = store.follow(KEY)
+        while not gate.entered:
+            await trio.lowlevel.checkpoint()
+        with pytest.raises(trio.WouldBlock):
+            follower.receive_nowait()
+        with pytest.raises(UnknownCursor):
+            store.follow(KEY, 1)
+        gate.opened.set()
+        assert await take(follower, 1) == events
+        assert rows(path, "SELECT count(*) FROM events") == [(1,)]
+
+
+async def test_everything_that_waits_goes_into_one_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        gate = Gate(store, monkeypatch)
+        fill(store, 1)
+        while not gate.entered:
+            await trio.lowlevel.checkpoint()
+        for number in range(100):
+            fill(store, 3, StreamKey("alice", f"s{number}"))
+        gate.opened.set()
+        await store.flush()
+        assert gate.entered == 2
+    assert rows(path, "SELECT count(*) FROM events") == [(301,)]
+
+
+async def test_everything_accepted_is_on_disk_after_the_block(path: Path) -> None:
+    with trio.CancelScope() as scope:
+        async with (store := SqliteStore(path)).open():
+            fill(store, 20)
+            scope.cancel()
+            fill(store, 20, StreamKey("alice", "2"))
+            await trio.sleep_forever()
+    assert rows(path, "SELECT count(*) FROM events") == [(40,)]
+
+
+async def test_a_slow_reader_continues_from_the_file(path: Path) -> None:
+    """Memory holds two events, the reader is a hundred behind, and more arrive while it catches up."""
+    store = SqliteStore(path, limits=StoreLimits(tail_events=2))
+    async with store.open():
+        store.begin(KEY)
+        follower = store.follow(KEY)
+        events = fill(store, 50)
+        await store.flush()
+        with pytest.raises(trio.WouldBlock):
+            follower.receive_nowait()
+        seen = await take(follower, 10)
+        events += fill(store, 50, last=True)
+        assert seen + await drain(follower) == events
+
+
+async def test_memory_for_tails_is_bounded_over_all_streams(path: Path) -> None:
+    store = SqliteStore(path, limits=StoreLimits(tail_total=10_000))
+    keys = [StreamKey("alice", str(number)) for number in range(50)]
+    async with store.open():
+        for key in keys:
+            store.append(key, bytes(1_000), last=True)
+        await store.flush()
+        assert store._tail_total <= 10_000
+        assert store._tail_total == sum(len(data) for stream in store._ledger for data in stream.tail)
+        for key in keys:
+            assert await drain(store.follow(key)) == [(1, bytes(1_000))]
+
+
+async def test_the_file_is_readable_by_its_owner_only(path: Path) -> None:
+    async with SqliteStore(path).open():
+        for file in path.parent.iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+# -- faults
+
+
+async def test_a_full_disk_degrades_the_store_and_space_mends_it(path: Path, quick_retries: None) -> None:
+    """F22: calls are still answered, the flag is up, and what memory holds is written when there is room."""
+    states = States()
+    store = SqliteStore(path, on_state=states)
+    async with store.open():
+        early = fill(store, 1)
+        await store.flush()
+        (pages,) = store._file._writer.execute("PRAGMA page_count").fetchone()
+        store._file._writer.execute(f"PRAGMA max_page_count = {pages}")
+        follower = store.follow(KEY)
+        seq = store.append(KEY, bytes(100_000))
+        assert "full" in (await states.next() or "")
+        assert store.degraded is not None
+        later = fill(store, 3)
+        assert await take(follower, 5) == [*early, (seq, bytes(100_000)), *later]
+        await store.flush()  # returns, though nothing can be written
+        store._file._writer.execute("PRAGMA max_page_count = 1000000")
+        assert await states.next() is None
+        assert store.degraded is None
+        events = [*early, (seq, bytes(100_000)), *later, *fill(store, 1, last=True)]
+        assert await drain(store.follow(KEY)) == events
+    async with (second := SqliteStore(path)).open():
+        assert await drain(second.follow(KEY)) == events
+
+
+async def test_a_gap_is_refused_and_never_served_with_a_hole(
+    path: Path, monkeypatch: pytest.MonkeyPatch, quick_retries: None
+) -> None:
+    """More was lost than memory holds: cursors before the gap start over, those after it are served."""
+    states = States()
+    store = SqliteStore(path, limits=StoreLimits(tail_events=4), on_state=states)
+    async with store.open():
+        store.begin(KEY)
+        slow = store.follow(KEY)
+        events = fill(store, 3)
+        await store.flush()
+        with monkeypatch.context() as patch:
+            patch.setattr(store._file, "commit", failing(sqlite3.OperationalError("disk I/O error")))
+            events += fill(store, 1)
+            await states.next()
+            events += fill(store, 9)
+            with pytest.raises(LaggedBehind):
+                await slow.receive()
+            with pytest.raises(UnknownCursor):
+                store.follow(KEY, 2)
+            assert await take(store.follow(KEY, 9), 4) == events[9:]
+        assert await states.next() is None
+        events += fill(store, 2, last=True)
+        await store.flush()
+    assert rows(path, "SELECT min(seq), max(seq), count(*) FROM events") == [(10, 15, 6)]
+    async with (second := SqliteStore(path)).open():
+        for after in (0, 3, 8):
+            with pytest.raises(UnknownCursor):
+                second.follow(KEY, after)
+        assert await drain(second.follow(KEY, 9)) == events[9:]
+
+
+async def test_a_file_locked_for_too_long_degrades_the_store(path: Path, quick_retries: None) -> None:
+    """F23: another program holds the write lock, for instance a backup."""
+    states = States()
+    store = SqliteStore(path, on_state=states)
+    async with store.open():
+        store._file._writer.execute("PRAGMA busy_timeout = 50")
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            events = fill(store, 2)
+            follower = store.follow(KEY)
+            assert "locked" in (await states.next() or "")
+            assert await take(follower, 2) == events
+            other.execute("ROLLBACK")
+        assert await states.next() is None
+    assert rows(path, "SELECT count(*) FROM events") == [(2,)]
+
+
+async def test_a_backlog_above_its_bound_degrades_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """append() may neither wait nor refuse: events flow at once until the disk has caught up."""
+    states = States()
+    store = SqliteStore(path, limits=StoreLimits(backlog_events=10), on_state=states)
+    async with store.open():
+        gate = Gate(store, monkeypatch)
+        events = fill(store, 1)
+        follower = store.follow(KEY)
+        while not gate.entered:
+            await trio.lowlevel.checkpoint()
+        events += fill(store, 11)
+        assert "behind" in (store.degraded or "")
+        assert await take(follower, 12) == events
+        await states.next()
+        gate.opened.set()
+        assert await states.next() is None
+    assert rows(path, "SELECT count(*) FROM events") == [(12,)]
+
+
+async def test_a_commit_that_hangs_degrades_the_store(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    monkeypatch.setattr("mcptrio.stores.sqlite.SLOW_COMMIT", 0.0)
+    states = States()
+    store = SqliteStore(path, on_state=states)
+    async with store.open():
+        gate = Gate(store, monkeypatch)
+        events = fill(store, 2)
+        follower = store.follow(KEY)
+        while not gate.entered:
+            await trio.lowlevel.checkpoint()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(1)
+        assert "longer" in (await states.next() or "")
+        assert await take(follower, 2) == events
+        gate.opened.set()
+        assert await states.next() is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"this is not a database " * 100, b"SQLite format 3\0" + b"\xff" * 5000, bytes(4096)]
+)
+async def test_a_damaged_file_is_moved_aside_and_a_fresh_one_started(path: Path, content: bytes) -> None:
+    write(path, content)
+    write(path.with_name("store.db.corrupt-1"), b"an earlier one")
+    store = SqliteStore(path)
+    async with store.open():
+        assert store.moved_aside == path.with_name("store.db.corrupt-2")
+        assert store.moved_aside.read_bytes() == content
+        events = fill(store, 2, last=True)
+    async with (second := SqliteStore(path)).open():
+        assert second.moved_aside is None
+        assert await drain(second.follow(KEY)) == events
+
+
+async def test_damage_found_by_a_commit_costs_only_what_memory_does_not_hold(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = States()
+    store = SqliteStore(path, limits=StoreLimits(tail_events=3), on_state=states)
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    over = StreamKey("alice", "over")
+    async with store.open():
+        secret = store.secret
+        store.sessions.put("alice", b"record")
+        events = fill(store, 5)
+        finished = fill(store, 2, over, last=True)
+        await store.flush()
+        follower = store.follow(KEY, 4)
+        with monkeypatch.context() as patch:
+            patch.setattr(store._file, "commit", failing(error))
+            events += fill(store, 1)
+            assert "malformed" in (await states.next() or "")
+        assert await states.next() is None
+        assert store.moved_aside is not None
+        events += fill(store, 1, last=True)
+        assert await drain(follower) == events[4:]
+        with pytest.raises(UnknownCursor):
+            store.follow(KEY, 2)
+    async with (second := SqliteStore(path)).open():
+        assert second.secret == secret
+        assert await second.sessions.get("alice") == b"record"
+        assert await drain(second.follow(KEY, 3)) == events[3:]
+        assert await drain(second.follow(over)) == finished
+
+
+async def test_damage_found_by_a_reader_starts_a_fresh_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (first := SqliteStore(path)).open():
+        fill(first, 3)
+    store = SqliteStore(path)
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    async with store.open():
+        monkeypatch.setattr(store._file, "read", failing(error))
+        with pytest.raises(LaggedBehind):
+            await store.follow(KEY).receive()
+        with trio.fail_after(10):
+            while store.moved_aside is None:
+                await trio.lowlevel.checkpoint()
+        key = StreamKey("alice", "2")
+        events = fill(store, 1, key, last=True)
+        assert await drain(store.follow(key)) == events
+
+
+@contextlib.contextmanager
+def as_an_ordinary_user() -> Iterator[None]:
+    """The superuser may write anywhere, so a test that runs as one steps down."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def unwritable() -> Iterator[Path]:
+    """A directory that an ordinary user can read only. Not below tmp_path, whose parents he cannot even enter."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+        os.chmod(name, 0o700)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+async def test_a_directory_that_cannot_be_written_refuses_to_start(unwritable: Path, existing: bool) -> None:
+    if existing:
+        async with SqliteStore(unwritable / "store.db").open():
+            pass
+    os.chmod(unwritable, 0o555)
+    with as_an_ordinary_user(), pytest.raises(StoreFailed, match=r"store\.db.*[Pp]ermission"):
+        async with SqliteStore(unwritable / "store.db").open():
+            pytest.fail("opened")
+
+
+async def test_a_missing_directory_refuses_to_start(tmp_path: Path) -> None:
+    with pytest.raises(StoreFailed, match="no directory"):
+        async with SqliteStore(tmp_path / "missing" / "store.db").open():
+            pytest.fail("opened")
+
+
+async def test_a_file_of_another_application_is_left_alone(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE streams (something)")
+    with pytest.raises(StoreFailed, match="another application"):
+        async with SqliteStore(path).open():
+            pytest.fail("opened")
+    assert rows(path, "SELECT name FROM sqlite_schema") == [("streams",)]
+
+
+async def test_a_file_of_a_newer_layout_is_left_alone(path: Path) -> None:
+    async with SqliteStore(path).open():
+        pass
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreFailed, match="newer"):
+        async with SqliteStore(path).open():
+            pytest.fail("opened")
+
+
+async def test_a_second_owner_of_the_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take the running streams of the first for abandoned ones."""
+    monkeypatch.setattr("mcptrio.stores._file.BUSY_TIMEOUT", 0.0)
+    async with (first := SqliteStore(path)).open():
+        with pytest.raises(StoreFailed, match="in use"):
+            async with SqliteStore(path).open():
+                pytest.fail("opened")
+        fill(first, 1)
+    async with SqliteStore(path).open():
+        pass
+
+
+async def test_a_writer_that_keeps_crashing_takes_the_store_down(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    """F24: six crashes in thirty seconds come out of open(), and until then events flow."""
+    store = SqliteStore(path)
+    with pytest.raises(StoreFailed, match="crashed 6 times"):
+        async with store.open():
+            monkeypatch.setattr(store, "_in_thread", _inline)
+            with monkeypatch.context() as patch:
+                patch.setattr(store._file, "commit", failing(RuntimeError("a bug")))
+                events = fill(store, 1)
+                await wait_all_tasks_blocked()
+                assert "a bug" in (store.degraded or "")
+                assert await take(store.follow(KEY), 1) == events
+                mock_clock.autojump_threshold = 0
+                await trio.sleep(29)
+                pytest.fail("still running")
+
+
+async def test_crashes_far_apart_are_survived(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        monkeypatch.setattr(store, "_in_thread", _inline)
+        mock_clock.autojump_threshold = 0
+        for _ in range(8):
+            with monkeypatch.context() as patch:
+                patch.setattr(store._file, "commit", failing(RuntimeError("a bug")))
+                fill(store, 1)
+                await trio.sleep(0.1)
+                assert store.degraded is not None
+            await trio.sleep(10)
+            assert store.degraded is None
+    assert rows(path, "SELECT count(*) FROM events") == [(8,)]
+
+
+async def _inline(function: Callable[..., Any], *args: Any) -> Any:
+    await trio.lowlevel.checkpoint()
+    return function(*args)
+
+
+async def test_a_failing_state_listener_harms_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path, limits=StoreLimits(backlog_events=1), on_state=failing(RuntimeError("a bug")))
+    async with store.open():
+        events = fill(store, 5, last=True)
+        assert await drain(store.follow(KEY)) == events
+
+
+async def test_events_that_could_not_be_written_are_reported_at_the_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (store := SqliteStore(path)).open():
+        monkeypatch.setattr(store._file, "commit", failing(sqlite3.OperationalError("database or disk is full")))
+        fill(store, 3)
+    assert "without 3 events" in caplog.text
+
+
+async def test_a_store_must_be_open_to_append(path: Path) -> None:
+    with pytest.raises(LocalProtocolError, match="not open"):
+        SqliteStore(path).append(KEY, b"x")
