@@ -1,0 +1,60 @@
+// Drives the fixture server with the official TypeScript client, 2.x: node drive_client2.mjs URL, or … COMMAND ARGUMENT…
+
+import { CAPABILITIES, Peer, drive, load, target } from "./features.mjs";
+
+const { Client, StreamableHTTPClientTransport } = load("@modelcontextprotocol/client");
+const { StdioClientTransport } = load("@modelcontextprotocol/client/stdio");
+
+class Adapter extends Peer {
+  client = new Client(
+    { name: "drive-client2", version: "1" },
+    { capabilities: CAPABILITIES, versionNegotiation: { mode: "legacy" } },
+  );
+
+  constructor() {
+    super();
+    for (const [method, handler] of Object.entries(this.handlers())) this.client.setRequestHandler(method, handler);
+    this.client.fallbackNotificationHandler = async (notification) => void this.notified.push(notification);
+  }
+
+  version() {
+    return this.client.getNegotiatedProtocolVersion();
+  }
+
+  call(name, given, options) {
+    return this.client.callTool({ name, arguments: given }, options);
+  }
+
+  request(method, params) {
+    const { client } = this;
+    switch (method) {
+      case "ping":
+        return client.ping();
+      case "tools/list":
+        return client.listTools(params);
+      case "prompts/list":
+        return client.listPrompts(params);
+      case "prompts/get":
+        return client.getPrompt(params);
+      case "resources/list": // listResources() would walk all the pages by itself
+        return client.request({ method, params });
+      case "resources/templates/list":
+        return client.listResourceTemplates(params);
+      case "resources/read":
+        return client.readResource(params);
+      case "resources/subscribe":
+        return client.subscribeResource(params);
+      case "resources/unsubscribe":
+        return client.unsubscribeResource(params);
+      case "logging/setLevel":
+        return client.setLoggingLevel(params.level);
+      case "completion/complete":
+        return client.complete(params);
+      default:
+        throw new Error(`unknown method ${method}`);
+    }
+  }
+}
+
+const { url, ...command } = target();
+await drive(new Adapter(), url ? new StreamableHTTPClientTransport(url) : new StdioClientTransport(command));
