@@ -1,1 +1,1 @@
-""""""
+"""The server side: declaring tools, resources and prompts, and serving them."""

@@ -1,0 +1,106 @@
+"""A link: where a session's frames go. And the bounded outbox that links over one pipe share."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+import trio
+from attrs import define, field
+
+from mcptrio.errors import LinkClosed
+
+
+class Link(Protocol):
+    """Takes encoded frames and never waits.
+
+    A session posts from its loop, so a stalled reader must not be able to delay a cancel. A link that cannot get rid of
+    its frames hangs up; it does not push back on the loop, only on those who call `room` first.
+    """
+
+    shared: bool
+    """Other requests are answered on it too (a pipe), or it stands for one request (an HTTP POST)."""
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        """Send a frame. `final` is the answer that the link was waiting for."""
+        ...
+
+    def end(self) -> None:
+        """Nothing more will be posted."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until another notification may be posted without overfilling the link."""
+        ...
+
+
+@define(eq=False)
+class Outbox:
+    """What is posted and not yet written: many producers that never wait, one consumer.
+
+    Bounded for those who ask with `room` (progress, logs, and the reader of the same pipe); answers always enter, which
+    is bounded too, since every answer belongs to a request that was let in.
+    """
+
+    max_items: int = 256
+    max_bytes: int = 1024 * 1024
+    _items: deque[bytes] = field(factory=deque)
+    _bytes: int = 0
+    _closed: bool = False
+    _consumer: trio.lowlevel.Task | None = None
+    _waiting_for_room: trio.lowlevel.ParkingLot | None = None
+
+    @property
+    def full(self) -> bool:
+        # An item larger than the bound enters an empty queue alone.
+        return len(self._items) >= self.max_items or self._bytes >= self.max_bytes
+
+    def put(self, item: bytes) -> None:
+        if self._closed:
+            return
+        self._items.append(item)
+        self._bytes += len(item)
+        self._wake()
+
+    def close(self) -> None:
+        """No more items; the consumer takes what is left and then sees the end."""
+        self._closed = True
+        self._wake()
+        if self._waiting_for_room is not None:
+            self._waiting_for_room.unpark_all()
+
+    def _wake(self) -> None:
+        if self._consumer is not None:
+            trio.lowlevel.reschedule(self._consumer)
+            self._consumer = None
+
+    async def take_all(self) -> list[bytes]:
+        """Everything that waits, at least one item.
+
+        Raises:
+            LinkClosed: the outbox was closed and is empty.
+        """
+        if not self._items and not self._closed:
+            self._consumer = trio.lowlevel.current_task()
+
+            def abort(_: object) -> trio.lowlevel.Abort:
+                self._consumer = None
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        else:
+            await trio.lowlevel.checkpoint()
+        if not self._items:
+            raise LinkClosed("the outbox is closed")
+        items = list(self._items)
+        self._items.clear()
+        self._bytes = 0
+        if self._waiting_for_room is not None:
+            self._waiting_for_room.unpark_all()
+        return items
+
+    async def room(self) -> None:
+        while self.full and not self._closed:
+            if self._waiting_for_room is None:
+                self._waiting_for_room = trio.lowlevel.ParkingLot()
+            await self._waiting_for_room.park()

@@ -1,0 +1,109 @@
+"""The runtime: one per process. It owns the supervisor, the store and the server's lifespan, side by side.
+
+Transports are given a runtime and hand it sessions; none of them owns one, so a session never ends because the
+connection that created it did.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import trio
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._actors.link import Link
+from mcptrio._actors.session import Service, Session
+from mcptrio._actors.supervisor import Supervisor, new_session_id
+from mcptrio._peer.messages import Cause
+
+logger = logging.getLogger("mcptrio.runtime")
+
+
+class Application(Service, Protocol):
+    """What a runtime runs: a service with a lifespan."""
+
+    def lifespan_context(self) -> AbstractAsyncContextManager[Any]: ...
+
+    def attach(self, runtime: Runtime) -> Callable[[], None]:
+        """Called when the runtime is open; what it returns is called when the runtime ends."""
+        ...
+
+
+class Store(Protocol):
+    def open(self) -> AbstractAsyncContextManager[None]: ...
+
+
+@define(eq=False, kw_only=True)
+class Runtime:
+    """Owns: the supervisor's task, the store's tasks, the lifespan.   Lent: the application, the store, the bus."""
+
+    app: Application
+    store: Any
+    """A `mcptrio.stores.EventStore`; this layer only opens it."""
+    bus: Any
+    supervisor: Supervisor = field(factory=Supervisor)
+    lifespan: Any = None
+    """What the server's lifespan function yielded."""
+    ready: bool = False
+
+    @property
+    def hub(self) -> telemetry.Hub:
+        return self.app.telemetry
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Runtime]:
+        """Run everything that a server needs beside its transports. Leaving cancels what is left; drain first."""
+        self.supervisor.hub = self.hub
+        self.app.router.freeze()
+        store: Store = self.store
+        async with store.open(), self.app.lifespan_context() as self.lifespan:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.supervisor.run)
+                detach = self.app.attach(self)
+                self.ready = True
+                try:
+                    yield self
+                finally:
+                    self.ready = False
+                    detach()
+                    nursery.cancel_scope.cancel()
+
+    def new_session(
+        self, link: Link, *, transport: str, principal: Any = None, session_id: str | None = None
+    ) -> Session:
+        """Start a session under the supervisor.
+
+        Raises:
+            Overloaded: there are too many, or the process is about to end.
+        """
+        session = Session(
+            id=session_id or new_session_id(),
+            service=self.app,
+            link=link,
+            transport=transport,
+            principal=principal,
+            runtime=self,
+        )
+        self.supervisor.start(session)
+        return session
+
+    async def drain(self, grace: float) -> None:
+        """Stop taking work in, let what runs finish for `grace` seconds, end the rest with a reason."""
+        self.ready = False
+        logger.info("draining: %d sessions, up to %g s", len(self.supervisor.sessions), grace)
+        await self.supervisor.drain(grace)
+
+
+async def serve_session(runtime: Runtime, session: Session) -> None:
+    """Wait until a session that lives as long as a pipe is over."""
+    ended = trio.Event()
+    session.on_end.append(ended.set)
+    if session.ended is None:
+        await ended.wait()
+
+
+__all__ = ["Application", "Cause", "Runtime", "serve_session"]

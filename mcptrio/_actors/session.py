@@ -1,0 +1,585 @@
+"""A session: one peer, one inbox, one task that changes state.
+
+Theory of operation. Everybody posts messages to the inbox; the loop takes one after the other, steps the machine and
+performs the effects. It never waits for a handler, a stream or a user, so a cancel, a ping or another call is never
+delayed by any of them. Handlers run beside the loop in the session's nursery and report by posting `Finished`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Protocol
+
+import trio
+from attrs import define, field, frozen
+
+from mcptrio import telemetry
+from mcptrio._actors.link import Link
+from mcptrio._actors.reply import ProgressCallback, Reply
+from mcptrio._actors.router import Router
+from mcptrio._peer.effects import Close, Effect, End, Ignored, Progressed, Retire, Send, Settle, Start, Stop
+from mcptrio._peer.era import Role
+from mcptrio._peer.machine import Eras, Peer
+from mcptrio._peer.messages import (
+    Answered,
+    Asked,
+    Cause,
+    Failed,
+    Finished,
+    GaveUp,
+    HungUp,
+    Message,
+    Notified,
+    Outcome,
+    Received,
+)
+from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, encode, encode_batch, encode_value
+from mcptrio.errors import INTERNAL_ERROR, LinkClosed, RequestTimeout
+
+logger = logging.getLogger("mcptrio.session")
+
+_OUTCOMES = {
+    Cause.CLIENT_CANCEL: "cancelled",
+    Cause.DISCONNECT: "disconnected",
+    Cause.TIMEOUT: "timeout",
+    Cause.DRAIN: "shutdown",
+}
+
+
+@frozen(kw_only=True)
+class Limits:
+    """The bounds of one session."""
+
+    inbox: int = 64
+    running: int = 32
+    """Handlers at work at the same time; more requests wait their turn."""
+    waiting: int = 64
+    """Requests that wait for their turn; past that the transport stops reading, or answers that it is overloaded."""
+    call_timeout: float = 60.0
+    """A handler that reports no progress for so long is ended."""
+    call_timeout_hard: float = 900.0
+    """A handler is ended after so long, whatever it reports; waiting for a person does not count."""
+    ask_timeout: float = 600.0
+    """How long a person or a model may take to answer."""
+    ignore_cancel: float = 1.0
+    """A cancelled handler that still runs after so long is a zombie."""
+    zombies: int = 8
+    """So many zombies end the session."""
+    end_grace: float = 5.0
+    """How long the session's own state may take to be torn down."""
+
+
+class Service(Protocol):
+    """What a session is a session of: a server, or a client."""
+
+    @property
+    def role(self) -> Role: ...
+    @property
+    def eras(self) -> Eras: ...
+    @property
+    def router(self) -> Router: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def telemetry(self) -> telemetry.Hub: ...
+
+    def make_context(self, session: Session, call: Call) -> Any: ...
+
+
+@define(eq=False)
+class Call:
+    """A handler at work."""
+
+    start: Start
+    session: Session
+    scope: trio.CancelScope
+    began: float
+    hard: float
+    """The moment at which it is ended in any case."""
+    patience: float
+    """How long it may go without progress."""
+    stopped: Cause | None = None
+    stopped_at: float = 0.0
+    asking: int = 0
+    """How many asks wait for the peer; the clock stands still meanwhile."""
+    paused_at: float = 0.0
+    allowance: float = 500.0
+    """Notifications that may still be sent in a burst; it refills over time."""
+    refilled_at: float = 0.0
+    held_back: tuple[str, dict[str, Any]] | None = None
+
+    def limit(self, timeout: float) -> None:
+        """Give this call another time limit."""
+        self.patience = timeout
+        self.hard = max(self.hard, self.began + timeout)
+        self.scope.deadline = self.began + timeout
+
+    def extend(self) -> None:
+        """Progress was made: the soft limit begins anew, the hard one stands."""
+        if not self.asking:
+            self.scope.deadline = min(trio.current_time() + self.patience, self.hard)
+
+    def pause(self) -> None:
+        """The call waits for a person; that time is not its own."""
+        if not self.asking:
+            self.paused_at = trio.current_time()
+            self.scope.deadline = float("inf")
+        self.asking += 1
+
+    def resume(self) -> None:
+        self.asking -= 1
+        if not self.asking and self.stopped is None:
+            self.hard += trio.current_time() - self.paused_at
+            self.extend()
+
+    def may_notify(self) -> bool:
+        """Whether another progress or log message fits the rate of 50 a second (after a burst of 500)."""
+        now = trio.current_time()
+        self.allowance = min(500.0, self.allowance + (now - self.refilled_at) * 50)
+        self.refilled_at = now
+        if self.allowance < 1:
+            return False
+        self.allowance -= 1
+        return True
+
+
+@define(eq=False, kw_only=True)
+class Session:
+    """One peer, one inbox, one task that changes state.
+
+    Lives as long as a pipe (stdio), a session id (stateful HTTP), or one POST and what it parks (stateless HTTP).
+    Owns: the inbox, the machine, the nursery its handlers run in.   Lent: the link, the service.
+    """
+
+    id: str
+    service: Service
+    link: Link
+    transport: str = "memory"
+    runtime: Any = None
+    """The runtime that the session belongs to."""
+    principal: Any = None
+    state: Any = None
+    """What the user's session function yielded."""
+    peer: Peer = field(init=False)
+    log_level: str | None = None
+    ended: Cause | None = None
+    last_used: float = 0.0
+    data: dict[str, Any] = field(factory=dict)
+    """What features keep for this session (subscriptions ...)."""
+    _inbox: trio.MemorySendChannel[Message] = field(init=False)
+    _messages: trio.MemoryReceiveChannel[Message] = field(init=False)
+    _running: dict[int, Call] = field(factory=dict)
+    _zombies: int = 0
+    _nursery: trio.Nursery | None = None
+    _state_done: trio.Event | None = None
+    _background_tasks: set[trio.CancelScope] = field(factory=set)
+    _watchers: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    on_end: list[Callable[[], None]] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        limits = self.service.limits
+        self.peer = Peer(
+            role=self.service.role, eras=self.service.eras, routes=self.service.router, max_running=limits.running
+        )
+        self._inbox, self._messages = trio.open_memory_channel[Message](limits.inbox)
+
+    # -- for other tasks: these only post
+
+    async def deliver(
+        self, frame: Frame | Batch | Malformed, link: Link, context: contextvars.Context | None = None
+    ) -> None:
+        """Hand over what the peer sent; answers go to `link`. Waits only while the inbox is full.
+
+        A carrier whose context variables stay the same copies them once and gives them along.
+
+        Raises:
+            LinkClosed: the session is over.
+        """
+        self.last_used = trio.current_time()
+        await self._post(Received(frame, link, contextvars.copy_context() if context is None else context))
+
+    async def ask(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        call: Call | None = None,
+        timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Any:
+        """Ask the peer for something and wait for its answer.
+
+        Raises:
+            McpError: the peer answered with an error.
+            CapabilityMissing: it never said that it can do this.
+            RequestTimeout: no answer in time.
+            LinkClosed: the session ended first.
+            TypeError, ValueError: the parameters have no JSON form.
+        """
+        encode_value(params)  # a fault is the caller's; in the loop it would be the session's
+        reply = Reply(on_progress)
+        hub = self.service.telemetry
+        began = trio.current_time()
+        outcome = "cancelled"
+        if hub:
+            hub.emit(telemetry.AskSent(session=self.id, method=method))
+        asked = Asked(call.start.call if call is not None else None, method, params, reply, on_progress is not None)
+        if call is not None:
+            call.pause()
+        try:
+            with trio.move_on_after(self.service.limits.ask_timeout if timeout is None else timeout):
+                await self._post(asked)
+                try:
+                    result = await reply.wait()
+                except Exception:
+                    outcome = "error"
+                    raise
+                outcome = "ok"
+                return result
+            outcome = "timeout"
+            raise RequestTimeout(f"{method} was not answered in time")
+        finally:
+            if not reply.settled:
+                await self._say(GaveUp(reply, outcome))
+            if call is not None:
+                call.resume()
+            if hub:
+                seconds = trio.current_time() - began
+                hub.emit(telemetry.AskEnded(session=self.id, method=method, outcome=outcome, seconds=seconds))
+
+    async def notify(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
+        """Tell the peer something; waits only while the link is full.
+
+        Raises:
+            LinkClosed: the session is over.
+            TypeError, ValueError: the parameters have no JSON form.
+        """
+        encode_value(params)
+        await (call.start.link if call is not None and call.start.link is not None else self.link).room()
+        await self._post(Notified(call.start.call if call is not None else None, method, params))
+
+    def notify_nowait(self, method: str, params: dict[str, Any]) -> None:
+        """Tell the peer something on nobody's behalf; dropped if the inbox is full."""
+        encode_value(params)
+        self.post_nowait(Notified(None, method, params))
+
+    def close_nowait(self, cause: Cause) -> None:
+        """Ask the session to end."""
+        if self.ended is None and not self.post_nowait(HungUp(cause)) and self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    async def _post(self, message: Message) -> None:
+        try:
+            self._inbox.send_nowait(message)  # no turn of the scheduler for each message of a burst
+        except trio.WouldBlock:
+            with suppress(trio.BrokenResourceError):
+                await self._inbox.send(message)
+                return
+        except trio.BrokenResourceError:
+            pass
+        else:
+            return
+        raise LinkClosed(self.ended.value if self.ended is not None else "the session is over")
+
+    async def _say(self, message: Message) -> None:
+        """Post something that must not get lost when the one who posts is cancelled."""
+        if not self.post_nowait(message) and self.ended is None:
+            with trio.move_on_after(1, shield=True), suppress(LinkClosed):
+                await self._post(message)
+
+    def post_nowait(self, message: Message) -> bool:
+        try:
+            self._inbox.send_nowait(message)
+        except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+            return False
+        return True
+
+    # -- what others may look at
+
+    @property
+    def calls(self) -> int:
+        return self.peer.calls
+
+    @property
+    def congested(self) -> bool:
+        """So many requests wait that the transport should take no more of them."""
+        return self.peer.waiting >= self.service.limits.waiting
+
+    @property
+    def has_running(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def left_behind(self) -> int:
+        """Handlers whose code still runs, wanted or not."""
+        return len(self._running) + self._zombies
+
+    def idle_since(self, now: float) -> float:
+        """How long nobody has used the session; nothing while a call runs or a stream is open."""
+        if self.peer.calls or getattr(self.link, "attached", False):
+            self.last_used = now
+        return now - self.last_used
+
+    async def wait_for_room(self) -> None:
+        """Wait until the session is not congested any more, or over."""
+        while self.congested and self.ended is None:
+            await self._watchers.park()
+
+    async def wait_until_quiet(self) -> None:
+        """Wait until everything that was delivered is answered, or the session is over."""
+        while (self.peer.calls or self._messages.statistics().current_buffer_used) and self.ended is None:
+            await self._watchers.park()
+
+    async def wait_until_left(self) -> None:
+        """Wait until no handler's code runs any more."""
+        while self.left_behind:
+            await self._watchers.park()
+
+    # -- the loop: the one place where state changes
+
+    async def run(self) -> None:
+        hub = self.service.telemetry
+        began = self.last_used = trio.current_time()
+        if hub:
+            hub.emit(telemetry.SessionOpened(session=self.id, transport=self.transport))
+        try:
+            async with trio.open_nursery() as self._nursery:
+                try:
+                    await self._take_messages()
+                finally:
+                    self._leave()
+                self._nursery.cancel_scope.deadline = trio.current_time() + self.service.limits.end_grace
+        finally:
+            for callback in self.on_end:
+                callback()
+            if hub and self.ended is not None:
+                seconds = trio.current_time() - began
+                hub.emit(telemetry.SessionClosed(session=self.id, cause=self.ended.value, seconds=seconds))
+
+    async def _take_messages(self) -> None:
+        messages, watchers = self._messages, self._watchers
+        while self._step(await messages.receive()):
+            # What came meanwhile is taken without another turn of the scheduler; the bound lets others have theirs.
+            for _ in range(self.service.limits.inbox):
+                try:
+                    message = messages.receive_nowait()
+                except trio.WouldBlock:
+                    break
+                if not self._step(message):
+                    return
+            if watchers:
+                watchers.unpark_all()
+
+    def _leave(self) -> None:
+        """No message is taken any more: whoever waits for one is told. Handlers may take longer to be gone."""
+        if self.ended is None:
+            self.ended = Cause.CRASH
+        for effect in self.peer.step(HungUp(self.ended)):
+            match effect:
+                case Settle(reply, result, error):
+                    reply.settle(result, error)
+                case Stop(call, cause) if call in self._running:
+                    self._stop(self._running[call], cause)
+        with suppress(trio.WouldBlock):
+            while True:
+                match self._messages.receive_nowait():
+                    case Asked(method=method, reply=reply):
+                        reply.settle(error=LinkClosed(f"{method}: {self.ended.value}"))
+        self._messages.close()
+        self.link.end()
+        for scope in self._background_tasks:
+            scope.cancel()
+        if self._state_done is not None:
+            self._state_done.set()
+        self._watchers.unpark_all()
+
+    def _step(self, message: Message) -> bool:
+        """Do what follows from a message; False when the session is over."""
+        effects = self.peer.step(message)
+        for place, effect in enumerate(effects, 1):
+            more = self._perform(effect)
+            if more:
+                # An inline handler is done at once: what follows from that is performed in its place.
+                effects[place:place] = more
+        return self.ended is None
+
+    def _perform(self, effect: Effect) -> list[Effect] | None:
+        match effect:
+            case Send(frame, link, final, status):
+                data = encode_batch(frame) if type(frame) is tuple else encode(frame)  # type: ignore[arg-type]  # narrowed
+                (link if link is not None else self.link).post(data, final=final, status=status)
+            case Start(method=method):
+                return self._begin(effect, method)
+            case Stop(call, cause):
+                running = self._running.get(call)
+                if running is not None:
+                    self._stop(running, cause)
+            case Retire():
+                pass
+            case Settle(reply, result, error):
+                reply.settle(result, error)
+            case Progressed(reply, params):
+                self._tell_progress(reply, params)
+            case End(link):
+                link.end()
+            case Ignored(what):
+                if self.service.telemetry:
+                    self.service.telemetry.emit(telemetry.Dropped(kind=what, session=self.id))
+            case Close(cause):
+                self.ended = cause
+        return None
+
+    def _tell_progress(self, reply: Reply, params: dict[str, Any]) -> None:
+        if reply.on_progress is None:
+            return
+        try:
+            reply.on_progress(params)
+        except Exception:
+            logger.exception("a progress callback failed")
+
+    def _begin(self, start: Start, method: str) -> list[Effect] | None:
+        now = trio.current_time()
+        limits = self.service.limits
+        call = Call(
+            start=start,
+            session=self,
+            scope=trio.CancelScope(deadline=now + limits.call_timeout),
+            began=now,
+            hard=now + limits.call_timeout_hard,
+            patience=limits.call_timeout,
+            refilled_at=now,
+        )
+        hub = self.service.telemetry
+        if hub:
+            hub.emit(
+                telemetry.CallStarted(session=self.id, call=start.call, request_id=start.request_id, method=method)
+            )
+        router = self.service.router
+        if router.is_inline(method):
+            outcome = router.run_inline(method, start.params, self.service.make_context(self, call))
+            if hub:
+                self._report(call, outcome)
+            return self.peer.step(Finished(start.call, outcome))
+        assert self._nursery is not None
+        self._running[start.call] = call
+        if start.context is not None:
+            start.context.run(self._nursery.start_soon, self._handle, call, name=method)
+        else:
+            self._nursery.start_soon(self._handle, call, name=method)
+        return None
+
+    async def _handle(self, call: Call) -> None:
+        start = call.start
+        outcome: Outcome | None = None
+        try:
+            with call.scope:
+                context = self.service.make_context(self, call)
+                outcome = await self.service.router.run(start.method, start.params, context)
+                if call.held_back is not None:
+                    await self.notify(*call.held_back, call=call)
+        finally:
+            if self._running.pop(start.call, None) is None:
+                self._zombies -= 1
+            if outcome is None:
+                if call.stopped is None:
+                    call.stopped = Cause.TIMEOUT if call.scope.cancelled_caught else Cause.SESSION_END
+                outcome = Failed(INTERNAL_ERROR, call.stopped.value)
+            if self.service.telemetry:
+                self._report(call, outcome)
+            if self.ended is not None:
+                self._watchers.unpark_all()
+        # Outside the scope. A call that was stopped is no longer in the ledger and this is ignored.
+        with suppress(LinkClosed):
+            await self._post(Finished(start.call, outcome))
+
+    def _report(self, call: Call, outcome: Outcome) -> None:
+        start = call.start
+        word = "ok" if type(outcome) is Answered else "error"
+        self.service.telemetry.emit(
+            telemetry.CallEnded(
+                session=self.id,
+                call=start.call,
+                request_id=start.request_id,
+                method=start.method,
+                outcome=word if call.stopped is None else _OUTCOMES.get(call.stopped, "cancelled"),
+                seconds=trio.current_time() - call.began,
+                code=outcome.code if type(outcome) is Failed else None,
+            )
+        )
+
+    def _stop(self, call: Call, cause: Cause) -> None:
+        call.stopped = cause
+        call.stopped_at = trio.current_time()
+        call.scope.cancel()
+
+    # -- zombies
+
+    def bury(self, now: float) -> None:
+        """Find handlers that were cancelled, or whose time is up, and that go on nevertheless.
+
+        Their ids are freed and answered; they are counted and named. Called by the supervisor every now and then.
+        """
+        patience = self.service.limits.ignore_cancel
+        for call in [c for c in self._running.values() if c.scope.cancel_called]:
+            if not call.stopped_at:
+                call.stopped_at = now
+                continue
+            if now - call.stopped_at < patience:
+                continue
+            start = call.start
+            cause = call.stopped or Cause.TIMEOUT
+            if not self.post_nowait(Finished(start.call, Failed(INTERNAL_ERROR, cause.value))) and self.ended is None:
+                continue  # the inbox is full: next time
+            del self._running[start.call]
+            self._zombies += 1
+            logger.error("%s (id %r) ignores its cancellation: %s", start.method, start.request_id, cause.value)
+            if self.service.telemetry:
+                self.service.telemetry.emit(
+                    telemetry.Zombie(session=self.id, method=start.method, request_id=start.request_id)
+                )
+        if self._zombies >= self.service.limits.zombies:
+            self.close_nowait(Cause.CRASH)
+
+    # -- things that live as long as the session
+
+    async def hold(self, manager: AbstractAsyncContextManager[Any]) -> Any:
+        """Enter a context manager that is left, in the same task, when the session ends."""
+        assert self._nursery is not None
+        self._state_done = trio.Event()
+        value: Any = await self._nursery.start(self._hold, manager, self._state_done)
+        return value
+
+    async def _hold(
+        self,
+        manager: AbstractAsyncContextManager[Any],
+        done: trio.Event,
+        task_status: trio.TaskStatus[Any],
+    ) -> None:
+        started = False
+        try:
+            async with manager as value:
+                started = True
+                task_status.started(value)
+                await done.wait()
+        except Exception:
+            if not started:
+                raise
+            logger.exception("the session function failed when session %s ended", self.id)
+
+    def start_background(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Run `fn` beside the session's handlers; it is cancelled when the session ends and logged if it fails."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._background, fn, args, name=fn)
+
+    async def _background(self, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        with trio.CancelScope() as scope:
+            self._background_tasks.add(scope)
+            try:
+                await fn(*args)
+            except Exception:
+                logger.exception("a background task of session %s failed", self.id)
+            finally:
+                self._background_tasks.discard(scope)

@@ -1,0 +1,126 @@
+"""The supervisor: starts, finds, expires and drains sessions. A session's crash stops here."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+
+import trio
+from attrs import define, field, frozen
+
+from mcptrio import telemetry
+from mcptrio._actors.session import Session
+from mcptrio._peer.messages import Cause, Drained
+from mcptrio.errors import Overloaded
+
+logger = logging.getLogger("mcptrio.supervisor")
+
+
+@frozen(kw_only=True)
+class SupervisorLimits:
+    max_sessions: int = 10_000
+    idle_timeout: float = 1800.0
+    """A session with nothing running and no open stream is ended after so long."""
+    check_every: float = 0.5
+
+
+@define(eq=False, kw_only=True)
+class Supervisor:
+    """Owns: the nursery that every session lives in.   Lent: the telemetry hub."""
+
+    limits: SupervisorLimits = field(factory=SupervisorLimits)
+    hub: telemetry.Hub = field(factory=telemetry.Hub)
+    sessions: dict[str, Session] = field(factory=dict)
+    draining: bool = False
+    _nursery: trio.Nursery | None = None
+    _changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._look_after)
+            task_status.started()
+
+    def start(self, session: Session) -> None:
+        """Take a session in.
+
+        Raises:
+            Overloaded: there are too many, or the process is about to end.
+        """
+        self.check_room()
+        assert self._nursery is not None
+        self.sessions[session.id] = session
+        self._nursery.start_soon(self._guard, session, name=f"session {session.id[:8]}")
+
+    def check_room(self) -> None:
+        """Raise `Overloaded` if no further session can be taken in."""
+        if self.draining:
+            raise Overloaded("the server is shutting down", retry_after=5)
+        if len(self.sessions) >= self.limits.max_sessions:
+            if self.hub:
+                self.hub.emit(telemetry.LimitHit(name="sessions"))
+            raise Overloaded("too many sessions", retry_after=30)
+
+    def find(self, session_id: str) -> Session | None:
+        session = self.sessions.get(session_id)
+        return session if session is not None and session.ended is None else None
+
+    async def _guard(self, session: Session) -> None:
+        try:
+            await session.run()
+        except trio.Cancelled:
+            raise
+        except BaseException as error:  # the session guard: a session's crash closes that session
+            cancelled, rest = error.split(trio.Cancelled) if isinstance(error, BaseExceptionGroup) else (None, error)
+            if rest is not None:
+                logger.error("session %s failed", session.id, exc_info=rest)
+                if self.hub:
+                    self.hub.emit(telemetry.GuardCaught(layer="session", error=rest, session=session.id))
+            if cancelled is not None:
+                raise cancelled from None
+        finally:
+            self.sessions.pop(session.id, None)
+            self._changed.unpark_all()
+
+    async def _look_after(self) -> None:
+        """Find zombies, and sessions that nobody uses any more."""
+        while True:
+            await trio.sleep(self.limits.check_every)
+            now = trio.current_time()
+            for session in self:
+                if session.has_running:
+                    session.bury(now)
+                elif session.idle_since(now) > self.limits.idle_timeout:
+                    session.close_nowait(Cause.IDLE)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self.sessions.values()))
+
+    # -- the end
+
+    async def drain(self, grace: float) -> None:
+        """Let running calls finish for `grace` seconds, answer the rest with an error, then end every session."""
+        self.draining = True
+        with trio.move_on_after(grace):
+            for session in self:
+                await session.wait_until_quiet()
+        for session in self:
+            if session.calls:
+                session.post_nowait(Drained(Cause.DRAIN))
+        await trio.lowlevel.checkpoint()
+        for session in self:
+            session.close_nowait(Cause.DRAIN)
+        with trio.move_on_after(1.0):
+            while self.sessions:
+                await self._changed.park()
+
+    def stop(self) -> None:
+        """Cancel whatever is left."""
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+
+def new_session_id() -> str:
+    """An id that nobody can guess, in visible ASCII (basic/transports: 0x21 to 0x7E)."""
+    return secrets.token_urlsafe(24)

@@ -1,0 +1,58 @@
+"""Which era a frame or an HTTP request speaks, among those that are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from mcptrio._eras import v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25
+from mcptrio._peer.era import Era
+from mcptrio.errors import DeclarationError
+
+_IN_ORDER: Final = (v2024_11_05.ERA, v2025_03_26.ERA, v2025_06_18.ERA, v2025_11_25.ERA)
+_ALL_NAMES: Final = frozenset[str]().union(*(set(era.requests) | era.notifications for era in _IN_ORDER))
+
+ERAS: Final[dict[str, Era]] = {
+    era.date: evolve(era, lacks=_ALL_NAMES - set(era.requests) - era.notifications) for era in _IN_ORDER
+}
+"""Every date that mcptrio speaks, oldest first."""
+
+FALLBACK_WITHOUT_HEADER: Final = ERAS["2025-03-26"]
+"""2025-06-18 basic/transports: a client that sends no version header speaks 2025-03-26."""
+
+
+@frozen
+class Served:
+    """The dates that one server or client speaks."""
+
+    eras: dict[str, Era] = field(factory=lambda: dict(ERAS))
+
+    @classmethod
+    def only(cls, dates: Iterable[str] | None) -> Served:
+        """Restrict to `dates`; None means all of them."""
+        if dates is None:
+            return cls()
+        wanted = tuple(dates)
+        unknown = [date for date in wanted if date not in ERAS]
+        if unknown or not wanted:
+            raise DeclarationError(
+                f"unknown protocol version {', '.join(unknown) or '(none given)'}; known are {', '.join(ERAS)}"
+            )
+        return cls({date: era for date, era in ERAS.items() if date in wanted})
+
+    @property
+    def dates(self) -> tuple[str, ...]:
+        return tuple(self.eras)
+
+    @property
+    def newest_stateful(self) -> Era | None:
+        return next((era for era in reversed(self.eras.values()) if era.stateful), None)
+
+    def negotiate(self, requested: object) -> Era:
+        # basic/lifecycle: the requested version if it is supported, else another one that is, the latest if possible
+        era = self.eras.get(requested) if isinstance(requested, str) else None
+        if era is not None and era.stateful:
+            return era
+        return self.newest_stateful or next(reversed(self.eras.values()))

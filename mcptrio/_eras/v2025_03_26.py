@@ -1,0 +1,36 @@
+"""2025-03-26: Streamable HTTP, batches, audio, tool annotations, the completions capability, progress messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from mcptrio._eras import v2024_11_05 as before
+from mcptrio._eras.stateful import TO_SERVER, by_method
+from mcptrio._peer.era import Method
+
+REQUESTS = {**before.REQUESTS, "completion/complete": Method(TO_SERVER, ("completions",))}
+SHAPES = before.ERA.shapes
+
+
+def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+    return by_method(REQUESTS, declared, method)
+
+
+ERA = evolve(
+    before.ERA,
+    date="2025-03-26",
+    batching=True,
+    requests=REQUESTS,
+    shapes={
+        **SHAPES,
+        "capabilities": SHAPES["capabilities"] | {"completions"},
+        "tool": SHAPES["tool"] | {"annotations"},
+        "progress": SHAPES["progress"] | {"message"},
+    },
+    content=before.ERA.content | {"audio"},
+    features=evolve(before.ERA.features, progress_message=True),
+    missing=missing,
+)

@@ -1,0 +1,42 @@
+"""2025-06-18: elicitation, structured output, resource links, titles, the version header; no more batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from mcptrio._eras import v2025_03_26 as before
+from mcptrio._eras.stateful import TO_CLIENT, by_method
+from mcptrio._peer.era import Method
+
+REQUESTS = {**before.REQUESTS, "elicitation/create": Method(TO_CLIENT, ("elicitation",))}
+SHAPES = before.ERA.shapes
+
+
+def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+    return by_method(REQUESTS, declared, method)
+
+
+ERA = evolve(
+    before.ERA,
+    date="2025-06-18",
+    batching=False,
+    requests=REQUESTS,
+    shapes={
+        **SHAPES,
+        "implementation": SHAPES["implementation"] | {"title"},
+        "tool": SHAPES["tool"] | {"title", "outputSchema", "_meta"},
+        "resource": SHAPES["resource"] | {"title", "_meta"},
+        "template": SHAPES["template"] | {"title", "_meta"},
+        "prompt": SHAPES["prompt"] | {"title", "_meta"},
+        "argument": SHAPES["argument"] | {"title"},
+        "tool result": SHAPES["tool result"] | {"structuredContent"},
+        "contents": SHAPES["contents"] | {"_meta"},
+    },
+    content=before.ERA.content | {"resource_link"},
+    features=evolve(before.ERA.features, elicitation=True, structured_output=True),
+    http=evolve(before.ERA.http, version_header=True),
+    missing=missing,
+)

@@ -1,0 +1,85 @@
+"""What the machine wants done. The session performs each one at once and never waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mcptrio._peer.era import Era
+from mcptrio._peer.messages import Cause
+from mcptrio._wire.jsonrpc import ErrorResponse, Notification, Request, Response
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Put a frame on a link (None: the session's own).
+
+    `final` closes the exchange that the link stands for; `status` is the hint for a transport that has statuses.
+    """
+
+    frame: Request | Notification | Response | ErrorResponse | tuple[Response | ErrorResponse, ...]
+    link: Any
+    final: bool = False
+    status: int = 200
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Run a handler. `request_id` is None for a notification: nothing is answered."""
+
+    call: int
+    request_id: int | str | None
+    method: str
+    params: dict[str, Any]
+    era: Era
+    link: Any
+    context: Any
+    progress_token: int | str | None
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Cancel a handler; whatever it still reports is ignored."""
+
+    call: int
+    cause: Cause
+
+
+class Retire(msgspec.Struct, frozen=True):
+    """A call was answered; what was kept for it can go."""
+
+    call: int
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """Give a waiting caller its answer: a result, or an exception to raise."""
+
+    reply: Any
+    result: Any = None
+    error: Exception | None = None
+
+
+class Progressed(msgspec.Struct, frozen=True):
+    """The peer reported progress on something that this side asked for."""
+
+    reply: Any
+    params: dict[str, Any]
+
+
+class End(msgspec.Struct, frozen=True):
+    """Nothing more will be sent on this link."""
+
+    link: Any
+
+
+class Ignored(msgspec.Struct, frozen=True):
+    """Something was dropped on purpose; it is only counted."""
+
+    what: str
+
+
+class Close(msgspec.Struct, frozen=True):
+    """End the session."""
+
+    cause: Cause
+
+
+Effect = Send | Start | Stop | Retire | Settle | Progressed | End | Ignored | Close

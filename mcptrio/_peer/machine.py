@@ -1,0 +1,450 @@
+"""The protocol of one session, for either role: `step` takes a message and returns effects.
+
+Theory of operation. There is no `async` here, no clock and no randomness: ids, eras and time come in from outside. A
+session's loop feeds one message after the other and performs what comes back, so every race of the protocol (a cancel
+that crosses an answer, an answer that crosses a timeout) is decided by the order of two messages and can be written
+down as a test. What is on the books is in the ledger; what may happen when is in the table of `states`; what a date
+allows is asked of the era.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from attrs import define, field
+
+from mcptrio._peer.effects import Close, Effect, End, Ignored, Progressed, Retire, Send, Settle, Start, Stop
+from mcptrio._peer.era import Era, Role
+from mcptrio._peer.ledger import Entry, Group, Ledger
+from mcptrio._peer.messages import (
+    Answered,
+    Asked,
+    Cause,
+    Drained,
+    Failed,
+    Finished,
+    GaveUp,
+    HungUp,
+    LinkLost,
+    Message,
+    Notified,
+    Opened,
+    Received,
+)
+from mcptrio._peer.states import State, move
+from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Malformed, Notification, Request, Response, reject
+from mcptrio.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    CapabilityMissing,
+    LinkClosed,
+    LocalProtocolError,
+    McpError,
+    RemoteProtocolError,
+)
+
+
+class Eras(Protocol):
+    """Which dates this side serves."""
+
+    def negotiate(self, requested: object) -> Era:
+        """The date to answer an `initialize` with: the requested one if it is served, else our newest stateful one."""
+        ...
+
+
+@define(eq=False, kw_only=True)
+class Peer:
+    """Our picture of the other side."""
+
+    role: Role
+    """Which role this side plays."""
+    eras: Eras
+    routes: Container[str]
+    """The methods that have a handler."""
+    max_running: int = 32
+    state: State = State.NEW
+    era: Era | None = None
+    capabilities: dict[str, Any] = field(factory=dict)
+    """What the other side declared."""
+    offers: Mapping[str, Any] | None = None
+    """What this side declared, once it has."""
+    _ledger: Ledger = field(factory=Ledger)
+    _held: list[Asked] | None = None
+    """Asks that wait for `notifications/initialized`."""
+    _opening: int | None = None
+    """The call that works on `initialize`; others wait for it, since they may need what it sets up."""
+
+    @property
+    def calls(self) -> int:
+        """Requests of the peer that are not answered yet."""
+        return len(self._ledger)
+
+    @property
+    def waiting(self) -> int:
+        """Requests of the peer that have not even begun."""
+        return self._ledger.waiting
+
+    def step(self, message: Message) -> list[Effect]:
+        match message:
+            case Received(frame, link, context):
+                return self._receive(frame, link, context)
+            case Finished(call, outcome):
+                return self._finish(call, outcome)
+            case Notified():
+                return self._notify(message)
+            case Asked():
+                return self._ask(message)
+            case GaveUp(reply, reason):
+                return self._give_up(reply, reason)
+            case LinkLost(link):
+                lost = [call for call in self._ledger.calls() if self._ledger[call].start.link is link]
+                return self._still_wanted([e for call in lost for e in self._stop(call, Cause.DISCONNECT)])
+            case Opened(era, capabilities):
+                self.state, self.era, self.capabilities = State.READY, era, capabilities
+                return []
+            case Drained(cause):
+                calls = self._ledger.calls()
+                return self._still_wanted([e for call in calls for e in self._answer_and_stop(call, cause)])
+            case HungUp(cause):
+                return self._hang_up(cause)
+
+    # -- what the peer sends
+
+    def _receive(self, frame: Any, link: Any, context: Any) -> list[Effect]:
+        match frame:
+            case Request():
+                try:
+                    return self._on_request(frame, link, context, None)
+                except RemoteProtocolError as error:
+                    return self._refuse(error, link)
+            case Notification():
+                return self._on_notification(frame, link, context)
+            case Response(request_id, result):
+                ask = self._ledger.answer(request_id)
+                return [Ignored("unknown_response") if ask is None else Settle(ask.reply, result)]
+            case ErrorResponse(request_id, code, text, data):
+                ask = self._ledger.answer(request_id)
+                if ask is None:
+                    return [Ignored("unknown_response")]
+                return [Settle(ask.reply, None, McpError(code, text, data))]
+            case Malformed(fault):
+                if link.shared and self._call_of(fault.request_id) is not None:
+                    fault = _without_id(fault)  # or it would be taken for the answer to the call that has this id
+                return self._refuse(fault, link)
+            case _:
+                return self._on_batch(frame, link, context)
+
+    def _on_request(self, frame: Request, link: Any, context: Any, group: Group | None) -> list[Effect]:
+        method, params = frame.method, frame.params
+        ledger = self._ledger
+        if ledger.in_flight(frame.id) is not None:
+            # An error with this id on a shared pipe would be taken for the answer to the first request.
+            shown = None if group is not None or link.shared else frame.id
+            raise RemoteProtocolError(f"request id {frame.id!r:.80} is already in use", request_id=shown)
+        if self.role is Role.SERVER:
+            after = move(self.state, method)
+            if after is None:
+                text = "the session is initialized already" if method == "initialize" else "send initialize first"
+                raise RemoteProtocolError(f"{method!r:.80} is not possible now: {text}", request_id=frame.id)
+            if method == "initialize":
+                self.era = self.eras.negotiate(params.get("protocolVersion"))
+                declared = params.get("capabilities")
+                self.capabilities = declared if isinstance(declared, dict) else {}
+                self.state = after
+        era = self.era if self.era is not None else self.eras.negotiate(None)
+        if not self._serves(era, method):
+            raise RemoteProtocolError(
+                f"method not found: {method!r:.80}",
+                code=METHOD_NOT_FOUND,
+                request_id=frame.id,
+                http_status=era.http.unknown_method_status,
+            )
+        meta = params.get("_meta")
+        token = meta.get("progressToken") if type(meta) is dict else None
+        start = Start(
+            ledger.next_call(),
+            frame.id,
+            method,
+            params,
+            era,
+            link,
+            context,
+            token if type(token) is str or type(token) is int else None,
+        )
+        return self._admit(Entry(start, group))
+
+    def _serves(self, era: Era, method: str) -> bool:
+        if method not in self.routes or method in era.lacks:
+            return False
+        spec = era.requests.get(method)
+        if spec is None:
+            return True  # a method of the user's own
+        if spec.receiver is not None and spec.receiver is not self.role:
+            return False
+        return not spec.needs or self.offers is None or spec.needs[0] in self.offers
+
+    def _admit(self, entry: Entry) -> list[Effect]:
+        ledger = self._ledger
+        ledger.open(entry)
+        if entry.start.method == "initialize" and entry.start.request_id is not None:
+            self._opening = entry.start.call
+        elif ledger.running >= self.max_running or (self._opening is not None and entry.start.method != "ping"):
+            ledger.queue(entry.start.call)
+            return []
+        entry.running = True
+        ledger.running += 1
+        return [entry.start]
+
+    def _refuse(self, error: RemoteProtocolError, link: Any) -> list[Effect]:
+        if error.request_id is None and link.shared:
+            return self._complain(error)
+        return [Send(reject(error), link, final=True, status=error.http_status)]
+
+    def _complain(self, error: RemoteProtocolError) -> list[Effect]:
+        """Tell the peer about something that no id could be read from, if its date has a form for that."""
+        if self.era is not None and not self.era.features.errors_without_id:
+            return [Ignored("no_id")]
+        return [Send(reject(error), None)]
+
+    def _on_notification(self, frame: Notification, link: Any, context: Any) -> list[Effect]:
+        method, params = frame.method, frame.params
+        match method:
+            case "notifications/cancelled":
+                call = self._call_of(params.get("requestId"))
+                if call is None or self._ledger[call].start.method == "initialize":
+                    return [Ignored("unknown_cancel")]
+                return self._stop(call, Cause.CLIENT_CANCEL)
+            case "notifications/progress":
+                ask = self._ledger.peek(params.get("progressToken"))
+                return [Ignored("unknown_progress") if ask is None else Progressed(ask.reply, params)]
+            case "notifications/initialized" if self.role is Role.SERVER and self.state is State.OPEN:
+                self.state = State.READY
+                held, self._held = self._held, None
+                begun = [e for asked in held or () for e in self._ask(asked)]
+                return begun + self._told(frame, link, context)
+        return self._told(frame, link, context)
+
+    def _told(self, frame: Notification, link: Any, context: Any) -> list[Effect]:
+        if frame.method not in self.routes or self.era is None or frame.method in self.era.lacks:
+            return [Ignored("unknown_notification")] if frame.method != "notifications/initialized" else []
+        start = Start(self._ledger.next_call(), None, frame.method, frame.params, self.era, None, context, None)
+        return self._admit(Entry(start))
+
+    def _call_of(self, request_id: object) -> int | None:
+        if type(request_id) is not int and type(request_id) is not str:
+            return None
+        return self._ledger.in_flight(request_id)
+
+    def _on_batch(self, frames: Batch, link: Any, context: Any) -> list[Effect]:
+        try:
+            check_batch(self.era, frames)
+        except RemoteProtocolError as error:
+            return self._refuse(error, link)
+        expected = sum(isinstance(f, Request | Malformed) for f in frames)
+        group = Group(expected, link)
+        effects: list[Effect] = []
+        for frame in frames:
+            match frame:
+                case Malformed(fault):
+                    group.answers.append(reject(fault))
+                case Request():
+                    try:
+                        effects += self._on_request(frame, link, context, group)
+                    except RemoteProtocolError as error:
+                        group.answers.append(reject(error))
+                case _:
+                    effects += self._receive(frame, link, context)
+        return effects + self._close_group(group)
+
+    def _close_group(self, group: Group) -> list[Effect]:
+        if group.expected and len(group.answers) == group.expected:
+            group.expected = 0
+            return [Send(tuple(group.answers), group.link, final=True)]
+        return []
+
+    # -- what handlers report
+
+    def _finish(self, call: int, outcome: Answered | Failed) -> list[Effect]:
+        entry = self._ledger.close(call)
+        if entry is None:
+            return []  # stopped while this was on its way: nobody is waiting
+        start = entry.start
+        effects = self._drop_asks(entry)
+        if start.request_id is not None:
+            if type(outcome) is Answered:
+                effects += self._reply(entry, Response(start.request_id, outcome.result), 200)
+            else:
+                failed: Any = outcome
+                error = ErrorResponse(start.request_id, failed.code, failed.message, failed.data)
+                effects += self._reply(entry, error, failed.http_status)
+        effects.append(Retire(call))
+        if call == self._opening:
+            self._opening = None
+            if type(outcome) is Failed:
+                return effects + self._fail_opening()
+        return effects + self._begin_waiting()
+
+    def _fail_opening(self) -> list[Effect]:
+        """There is no session after all: what was sent in the hope of one is refused."""
+        self.state, self.era = State.NEW, None
+        in_vain = list(iter(self._ledger.next_waiting, None))
+        refusal = Failed(INVALID_REQUEST, "not possible: initialize failed")
+        return [e for entry in in_vain for e in self._finish(entry.start.call, refusal)]
+
+    def _reply(self, entry: Entry, frame: Response | ErrorResponse, status: int) -> list[Effect]:
+        if entry.group is None:
+            return [Send(frame, entry.start.link, final=True, status=status)]
+        entry.group.answers.append(frame)
+        return self._close_group(entry.group)
+
+    def _begin_waiting(self) -> list[Effect]:
+        ledger = self._ledger
+        effects: list[Effect] = []
+        while ledger.waiting and ledger.running < self.max_running and self._opening is None:
+            entry = ledger.next_waiting()
+            assert entry is not None
+            entry.running = True
+            ledger.running += 1
+            effects.append(entry.start)
+        return effects
+
+    def _still_wanted(self, effects: list[Effect]) -> list[Effect]:
+        """Without the handlers whose turn came because others were stopped, and who were stopped right after."""
+        return [e for e in effects if type(e) is not Start or e.call in self._ledger]
+
+    def _stop(self, call: int, cause: Cause) -> list[Effect]:
+        """End a call that nobody wants an answer to any more."""
+        entry = self._ledger.close(call)
+        if entry is None:
+            return []
+        if call == self._opening:
+            self._opening = None
+        effects: list[Effect] = [*self._drop_asks(entry), Stop(call, cause)]
+        if entry.group is not None:
+            entry.group.expected -= 1
+            if not entry.group.expected and not entry.group.link.shared:
+                effects.append(End(entry.group.link))
+            effects += self._close_group(entry.group)
+        elif entry.start.link is not None and not entry.start.link.shared:
+            effects.append(End(entry.start.link))
+        return effects + self._begin_waiting()
+
+    def _answer_and_stop(self, call: int, cause: Cause) -> list[Effect]:
+        if call not in self._ledger:
+            return []
+        answered = self._finish(call, Failed(INTERNAL_ERROR, cause.value))
+        return [e for e in answered if type(e) is not Retire] + [Stop(call, cause)]
+
+    def _drop_asks(self, entry: Entry) -> list[Effect]:
+        """The call has ended: nobody needs what it asked for. Who still waits (a zombie) is told."""
+        call = entry.start.call
+        effects: list[Effect] = []
+        gone = "the call that asked has ended"
+        for ask_id in sorted(entry.asks or ()):
+            ask = self._ledger.answer(ask_id)
+            if ask is not None:
+                effects.append(self._cancel_ask(ask.id, gone, entry.start.link))
+                effects.append(Settle(ask.reply, None, LinkClosed(gone)))
+        if self._held:
+            effects += [Settle(a.reply, None, LinkClosed(gone)) for a in self._held if a.call == call]
+            self._held = [a for a in self._held if a.call != call]
+        return effects
+
+    # -- what this side wants of the peer
+
+    def _ask(self, asked: Asked) -> list[Effect]:
+        call = asked.call
+        if call is not None and call not in self._ledger:
+            return [Settle(asked.reply, None, LinkClosed("the call that asks has ended"))]
+        if self.role is Role.SERVER and self.state is State.OPEN and asked.method != "ping":
+            # basic/lifecycle: a server asks nothing but ping before `initialized`
+            if self._held is None:
+                self._held = []
+            self._held.append(asked)
+            return []
+        era = self._ledger[call].start.era if call is not None else self.era
+        try:
+            self._may_ask(era, asked)
+        except LocalProtocolError as error:
+            return [Settle(asked.reply, None, error)]
+        ask = self._ledger.ask(asked.method, asked.reply, call)
+        params = asked.params
+        if asked.wants_progress:
+            params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": ask.id}}
+        link = self._ledger[call].start.link if call is not None else None
+        return [Send(Request(ask.id, asked.method, params), link)]
+
+    def _may_ask(self, era: Era | None, asked: Asked) -> None:
+        if era is None:
+            if self.role is Role.SERVER:
+                raise LocalProtocolError(f"{asked.method} cannot be asked before the client initialized the session")
+            return
+        if asked.method in era.lacks:
+            raise CapabilityMissing(f"{asked.method} does not exist at protocol version {era.date}")
+        missing = era.missing(self.capabilities, asked.method, asked.params)
+        if missing is not None:
+            other = "client" if self.role is Role.SERVER else "server"
+            wanted = msgspec.json.encode(missing).decode()
+            raise CapabilityMissing(
+                f"{asked.method} needs a capability that the {other} did not declare: {wanted}", required=missing
+            )
+
+    def _give_up(self, reply: Any, reason: str) -> list[Effect]:
+        ask = self._ledger.find_ask(reply)
+        if ask is None:
+            if self._held is not None:
+                self._held = [asked for asked in self._held if asked.reply is not reply]
+            return []
+        self._ledger.answer(ask.id)
+        if ask.method == "initialize":  # basic/utilities/cancellation: it must not be cancelled
+            return []
+        entry = self._ledger[ask.call] if ask.call is not None and ask.call in self._ledger else None
+        return [self._cancel_ask(ask.id, reason, entry.start.link if entry is not None else None)]
+
+    def _cancel_ask(self, ask_id: int, reason: str, link: Any) -> Send:
+        return Send(Notification("notifications/cancelled", {"requestId": ask_id, "reason": reason}), link)
+
+    def _notify(self, told: Notified) -> list[Effect]:
+        if told.call is None:
+            if self.era is None or (self.role is Role.SERVER and self.state is not State.READY):
+                return [Ignored("early_notification")]
+            if told.method in self.era.lacks:
+                return [Ignored("notification_of_another_date")]
+            return [Send(Notification(told.method, told.params), None)]
+        if told.call not in self._ledger:
+            return [Ignored("late_notification")]
+        start = self._ledger[told.call].start
+        if told.method in start.era.lacks:
+            return [Ignored("notification_of_another_date")]
+        return [Send(Notification(told.method, told.params), start.link)]
+
+    # -- the end
+
+    def _hang_up(self, cause: Cause) -> list[Effect]:
+        effects = self._still_wanted([e for call in self._ledger.calls() for e in self._stop(call, cause)])
+        for ask in self._ledger.asks():
+            self._ledger.answer(ask.id)
+            effects.append(Settle(ask.reply, None, LinkClosed(f"{ask.method}: {cause.value}")))
+        held, self._held = self._held, None
+        effects += [Settle(a.reply, None, LinkClosed(f"{a.method}: {cause.value}")) for a in held or ()]
+        return [*effects, Close(cause)]
+
+
+def check_batch(era: Era | None, frames: Batch) -> None:
+    """Refuse a batch that this date does not allow, or that nobody may send."""
+    if era is None or not era.batching:
+        raise RemoteProtocolError("a batch is not allowed at this protocol version", code=INVALID_REQUEST)
+    asks = any(isinstance(f, Request) for f in frames)
+    # 2025-03-26 basic/lifecycle: initialize MUST NOT be part of a batch
+    if any(isinstance(f, Request) and f.method == "initialize" for f in frames):
+        raise RemoteProtocolError("initialize must not be part of a batch", code=INVALID_REQUEST)
+    # 2025-03-26 basic/transports: a body holds requests and notifications, or responses, never both
+    if asks and any(isinstance(f, Response | ErrorResponse) for f in frames):
+        raise RemoteProtocolError("a batch holds requests or responses, not both", code=INVALID_REQUEST)
+
+
+def _without_id(error: RemoteProtocolError) -> RemoteProtocolError:
+    return RemoteProtocolError(error.message, code=error.code, http_status=error.http_status, data=error.data)

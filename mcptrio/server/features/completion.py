@@ -1,0 +1,112 @@
+"""Completion: suggestions for the arguments of prompts and the variables of resource templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+from attrs import define
+
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+from mcptrio.server.context import Context
+from mcptrio.server.features.invoke import Function, caller_names, declare, function_name
+from mcptrio.server.features.prompts import PromptEntry, Prompts
+from mcptrio.server.features.resources import ResourceEntry, Resources
+from mcptrio.types import CompleteParams, CompleteResult, Completion, PromptReference
+
+MAX_VALUES = 100  # server/utilities/completion: at most 100 values
+
+
+class Declared:
+    """What `@server.prompt` and `@server.resource` leave in the function's place: still callable, and completable."""
+
+    __slots__ = ("__wrapped__", "_entry")
+
+    def __init__(self, fn: Callable[..., Any], entry: PromptEntry | ResourceEntry) -> None:
+        self.__wrapped__ = fn
+        self._entry = entry
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind} {function_name(self.__wrapped__)}>"
+
+    @property
+    def _kind(self) -> str:
+        return "prompt" if isinstance(self._entry, PromptEntry) else "resource"
+
+    def complete(self, argument: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare the function that completes an argument: `(prefix)`, with `arguments` and a Context if it likes."""
+        known = self._arguments()
+        if not known:
+            raise DeclarationError(f"{self!r} has no arguments to complete")
+        if argument not in known:
+            raise DeclarationError(f"{self!r} has no argument {argument!r}; it has {', '.join(known)}")
+
+        names = caller_names(2)
+
+        def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
+            self._entry.completers[argument] = _declare_completer(fn, names)
+            return fn
+
+        return decorate
+
+    def _arguments(self) -> tuple[str, ...]:
+        if isinstance(self._entry, PromptEntry):
+            return tuple(a.name for a in self._entry.prompt.arguments or ())
+        return self._entry.template.variables if self._entry.template is not None else ()
+
+
+def _declare_completer(fn: Callable[..., Any], names: dict[str, Any]) -> Function:
+    function = declare(fn, names=names)
+    parameters = set(function.signature.input_schema.get("properties", {}))
+    if "prefix" not in parameters or parameters - {"prefix", "arguments"}:
+        raise DeclarationError(
+            f"the completion function {function_name(fn)} takes `prefix: str`, and if it likes "
+            "`arguments: dict[str, str]` (what is filled in already) and a Context"
+        )
+    return function
+
+
+@define(eq=False)
+class Completions:
+    """Finds who completes what."""
+
+    prompts: Prompts
+    resources: Resources
+    threads: trio.CapacityLimiter
+
+    @property
+    def any(self) -> bool:
+        """Whether anything at all can be completed."""
+        entries = [*self.prompts.registry, *self.resources.templates]
+        return any(entry.completers for entry in entries)
+
+    async def complete(self, ctx: Context, params: CompleteParams) -> CompleteResult:
+        entry: PromptEntry | ResourceEntry | None
+        if isinstance(params.ref, PromptReference):
+            entry = self.prompts.registry.get(params.ref.name)
+            shown = f"prompt {params.ref.name!r:.200}"
+        else:
+            entry = self.resources.templates.get(params.ref.uri) or self.resources.registry.get(params.ref.uri)
+            shown = f"resource {params.ref.uri!r:.200}"
+        if entry is None:
+            raise McpError(INVALID_PARAMS, f"unknown {shown}")
+        function = entry.completers.get(params.argument.name)
+        if function is None:
+            return CompleteResult(completion=Completion(values=()))
+        kwargs: dict[str, Any] = {"prefix": params.argument.value}
+        if "arguments" in function.signature.input_schema["properties"]:
+            context = params.context
+            kwargs["arguments"] = dict(context.arguments or {}) if context is not None else {}
+        value = await function(ctx, kwargs, self.threads)
+        if isinstance(value, CompleteResult):
+            return value
+        if isinstance(value, Completion):
+            return CompleteResult(completion=value)
+        values = tuple(str(v) for v in value)
+        shown_values = values[:MAX_VALUES]
+        more = len(values) > MAX_VALUES
+        return CompleteResult(completion=Completion(values=shown_values, total=len(values), has_more=more))

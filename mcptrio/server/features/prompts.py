@@ -1,0 +1,153 @@
+"""Prompts: declared from functions whose parameters are the arguments, filled in on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+import trio
+from attrs import define, field
+
+from mcptrio._eras.shape import lower_content, trim
+from mcptrio._schema.build import ArgumentFaults
+from mcptrio._wire.converter import unstructure
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+from mcptrio.server.context import Context
+from mcptrio.server.features.invoke import Function, declare, function_name
+from mcptrio.server.registry import Registry, check_name
+from mcptrio.types import (
+    GetPromptParams,
+    GetPromptResult,
+    Icon,
+    ListPromptsParams,
+    Message,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+    user,
+)
+
+Completer = Callable[..., Any]
+
+
+@define(eq=False)
+class PromptEntry:
+    prompt: Prompt
+    function: Function
+    completers: dict[str, Function] = field(factory=dict)
+    visible: Callable[[Context], bool] | None = None
+    wire: dict[str, Any] = field(factory=dict)
+
+
+class PromptOptions(TypedDict, total=False):
+    """What can be said of a prompt beside its function."""
+
+    name: str
+    title: str
+    description: str
+    icons: Sequence[Icon]
+    meta: Mapping[str, Any]
+    visible: Callable[[Context], bool]
+    """Who sees it and may get it, decided for each request."""
+
+
+def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[PromptOptions]) -> PromptEntry:
+    """Make a prompt of a function; raises `DeclarationError` with a hint if it cannot be one."""
+    name = check_name("prompt", options.get("name") or function_name(fn))
+    try:
+        function = declare(fn, names=names)
+    except DeclarationError as error:
+        raise DeclarationError(f"prompt {name!r}: {error}") from error
+    schema = function.signature.input_schema
+    required = set(schema.get("required", ()))
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    arguments = [
+        PromptArgument(
+            name=key,
+            title=described.get("title"),
+            description=described.get("description"),
+            required=key in required,
+        )
+        for key, described in properties.items()
+    ]
+    prompt = Prompt(
+        name=name,
+        title=options.get("title"),
+        description=options.get("description", function.signature.description),
+        arguments=arguments or None,
+        icons=options.get("icons"),
+        meta=options.get("meta"),
+    )
+    entry = PromptEntry(prompt=prompt, function=function, visible=options.get("visible"), wire=unstructure(prompt))
+    for key, described in properties.items():
+        values = described.get("enum")
+        if values:  # a Literal or an Enum completes itself
+            entry.completers[key] = _fixed([str(v) for v in values])
+    return entry
+
+
+def _fixed(values: Sequence[str]) -> Function:
+    def complete(prefix: str) -> list[str]:
+        return [value for value in values if value.startswith(prefix)]
+
+    return declare(complete, inline=True)
+
+
+@define(eq=False)
+class Prompts:
+    """The prompts of a server."""
+
+    threads: trio.CapacityLimiter
+    page_size: int | None = None
+    registry: Registry[PromptEntry] = field(factory=lambda: Registry("prompt"))
+
+    def list_all(self, ctx: Context, params: ListPromptsParams) -> Any:
+        registry = self.registry
+        if any(entry.visible is not None for entry in registry):
+            return self._page(ctx, params.cursor)
+        era = ctx._call.start.era
+        return registry.cached_page((era.date, params.cursor), lambda: self._page(ctx, params.cursor))
+
+    def _page(self, ctx: Context, cursor: str | None) -> dict[str, Any]:
+        era = ctx._call.start.era
+        entries, following = self.registry.page(
+            cursor, self.page_size, lambda entry: entry.visible is None or entry.visible(ctx)
+        )
+        prompts = []
+        for entry in entries:
+            shown = trim(era, "prompt", entry.wire)
+            if "arguments" in shown:
+                shown["arguments"] = [trim(era, "argument", argument) for argument in shown["arguments"]]
+            prompts.append(shown)
+        return {"prompts": prompts} if following is None else {"prompts": prompts, "nextCursor": following}
+
+    async def get(self, ctx: Context, params: GetPromptParams) -> Any:
+        entry = self.registry.get(params.name)
+        if entry is None or (entry.visible is not None and not entry.visible(ctx)):
+            raise McpError(INVALID_PARAMS, f"unknown prompt: {params.name!r:.200}")
+        try:
+            kwargs = entry.function.signature.bind_text(params.arguments or {})
+        except ArgumentFaults as error:
+            raise McpError(INVALID_PARAMS, "\n".join(error.faults)) from None
+        value = await entry.function(ctx, kwargs, self.threads)
+        wire = unstructure(prompt_result(entry.prompt, value))
+        era = ctx._call.start.era
+        for message in wire["messages"]:
+            message["content"] = lower_content(era, [message["content"]])[0]
+        return wire
+
+
+def prompt_result(prompt: Prompt, value: Any) -> GetPromptResult:
+    """What a prompt function returned, as the protocol has it: text, a message, or several of either."""
+    if isinstance(value, GetPromptResult):
+        return value
+    values = value if isinstance(value, list | tuple) else [value]
+    messages = []
+    for item in values:
+        if isinstance(item, PromptMessage):
+            messages.append(item)
+        elif isinstance(item, Message):
+            messages.append(item.to_prompt_message())
+        else:
+            messages.append(user(item).to_prompt_message())
+    return GetPromptResult(description=prompt.description, messages=messages)

@@ -1,0 +1,213 @@
+"""Resources: fixed URIs and URI templates, read through functions."""
+
+from __future__ import annotations
+
+from binascii import b2a_base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+import trio
+from attrs import define, field
+
+from mcptrio._eras.shape import trim, trim_all
+from mcptrio._schema.build import ArgumentFaults, dump
+from mcptrio._wire.converter import unstructure
+from mcptrio._wire.uri_template import UriTemplate
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+from mcptrio.server.context import Context
+from mcptrio.server.features.invoke import Function, declare, function_name
+from mcptrio.server.registry import Registry
+from mcptrio.types import (
+    Annotations,
+    BlobResourceContents,
+    Icon,
+    ListResourcesParams,
+    ListResourceTemplatesParams,
+    ReadResourceParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    TextResourceContents,
+)
+
+
+class ResourceNotFound(McpError):
+    """Raise it in a resource function when there is nothing under the URI that was asked for."""
+
+    def __init__(self, uri: str | None = None) -> None:
+        super().__init__(INVALID_PARAMS, "resource not found", None if uri is None else {"uri": uri})
+
+
+@define(eq=False)
+class ResourceEntry:
+    """A resource, or with `template` a family of them."""
+
+    resource: Resource | ResourceTemplate
+    function: Function
+    template: UriTemplate | None = None
+    completers: dict[str, Function] = field(factory=dict)
+    visible: Callable[[Context], bool] | None = None
+    wire: dict[str, Any] = field(factory=dict)
+
+
+class ResourceOptions(TypedDict, total=False):
+    """What can be said of a resource beside its URI and function."""
+
+    name: str
+    title: str
+    description: str
+    mime_type: str
+    size: int
+    annotations: Annotations
+    icons: Sequence[Icon]
+    meta: Mapping[str, Any]
+    visible: Callable[[Context], bool]
+    """Who sees it and may read it, decided for each request."""
+
+
+def declare_resource(
+    uri: str, fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[ResourceOptions]
+) -> ResourceEntry:
+    """Make a resource or a template of a function; raises `DeclarationError` with a hint if it cannot be one."""
+    try:
+        scheme, colon, _ = uri.partition(":")
+        if not colon or not scheme or not scheme[0].isalpha():
+            raise DeclarationError("a resource's URI begins with a scheme, as in notes://today")
+        function = declare(fn, names=names)
+        schema = function.signature.input_schema
+        parameters, required = set(schema.get("properties", {})), set(schema.get("required", ()))
+        template = UriTemplate(uri)
+        variables = set(template.variables)
+        if variables - parameters:
+            lacking = ", ".join(sorted(variables - parameters))
+            raise DeclarationError(f"the template has {lacking}, which the function does not take; add a parameter")
+        if required - variables:
+            lacking = ", ".join(sorted(required - variables))
+            where = "the template" if variables else "the URI, which has no variables,"
+            raise DeclarationError(f"the function needs {lacking}, which {where} does not give; add {{{lacking}}}")
+        if variables:
+            template.require_matchable()
+    except DeclarationError as error:
+        raise DeclarationError(f"resource {uri!r:.200}: {error}") from error
+    about: dict[str, Any] = {key: value for key, value in options.items() if key != "visible"}
+    about.setdefault("name", function_name(fn))
+    about.setdefault("description", function.signature.description)
+    resource: Resource | ResourceTemplate
+    if not variables:
+        resource = Resource(uri=uri, **about)
+    elif "size" in about:
+        raise DeclarationError(f"resource {uri!r:.200}: a template has no size of its own")
+    else:
+        resource = ResourceTemplate(uri_template=uri, **about)
+    return ResourceEntry(
+        resource=resource,
+        function=function,
+        template=template if variables else None,
+        visible=options.get("visible"),
+        wire=unstructure(resource),
+    )
+
+
+@define(eq=False)
+class Resources:
+    """The resources and templates of a server."""
+
+    threads: trio.CapacityLimiter
+    page_size: int | None = None
+    template_page_size: int | None = None
+    registry: Registry[ResourceEntry] = field(factory=lambda: Registry("resource"))
+    templates: Registry[ResourceEntry] = field(factory=lambda: Registry("template"))
+
+    def add(self, uri: str, entry: ResourceEntry) -> None:
+        (self.registry if entry.template is None else self.templates).add(uri, entry)
+
+    def remove(self, uri: str) -> None:
+        (self.templates if self.templates.get(uri) is not None else self.registry).remove(uri)
+
+    # -- lists
+
+    def list_all(self, ctx: Context, params: ListResourcesParams) -> Any:
+        return self._list(ctx, self.registry, params.cursor, self.page_size, "resource", "resources")
+
+    def list_templates(self, ctx: Context, params: ListResourceTemplatesParams) -> Any:
+        return self._list(ctx, self.templates, params.cursor, self.template_page_size, "template", "resourceTemplates")
+
+    def _list(
+        self, ctx: Context, registry: Registry[ResourceEntry], cursor: str | None, size: int | None, kind: str, key: str
+    ) -> Any:
+        era = ctx._call.start.era
+
+        def page() -> dict[str, Any]:
+            entries, following = registry.page(cursor, size, lambda entry: entry.visible is None or entry.visible(ctx))
+            shown: dict[str, Any] = {key: trim_all(era, kind, [entry.wire for entry in entries])}
+            if following is not None:
+                shown["nextCursor"] = following
+            return shown
+
+        if any(entry.visible is not None for entry in registry):
+            return page()
+        return registry.cached_page((era.date, cursor), page)
+
+    # -- resources/read
+
+    def find(self, ctx: Context, uri: str) -> tuple[ResourceEntry, dict[str, Any]] | None:
+        """The entry that serves `uri`, with the values of its template's variables."""
+        entry = self.registry.get(uri)
+        if entry is not None:
+            return (entry, {}) if entry.visible is None or entry.visible(ctx) else None
+        for entry in self.templates:
+            assert entry.template is not None
+            found = entry.template.match(uri)
+            if found is not None and (entry.visible is None or entry.visible(ctx)):
+                return entry, dict(found)
+        return None
+
+    async def read(self, ctx: Context, params: ReadResourceParams) -> Any:
+        uri = params.uri
+        found = self.find(ctx, uri)
+        if found is None:
+            raise self.not_found(ctx, uri)
+        entry, values = found
+        try:
+            kwargs = entry.function.signature.bind_text(values)
+        except ArgumentFaults as error:
+            raise McpError(INVALID_PARAMS, "\n".join(error.faults), {"uri": uri}) from None
+        try:
+            value = await entry.function(ctx, kwargs, self.threads)
+        except ResourceNotFound:
+            raise self.not_found(ctx, uri) from None
+        wire = unstructure(read_result(entry.resource, uri, value))
+        era = ctx._call.start.era
+        wire["contents"] = [trim(era, "contents", item) for item in wire["contents"]]
+        return wire
+
+    def not_found(self, ctx: Context, uri: str) -> McpError:
+        return McpError(ctx._call.start.era.resource_not_found, "resource not found", {"uri": uri})
+
+
+def read_result(resource: Resource | ResourceTemplate, uri: str, value: Any) -> ReadResourceResult:
+    """What a resource function returned, as the protocol has it."""
+    if isinstance(value, ReadResourceResult):
+        return value
+    if (
+        isinstance(value, list | tuple)
+        and value
+        and all(isinstance(item, TextResourceContents | BlobResourceContents) for item in value)
+    ):
+        return ReadResourceResult(contents=value)
+    return ReadResourceResult(contents=[_contents(resource.mime_type, uri, value)])
+
+
+def _contents(mime_type: str | None, uri: str, value: Any) -> TextResourceContents | BlobResourceContents:
+    match value:
+        case TextResourceContents() | BlobResourceContents():
+            return value
+        case str():
+            return TextResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
+        case bytes() | bytearray() | memoryview():
+            blob = b2a_base64(value, newline=False).decode("ascii")
+            return BlobResourceContents(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)
+        case _:
+            text = msgspec.json.encode(dump(value)).decode()
+            return TextResourceContents(uri=uri, mime_type=mime_type or "application/json", text=text)

@@ -1,0 +1,343 @@
+"""Tools: declared from functions, listed in pages, called with checked arguments."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, TypedDict, Unpack, cast
+
+import msgspec
+import trio
+from attrs import define, field
+
+from mcptrio._eras.shape import lower_content, trim
+from mcptrio._schema.build import ArgumentFaults, OutputSchema, Signature, dump, output_schema
+from mcptrio._wire.converter import unstructure
+from mcptrio.errors import (
+    INVALID_PARAMS,
+    CapabilityMissing,
+    DeclarationError,
+    McpError,
+    MCPTrioException,
+    Overloaded,
+    RequestTimeout,
+    ToolError,
+)
+from mcptrio.server.context import Context
+from mcptrio.server.features.invoke import Function, declare, function_name, is_context
+from mcptrio.server.registry import Registry, check_name
+from mcptrio.types import (
+    CONTENT_BY_TYPE,
+    Audio,
+    CallToolParams,
+    CallToolResult,
+    ContentLike,
+    Icon,
+    Image,
+    Link,
+    ListToolsParams,
+    Tool,
+    ToolAnnotations,
+    UnknownContent,
+    to_content,
+)
+
+logger = logging.getLogger("mcptrio.tools")
+
+_CONTENT_CLASSES = (*CONTENT_BY_TYPE.values(), UnknownContent, Image, Audio, Link)
+
+
+def is_content(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, (*_CONTENT_CLASSES, CallToolResult))
+
+
+@define(eq=False)
+class ToolEntry:
+    """A tool as it is listed, and how to call it."""
+
+    tool: Tool
+    function: Function
+    output: OutputSchema | None = None
+    check_arguments: Any = None
+    """A `Checker` for an input schema that was written by hand."""
+    check_result: Any = None
+    timeout: float | None = None
+    serial: bool = False
+    limiter: trio.CapacityLimiter | None = None
+    visible: Callable[[Context], bool] | None = None
+    requires: tuple[str, ...] = ()
+    replay: bool = False
+    wire: dict[str, Any] = field(factory=dict)
+
+
+class ToolOptions(TypedDict, total=False):
+    """What can be said of a tool beside its function."""
+
+    name: str
+    title: str
+    description: str
+    read_only: bool
+    """It changes nothing."""
+    destructive: bool
+    """It may destroy something."""
+    idempotent: bool
+    """Calling it again with the same arguments changes nothing more."""
+    open_world: bool
+    """It touches things outside the server."""
+    timeout: float
+    """Its time limit in seconds."""
+    serial: bool
+    """One call at a time in each session."""
+    limit: int
+    """So many calls at a time in the whole server."""
+    inline: bool
+    """A quick plain function that never blocks: called directly instead of in a thread."""
+    input_schema: Mapping[str, Any]
+    """A schema written by hand; the function then takes the arguments as one object."""
+    output_schema: Mapping[str, Any]
+    icons: Sequence[Icon]
+    meta: Mapping[str, Any]
+    visible: Callable[[Context], bool]
+    """Who sees it and may call it, decided for each request."""
+    requires: Sequence[str]
+    """Client capabilities that it cannot do without, e.g. `["sampling"]`."""
+    replay: bool
+    """It may be run again from the top when an answer reaches another process."""
+
+
+def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[ToolOptions]) -> ToolEntry:
+    """Make a tool of a function; raises `DeclarationError` with a hint if it cannot be one."""
+    name = check_name("tool", options.get("name") or function_name(fn))
+    inline, input_schema, output = (
+        options.get("inline", False),
+        options.get("input_schema"),
+        options.get("output_schema"),
+    )
+    checker = check_result = structured = None
+    try:
+        if input_schema is not None:
+            checker = _checker(input_schema)
+            function = Function(fn, _by_hand(fn, input_schema), inline)
+        else:
+            function = declare(fn, inline=inline, names=names)
+        if output is not None:
+            check_result = _checker(output)
+        else:
+            structured = output_schema(function.signature.returns, is_content=is_content, names=names)
+    except DeclarationError as error:
+        raise DeclarationError(f"tool {name!r}: {error}") from error
+    tool = Tool(
+        name=name,
+        title=options.get("title"),
+        description=options.get("description", function.signature.description),
+        input_schema=function.signature.input_schema,
+        output_schema=structured.schema if structured is not None else output,
+        annotations=_annotations(options),
+        icons=options.get("icons"),
+        meta=options.get("meta"),
+    )
+    limit = options.get("limit")
+    return ToolEntry(
+        tool=tool,
+        function=function,
+        output=structured,
+        check_arguments=checker,
+        check_result=check_result,
+        timeout=options.get("timeout"),
+        serial=options.get("serial", False),
+        limiter=None if limit is None else trio.CapacityLimiter(limit),
+        visible=options.get("visible"),
+        requires=tuple(options.get("requires", ())),
+        replay=any(options.get(key) for key in ("replay", "read_only", "idempotent")),
+        wire=unstructure(tool),
+    )
+
+
+def _annotations(options: ToolOptions) -> ToolAnnotations | None:
+    annotations = ToolAnnotations(
+        title=options.get("title"),
+        read_only_hint=options.get("read_only"),
+        destructive_hint=options.get("destructive"),
+        idempotent_hint=options.get("idempotent"),
+        open_world_hint=options.get("open_world"),
+    )
+    return None if annotations == ToolAnnotations() else annotations
+
+
+def _checker(schema: Mapping[str, Any]) -> Any:
+    from mcptrio._schema.check import Checker  # jsonschema-rs is only needed for schemas written by hand
+
+    return Checker(schema)
+
+
+def _by_hand(fn: Callable[..., Any], schema: Mapping[str, Any]) -> Signature:
+    """The signature of a function whose input schema was written by hand: it takes the arguments as one object."""
+    if schema.get("type") != "object":
+        raise DeclarationError('an input schema must have "type": "object" at its root')
+    parameters = inspect.signature(fn, eval_str=True).parameters
+    injected = next((p.name for p in parameters.values() if is_context(p.annotation)), None)
+    others = [p.name for p in parameters.values() if p.name != injected]
+    if len(others) != 1:
+        raise DeclarationError(
+            "with input_schema= the function takes one parameter that gets the arguments as they came "
+            f"(and a Context if it likes), not {len(others)}: {', '.join(others) or 'none'}"
+        )
+    (parameter,) = others
+
+    def bind(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {parameter: arguments}
+
+    doc = inspect.getdoc(fn)
+    return Signature(
+        input_schema=dict(schema),
+        bind=bind,
+        bind_text=bind,
+        injected=injected,
+        description=doc.partition("\n\n")[0] if doc else None,
+        returns=inspect.signature(fn, eval_str=True).return_annotation,
+        is_async=inspect.iscoroutinefunction(fn),
+    )
+
+
+@define(eq=False)
+class Tools:
+    """The tools of a server."""
+
+    threads: trio.CapacityLimiter
+    page_size: int | None = None
+    registry: Registry[ToolEntry] = field(factory=lambda: Registry("tool"))
+
+    # -- tools/list
+
+    def list_all(self, ctx: Context, params: ListToolsParams) -> Any:
+        registry = self.registry
+        era = ctx._call.start.era
+        if any(entry.visible is not None for entry in registry):
+            return self._page(ctx, params.cursor)
+        return registry.cached_page((era.date, params.cursor), lambda: self._page(ctx, params.cursor))
+
+    def _page(self, ctx: Context, cursor: str | None) -> dict[str, Any]:
+        era = ctx._call.start.era
+        entries, following = self.registry.page(
+            cursor, self.page_size, lambda entry: entry.visible is None or entry.visible(ctx)
+        )
+        page: dict[str, Any] = {"tools": [trim(era, "tool", entry.wire) for entry in entries]}
+        if following is not None:
+            page["nextCursor"] = following
+        return page
+
+    # -- tools/call
+
+    async def call(self, ctx: Context, params: CallToolParams) -> Any:
+        entry = self.registry.get(params.name)
+        if entry is None or (entry.visible is not None and not entry.visible(ctx)):
+            raise McpError(INVALID_PARAMS, f"unknown tool: {params.name!r:.200}")
+        arguments = params.arguments if params.arguments is not None else {}
+        try:
+            if entry.check_arguments is not None:
+                faults = entry.check_arguments.faults(arguments, root="arguments")
+                if faults:
+                    raise ArgumentFaults(tuple(faults))
+            kwargs = entry.function.signature.bind(arguments)
+        except ArgumentFaults as error:
+            text = "\n".join(error.faults)
+            if ctx._call.start.era.features.argument_faults_are_results:
+                return failed(text)
+            raise McpError(INVALID_PARAMS, text) from None
+        if entry.timeout is not None:
+            ctx._call.limit(entry.timeout)
+        try:
+            if entry.limiter is None and not entry.serial:
+                value = await entry.function(ctx, kwargs, self.threads)
+            else:
+                value = await self._one_of_few(entry, ctx, kwargs)
+            return result_of(entry, value, ctx)
+        except ToolError as error:
+            return failed(str(error))
+        except (McpError, trio.Cancelled):
+            raise
+        except (CapabilityMissing, RequestTimeout) as error:
+            return failed(str(error))
+        except Overloaded:
+            raise
+        except BaseExceptionGroup as group:
+            return self._failed_in_a_group(entry, group)
+        except Exception:
+            logger.exception("tool %r failed", entry.tool.name)
+            return failed("The tool failed. Its log has the details.")
+
+    def _failed_in_a_group(self, entry: ToolEntry, group: BaseExceptionGroup[Any]) -> Any:
+        """A nursery's group with one error in it is that error; with cancellation in it, it must go on."""
+        known, rest = group.split((MCPTrioException,))
+        if known is None or rest is not None or group.subgroup(trio.Cancelled) is not None:
+            if group.subgroup((trio.Cancelled, SystemExit, KeyboardInterrupt, GeneratorExit)) is not None:
+                raise group
+            logger.error("tool %r failed", entry.tool.name, exc_info=group)
+            return failed("The tool failed. Its log has the details.")
+        leaf: Any = known
+        while isinstance(leaf, BaseExceptionGroup):
+            leaf = leaf.exceptions[0]
+        if isinstance(leaf, McpError | Overloaded):
+            raise leaf
+        return failed(str(leaf))
+
+    async def _one_of_few(self, entry: ToolEntry, ctx: Context, kwargs: dict[str, Any]) -> Any:
+        async with AsyncExitStack() as stack:
+            if entry.limiter is not None:
+                await stack.enter_async_context(entry.limiter)
+            if entry.serial:
+                locks = ctx._session.data.setdefault("serial tools", {})
+                await stack.enter_async_context(locks.setdefault(entry.tool.name, trio.Lock()))
+            return await entry.function(ctx, kwargs, self.threads)
+
+
+def failed(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
+    """A tool's return value as it goes over the wire."""
+    era = ctx._call.start.era
+    if type(value) is str and entry.output is None and entry.check_result is None:
+        return {"content": [{"type": "text", "text": value}]}
+    if isinstance(value, CallToolResult):
+        wire = unstructure(value)
+        _check(entry, wire)
+    elif entry.output is not None:
+        structured = entry.output.structured(value)
+        wire = {"content": [_as_text(structured["result"] if entry.output.wrap else structured)]}
+        wire["structuredContent"] = structured
+    elif entry.check_result is not None:
+        structured = dump(value)
+        wire = {"content": [_as_text(structured)], "structuredContent": structured}
+        _check(entry, wire)
+    else:
+        wire = {"content": _blocks(value)}
+    wire["content"] = lower_content(era, wire["content"])
+    return wire if era.features.structured_output else trim(era, "tool result", wire)
+
+
+def _check(entry: ToolEntry, wire: Mapping[str, Any]) -> None:
+    """server/tools: a server MUST give structured results that conform to the output schema."""
+    if entry.check_result is None or wire.get("isError"):
+        return
+    faults = entry.check_result.faults(wire.get("structuredContent"), root="structuredContent")
+    if faults:
+        raise ValueError(f"tool {entry.tool.name!r} returned what its output schema forbids: {'; '.join(faults)}")
+
+
+def _blocks(value: Any) -> list[dict[str, Any]]:
+    if value is None:
+        return []
+    if isinstance(value, (str, *_CONTENT_CLASSES)):
+        return [unstructure(to_content(cast(ContentLike, value)))]
+    if isinstance(value, list | tuple) and value and all(isinstance(v, (str, *_CONTENT_CLASSES)) for v in value):
+        return [unstructure(to_content(cast(ContentLike, v))) for v in value]
+    return [_as_text(dump(value))]
+
+
+def _as_text(value: Any) -> dict[str, Any]:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return {"type": "text", "text": text}

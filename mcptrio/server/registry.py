@@ -1,0 +1,118 @@
+"""A registry: named entries in the order they were declared, refusing duplicates, telling when it changes."""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from attrs import define, field
+
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+
+T = TypeVar("T")
+
+# 2025-11-25 server/tools: letters, digits, underscore, dash, dot (and slash, from 2026-07-28), at most 128 characters
+_NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}\Z")
+
+
+def check_name(kind: str, name: str) -> str:
+    if not _NAME.match(name):
+        raise DeclarationError(
+            f"{name!r:.140} is not a valid {kind} name: use 1 to 128 letters, digits and the signs _ - . /"
+        )
+    return name
+
+
+@define(eq=False)
+class Registry(Generic[T]):
+    """Entries of one kind. Each has a serial number, so that a page of a list can say where the next one begins."""
+
+    kind: str
+    _entries: dict[str, tuple[int, T]] = field(factory=dict)
+    _serial: int = 0
+    version: int = 0
+    """Counts the changes; what was made from an older version is stale."""
+    on_change: list[Callable[[], None]] = field(factory=list)
+    _pages: dict[Any, msgspec.Raw] = field(factory=dict)
+
+    def add(self, key: str, entry: T) -> None:
+        """Raises `DeclarationError` if there is an entry of that name already."""
+        if key in self._entries:
+            raise DeclarationError(
+                f"there is a {self.kind} {key!r} already; give one of the two another name, or remove the old one first"
+            )
+        self._serial += 1
+        self._entries[key] = (self._serial, entry)
+        self._changed()
+
+    def remove(self, key: str) -> None:
+        if key not in self._entries:
+            raise DeclarationError(f"there is no {self.kind} {key!r} to remove")
+        del self._entries[key]
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._pages.clear()
+        for callback in self.on_change:
+            callback()
+
+    def get(self, key: str) -> T | None:
+        found = self._entries.get(key)
+        return None if found is None else found[1]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[T]:
+        return (entry for _, entry in tuple(self._entries.values()))
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        return ((key, entry) for key, (_, entry) in tuple(self._entries.items()))
+
+    # -- pages
+
+    def page(self, cursor: str | None, size: int | None, wanted: Callable[[T], bool]) -> tuple[list[T], str | None]:
+        """The entries after `cursor`, at most `size`, and the cursor of what follows.
+
+        Raises:
+            McpError: the cursor is none of ours.
+        """
+        after = 0 if cursor is None else self._read_cursor(cursor)
+        found: list[T] = []
+        last = 0
+        for serial, entry in tuple(self._entries.values()):
+            if serial <= after or not wanted(entry):
+                continue
+            if size is not None and len(found) == size:
+                return found, self._write_cursor(last)
+            found.append(entry)
+            last = serial
+        return found, None
+
+    def cached_page(self, key: Any, make: Callable[[], Any]) -> msgspec.Raw:
+        """A page as bytes, encoded once and kept until the registry changes."""
+        raw = self._pages.get(key)
+        if raw is None:
+            raw = msgspec.Raw(msgspec.json.encode(make()))
+            if len(self._pages) < 1024:  # one per revision and page; cursors are checked, so nobody can make more
+                self._pages[key] = raw
+        return raw
+
+    def _write_cursor(self, serial: int) -> str:
+        return urlsafe_b64encode(f"{self.kind}:{serial}".encode()).decode().rstrip("=")
+
+    def _read_cursor(self, cursor: str) -> int:
+        try:
+            text = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+            kind, _, serial = text.partition(":")
+            number = int(serial)
+        except ValueError:
+            kind, number = "", 0
+        if kind != self.kind or not 0 < number <= self._serial or self._write_cursor(number) != cursor:
+            # server/utilities/pagination: invalid cursors SHOULD result in -32602
+            raise McpError(INVALID_PARAMS, "unknown cursor: start again from the first page")
+        return number

@@ -1,0 +1,394 @@
+"""The server: what people declare tools, resources and prompts on, and serve."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+import trio
+from attrs import evolve
+
+from mcptrio import telemetry
+from mcptrio._actors.router import Middleware, Route, Router
+from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.session import Call, Limits, Session
+from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
+from mcptrio._eras.choose import Served
+from mcptrio._peer.era import Role
+from mcptrio.errors import DeclarationError
+from mcptrio.server import methods
+from mcptrio.server.context import Context, SessionHandle
+from mcptrio.server.features.completion import Completions, Declared
+from mcptrio.server.features.invoke import caller_names
+from mcptrio.server.features.lifecycle import Lifecycle
+from mcptrio.server.features.prompts import PromptEntry, PromptOptions, Prompts, declare_prompt
+from mcptrio.server.features.resources import ResourceEntry, ResourceOptions, Resources, declare_resource
+from mcptrio.server.features.subscriptions import Subscriptions, topic
+from mcptrio.server.features.tools import ToolEntry, ToolOptions, Tools, declare_tool
+from mcptrio.types import (
+    Icon,
+    Implementation,
+    Params,
+    PromptsCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+
+if TYPE_CHECKING:
+    from mcptrio.stores import Bus, Store
+    from mcptrio.transports.http_server.config import HttpConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+PageSize = int | Mapping[str, int] | None
+
+_LISTS = ("tools", "prompts", "resources")
+
+
+class Server:
+    """An MCP server.
+
+    Declare what it can do with the decorators, then `run()` it, or serve it inside a Trio program with
+    `serve_stdio()`, `serve_http()` or `asgi()`. The object holds declarations only: whatever belongs to a client lives
+    in that client's session.
+    """
+
+    role = Role.SERVER
+
+    def __init__(
+        self,
+        name: str,
+        version: str = "0.1.0",
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        instructions: str | None = None,
+        website_url: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        lifespan: Callable[[Server], AbstractAsyncContextManager[Any]] | None = None,
+        protocols: Iterable[str] | None = None,
+        page_size: PageSize = None,
+        limits: Limits | None = None,
+        session_limits: SupervisorLimits | None = None,
+        experimental: Mapping[str, Mapping[str, Any]] | None = None,
+        threads: int = 16,
+        max_reply: int = 16 * 1024 * 1024,
+    ) -> None:
+        """
+        Args:
+            name: What the server is called, for programs.
+            version: The version of the server itself.
+            title: What it is called, for people.
+            description: What it is for.
+            instructions: How a model should use it; hosts may add this to the model's prompt.
+            website_url: Where people learn more.
+            icons: Pictures for hosts to show.
+            lifespan: An async context manager function around the whole process; its value is `ctx.lifespan`.
+            protocols: Serve only these protocol versions; all known ones by default.
+            page_size: How many entries a page of a list has, for all lists or by name (`{"resources": 50}`).
+            limits: The bounds of each session.
+            session_limits: How many sessions, and how long they may be idle.
+            experimental: Experimental capabilities to declare.
+            threads: How many plain (not async) functions run at the same time.
+            max_reply: The largest answer, in bytes.
+        """
+        self.info = Implementation(
+            name=name,
+            version=version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            icons=icons,
+        )
+        self.eras = Served.only(protocols)
+        self.limits = limits or Limits()
+        self.session_limits = session_limits or SupervisorLimits()
+        self.telemetry = telemetry.Hub()
+        self.router = Router(max_reply=max_reply)
+        self.experimental = experimental
+        self._lifespan = lifespan
+        self._roots_changed: Callable[[Context], Any] | None = None
+        self._runtimes: list[tuple[Runtime, trio.lowlevel.TrioToken]] = []
+        limiter = trio.CapacityLimiter(threads)
+        self.tools = Tools(limiter, _size(page_size, "tools"))
+        self.prompts = Prompts(limiter, _size(page_size, "prompts"))
+        self.resources = Resources(limiter, _size(page_size, "resources"), _size(page_size, "templates"))
+        self.subscriptions = Subscriptions(self.resources)
+        self.completions = Completions(self.prompts, self.resources, limiter)
+        self.lifecycle = Lifecycle(self.info, instructions, self.capabilities)
+        self.router.add_all(methods.methods(self))
+        self.tools.registry.on_change.append(lambda: self._list_changed("tools"))
+        self.prompts.registry.on_change.append(lambda: self._list_changed("prompts"))
+        self.resources.registry.on_change.append(lambda: self._list_changed("resources"))
+        self.resources.templates.on_change.append(lambda: self._list_changed("resources"))
+
+    def __repr__(self) -> str:
+        return f"<mcptrio server {self.info.name!r} {self.info.version}>"
+
+    # -- declaring
+
+    @overload
+    def tool(self, fn: F, /) -> F: ...
+    @overload
+    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+
+    def tool(self, fn: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]  # mypy cannot match Unpack
+        """Declare a tool: a function that the client's model may call.
+
+        Its parameters become the input schema, its docstring the description, its return annotation the output schema.
+        `ToolOptions` says what else can be set.
+        """
+        names = caller_names(2)
+
+        def decorate(fn: Any) -> Any:
+            entry = declare_tool(fn, names, **options)
+            self.tools.registry.add(entry.tool.name, entry)
+            return fn
+
+        return decorate if fn is None else decorate(fn)
+
+    def add_tool(self, fn: Callable[..., Any], **options: Unpack[ToolOptions]) -> None:
+        """Declare a tool without a decorator, also while serving; clients are told."""
+        self.tool(**options)(fn)
+
+    def remove_tool(self, name: str) -> None:
+        self.tools.registry.remove(name)
+
+    def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[Callable[..., Any]], Declared]:
+        """Declare a resource, or with `{variables}` in its URI (RFC 6570) a template; the variables are parameters."""
+        names = caller_names(2)
+
+        def decorate(fn: Callable[..., Any]) -> Declared:
+            entry = declare_resource(uri, fn, names, **options)
+            self.resources.add(uri, entry)
+            return Declared(fn, entry)
+
+        return decorate
+
+    def add_resource(self, uri: str, fn: Callable[..., Any], **options: Unpack[ResourceOptions]) -> Declared:
+        """Declare a resource without a decorator, also while serving; clients are told."""
+        return self.resource(uri, **options)(fn)
+
+    def remove_resource(self, uri: str) -> None:
+        self.resources.remove(uri)
+
+    @overload
+    def prompt(self, fn: Callable[..., Any], /) -> Declared: ...
+    @overload
+    def prompt(self, **options: Unpack[PromptOptions]) -> Callable[[Callable[..., Any]], Declared]: ...
+
+    def prompt(self, fn: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]  # mypy cannot match Unpack
+        """Declare a prompt: messages made by a function whose parameters the person fills in."""
+        names = caller_names(2)
+
+        def decorate(fn: Any) -> Declared:
+            entry = declare_prompt(fn, names, **options)
+            self.prompts.registry.add(entry.prompt.name, entry)
+            return Declared(fn, entry)
+
+        return decorate if fn is None else decorate(fn)
+
+    def add_prompt(self, fn: Callable[..., Any], **options: Unpack[PromptOptions]) -> Declared:
+        """Declare a prompt without a decorator, also while serving; clients are told."""
+        return self.prompt(**options)(fn)
+
+    def remove_prompt(self, name: str) -> None:
+        self.prompts.registry.remove(name)
+
+    def session(self, fn: Callable[[SessionHandle], Any]) -> Callable[[SessionHandle], Any]:
+        """Declare what happens around each session: an async generator function that yields once.
+
+        What it yields is `ctx.state` in that session. It may raise `SessionRefused` before, may set
+        `session.capabilities` to something narrower, and finds in `session.ended` why the session is over.
+        """
+        if self.lifecycle.session_function is not None:
+            raise DeclarationError("there is a session function already; a server has one")
+        if inspect.isasyncgenfunction(fn):
+            self.lifecycle.session_function = asynccontextmanager(fn)
+        else:
+            self.lifecycle.session_function = fn
+        return fn
+
+    def on_roots_changed(self, fn: Callable[[Context], Any]) -> Callable[[Context], Any]:
+        """Declare what to do when a client says that its roots have changed."""
+        if self._roots_changed is not None:
+            raise DeclarationError("there is a function for changed roots already; a server has one")
+        self._roots_changed = fn
+        return fn
+
+    async def roots_changed(self, ctx: Context, params: Params) -> None:
+        if self._roots_changed is not None:
+            await self._roots_changed(ctx)
+
+    def route(self, method: str, handler: Callable[..., Any] | None = None, *, params: type | None = None) -> Any:
+        """Put a handler into the routing table: `async def handler(ctx, params)`.
+
+        A method of your own, or one of the protocol's, whose built-in row it replaces. `params` is the class that the
+        parameters become; without it the handler gets the JSON object as it came. Usable as a decorator.
+        """
+
+        def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
+            if not inspect.iscoroutinefunction(fn):
+                raise DeclarationError(f"the handler of {method!r} must be async: async def handler(ctx, params)")
+            self.router.add(Route(method, params, fn))
+            return fn
+
+        return decorate if handler is None else decorate(handler)
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Wrap every request: `async def middleware(ctx, request, call_next)`; it awaits `call_next(ctx, request)`."""
+        self.router.use(middleware)
+        return middleware
+
+    def include(self, other: Server, *, prefix: str = "") -> None:
+        """Take over the tools, prompts and resources of another server; names get the prefix, URIs stay."""
+        for _, tool in other.tools.registry.items():
+            renamed = _renamed_tool(tool, prefix)
+            self.tools.registry.add(renamed.tool.name, renamed)
+        for _, prompt in other.prompts.registry.items():
+            copy = _renamed_prompt(prompt, prefix)
+            self.prompts.registry.add(copy.prompt.name, copy)
+        for registry in (other.resources.registry, other.resources.templates):
+            for uri, entry in registry.items():
+                self.resources.add(uri, _renamed_resource(entry, prefix))
+
+    def on_event(self, listener: telemetry.Listener) -> telemetry.Listener:
+        """Hear of everything that happens: `listener(event)` gets the classes of `mcptrio.telemetry`."""
+        self.telemetry.add(listener)
+        return listener
+
+    # -- what it says of itself
+
+    def capabilities(self) -> ServerCapabilities:
+        """What the server can do now; a list that is empty, and that nobody routed, is not declared."""
+        own = {route.method for route in self.router if not route.builtin}
+        tools = len(self.tools.registry) or "tools/list" in own
+        prompts = len(self.prompts.registry) or "prompts/list" in own
+        resources = len(self.resources.registry) or len(self.resources.templates) or "resources/list" in own
+        return ServerCapabilities(
+            experimental=self.experimental,
+            logging={},
+            completions={} if self.completions.any or "completion/complete" in own else None,
+            prompts=PromptsCapability(list_changed=True) if prompts else None,
+            resources=ResourcesCapability(subscribe=True, list_changed=True) if resources else None,
+            tools=ToolsCapability(list_changed=True) if tools else None,
+        )
+
+    # -- changes
+
+    def publish(self, uri: str) -> None:
+        """Tell every client that subscribed to this resource that it has changed. Callable from any thread."""
+        self._publish(topic(uri), uri)
+
+    def _list_changed(self, kind: str) -> None:
+        self._publish(f"list {kind}", kind)
+
+    def _publish(self, subject: str, payload: Any) -> None:
+        inside = trio.lowlevel.in_trio_run()
+        for runtime, token in self._runtimes:
+            if inside and trio.lowlevel.current_trio_token() is token:
+                runtime.bus.publish(subject, payload)
+            else:
+                token.run_sync_soon(runtime.bus.publish, subject, payload)
+
+    def attach(self, runtime: Runtime) -> Callable[[], None]:
+        entry = (runtime, trio.lowlevel.current_trio_token())
+        self._runtimes.append(entry)
+
+        def changed(_subject: str, kind: str) -> None:
+            for session in runtime.supervisor:
+                session.notify_nowait(f"notifications/{kind}/list_changed", {})
+
+        handle = runtime.bus.subscribe([f"list {kind}" for kind in _LISTS], changed)
+
+        def detach() -> None:
+            handle.close()
+            self._runtimes.remove(entry)
+
+        return detach
+
+    # -- what the runtime needs
+
+    def make_context(self, session: Session, call: Call) -> Context:
+        return Context(session, call)
+
+    def lifespan_context(self) -> AbstractAsyncContextManager[Any]:
+        return nullcontext() if self._lifespan is None else self._lifespan(self)
+
+    def make_runtime(self, store: Store | None = None, bus: Bus | None = None) -> Runtime:
+        from mcptrio.stores import MemoryBus, MemoryStore
+
+        return Runtime(
+            app=self,
+            store=store if store is not None else MemoryStore(),
+            bus=bus if bus is not None else MemoryBus(),
+            supervisor=Supervisor(limits=self.session_limits),
+        )
+
+    # -- serving
+
+    async def serve_stdio(self, *, store: Store | None = None) -> None:
+        """Serve one client over standard input and output until it hangs up."""
+        from mcptrio.server.serving import serve_stdio
+
+        await serve_stdio(self, store=store)
+
+    async def serve_http(
+        self,
+        config: HttpConfig | None = None,
+        *,
+        store: Store | None = None,
+        task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
+        **settings: Any,
+    ) -> None:
+        """Serve Streamable HTTP until cancelled; `settings` are fields of `HttpConfig` and of the listener.
+
+        With `await nursery.start(server.serve_http)` the addresses are returned once the port is bound.
+        """
+        from mcptrio.server.serving import serve_http
+
+        await serve_http(self, config, settings, store=store, task_status=task_status)
+
+    def asgi(self, config: HttpConfig | None = None, *, store: Store | None = None, **settings: Any) -> Any:
+        """An ASGI application for Hypercorn's trio worker, or to mount in another application."""
+        from mcptrio.server.serving import asgi
+
+        return asgi(self, config, settings, store=store)
+
+    def run(self, transport: str = "stdio", **settings: Any) -> None:
+        """Serve until the client hangs up or a signal arrives: what a server file ends with."""
+        from mcptrio.server.serving import run
+
+        run(self, transport, **settings)
+
+    @asynccontextmanager
+    async def open_memory_link(self) -> AsyncIterator[Any]:
+        """A link to this server inside the process, for `connect(server)` and for tests."""
+        from mcptrio.transports.memory import open_memory_link
+
+        async with self.make_runtime().open() as runtime:
+            yield open_memory_link(runtime)
+
+
+def _size(page_size: PageSize, kind: str) -> int | None:
+    size = page_size.get(kind) if isinstance(page_size, Mapping) else page_size
+    if size is not None and size < 1:
+        raise DeclarationError(f"page_size must be at least 1, not {size}")
+    return size
+
+
+def _renamed_tool(entry: ToolEntry, prefix: str) -> ToolEntry:
+    tool = evolve(entry.tool, name=prefix + entry.tool.name)
+    return evolve(entry, tool=tool, wire={**entry.wire, "name": tool.name})
+
+
+def _renamed_prompt(entry: PromptEntry, prefix: str) -> PromptEntry:
+    prompt = evolve(entry.prompt, name=prefix + entry.prompt.name)
+    return evolve(entry, prompt=prompt, wire={**entry.wire, "name": prompt.name})
+
+
+def _renamed_resource(entry: ResourceEntry, prefix: str) -> ResourceEntry:
+    resource = evolve(entry.resource, name=prefix + entry.resource.name)
+    return evolve(entry, resource=resource, wire={**entry.wire, "name": resource.name})
