@@ -26,11 +26,16 @@ class Served:
         self.listener = listener
         self.address = address
         self.events = events
+        self.clients: list[trio.SocketStream] = []
 
     async def connect(self) -> trio.SocketStream:
+        """A connection to the listener, closed at the end of `serving` if not before."""
         if self.address.path is not None:
-            return await trio.open_unix_socket(self.address.path)
-        return await trio.open_tcp_stream(self.address.host, self.address.port)
+            stream = await trio.open_unix_socket(self.address.path)
+        else:
+            stream = await trio.open_tcp_stream(self.address.host, self.address.port)
+        self.clients.append(stream)
+        return stream
 
     async def ask(self, request: bytes) -> bytes:
         """Everything the server answers on a connection of its own, until it closes or falls silent."""
@@ -53,7 +58,12 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
     with trio.fail_after(15):
         async with trio.open_nursery() as nursery:
             bound: list[BoundAddress] = await nursery.start(listener.serve)
-            yield Served(listener, bound[0], events)
+            server = Served(listener, bound[0], events)
+            try:
+                yield server
+            finally:
+                for client in server.clients:
+                    client.socket.close()
             await listener.close(trio.current_time())
 
 

@@ -1,0 +1,212 @@
+"""WebSockets behind the listener: no compression, bounded messages, faults told and closed (P18 to P21, K02 to K09)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+import trio
+from raw_peer import WEBSOCKET, Served, echo, read_all, read_until, serving, status
+from trio.testing import wait_all_tasks_blocked
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
+
+
+class Socket:
+    """A WebSocket client that can also misbehave."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.connection = Connection(ConnectionType.CLIENT)
+
+    async def send(self, event: Event) -> None:
+        await self.stream.send_all(self.connection.send(event))
+
+    async def receive(self) -> Event | None:
+        """The next event, None at the end of the connection."""
+        while True:
+            for event in self.connection.events():
+                return event
+            data = await self.stream.receive_some()
+            if not data:
+                return None
+            self.connection.receive_data(data)
+
+    async def closing_code(self) -> int | None:
+        """The code of the server's close frame; asserts that the connection ends after it."""
+        with trio.fail_after(3):
+            event = await self.receive()
+            while not isinstance(event, CloseConnection):
+                assert event is not None, "closed without a close frame"
+                event = await self.receive()
+            assert await self.stream.receive_some() == b""
+            return event.code
+
+
+async def open_socket(server: Served, *lines: str, after: bytes = b"") -> tuple[Socket, bytes]:
+    stream = await server.connect()
+    await stream.send_all(WEBSOCKET + "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + after)
+    head, _, rest = (await read_until(stream, b"\r\n\r\n")).partition(b"\r\n\r\n")
+    socket = Socket(stream)
+    if rest:
+        socket.connection.receive_data(rest)
+    return socket, head
+
+
+async def test_messages_go_both_ways() -> None:
+    async with serving(echo, websocket_ping_interval=None) as server:
+        socket, head = await open_socket(server)
+        assert status(head) == 101
+        await socket.send(TextMessage(data="grüß"))
+        assert await socket.receive() == TextMessage(data="grüß")
+        await socket.send(BytesMessage(data=b"\x00" * 70_000))
+        received = b""
+        while len(received) < 70_000:
+            event = await socket.receive()
+            assert isinstance(event, BytesMessage)
+            received += event.data
+        await socket.send(Ping(payload=b"p"))
+        assert await socket.receive() == Pong(payload=b"p")
+        await socket.send(CloseConnection(code=1000))
+        assert await socket.closing_code() == 1000
+        await socket.stream.aclose()
+        await wait_all_tasks_blocked(0.02)
+        assert server.listener.connections == 0
+
+
+async def test_p18_compression_is_never_agreed_on() -> None:
+    async with serving(echo) as server:
+        socket, head = await open_socket(server, "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits")
+        assert status(head) == 101
+        assert b"extensions" not in head.lower()
+        # A compressed frame is now a breach: the reserved bit has no meaning.
+        await socket.stream.send_all(b"\xc1\x81\x00\x00\x00\x00a")
+        assert await socket.closing_code() == 1002
+
+
+async def test_frames_sent_along_with_the_handshake_wait_for_it() -> None:
+    async with serving(echo, websocket_ping_interval=None) as server:
+        early = Connection(ConnectionType.CLIENT).send(TextMessage(data="early"))
+        socket, head = await open_socket(server, after=early)
+        assert status(head) == 101
+        assert await socket.receive() == TextMessage(data="early")
+        assert server.listener.guard_caught == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [TextMessage(data="x" * 1001), BytesMessage(data=b"x" * 1001), TextMessage(data="\u20ac" * 334)],
+    ids=["text", "bytes", "P21: 334 characters, 1002 bytes"],
+)
+async def test_p19_p21_a_message_too_big_is_told_and_the_connection_and_the_app_end(message: Any) -> None:
+    told: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        told.append((await receive())["type"])
+
+    async with serving(app, websocket_max_message=1000) as server:
+        socket, _ = await open_socket(server)
+        await socket.send(message)
+        assert await socket.closing_code() == 1009
+        await wait_all_tasks_blocked()
+        assert told == ["websocket.disconnect"]
+        await socket.stream.aclose()
+        await wait_all_tasks_blocked(0.02)
+        assert server.listener.connections == 0
+
+
+async def test_a_message_of_exactly_the_limit_is_taken() -> None:
+    async with serving(echo, websocket_max_message=1000, websocket_ping_interval=None) as server:
+        socket, _ = await open_socket(server)
+        await socket.send(TextMessage(data="\u20ac" * 333 + "x"))
+        assert await socket.receive() == TextMessage(data="\u20ac" * 333 + "x")
+        await socket.stream.aclose()
+
+
+async def test_p19_a_frame_that_only_claims_to_be_huge_is_cut_when_the_limit_is_passed() -> None:
+    async with serving(echo, websocket_max_message=1000) as server:
+        socket, _ = await open_socket(server)
+        await socket.stream.send_all(b"\x82\xff" + struct.pack(">Q", 2**40) + b"\x00\x00\x00\x00" + b"x" * 2000)
+        assert await socket.closing_code() == 1009
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        pytest.param(b"\x81\x01a", 1002, id="K07 unmasked"),
+        pytest.param(b"\xb1\x81\x00\x00\x00\x00a", 1002, id="K07 reserved bits"),
+        pytest.param(b"\x09\x80\x00\x00\x00\x00", 1002, id="K07 fragmented control frame"),
+        pytest.param(b"\x89\xfe\x00\x7e\x00\x00\x00\x00" + b"a" * 126, 1002, id="K07 long control frame"),
+        pytest.param(b"\x83\x80\x00\x00\x00\x00", 1002, id="K07 unknown opcode"),
+        pytest.param(b"\x81\x82\x00\x00\x00\x00\xff\xff", 1007, id="K05 text that is not UTF-8"),
+        pytest.param(b"\x88\x81\x00\x00\x00\x00\x03", 1002, id="K09 close with one byte"),
+        pytest.param(b"\x88\x82\x00\x00\x00\x00\x03\xed", 1002, id="K09 close with 1005"),
+    ],
+)
+async def test_a_breach_of_the_protocol_is_told_and_ends_the_connection(frame: bytes, code: int) -> None:
+    async with serving(echo) as server:
+        socket, _ = await open_socket(server)
+        await socket.stream.send_all(frame)
+        assert await socket.closing_code() == code
+        assert server.listener.guard_caught == 0
+
+
+async def test_p20_the_server_pings() -> None:
+    async with serving(echo, websocket_ping_interval=0.05) as server:
+        socket, _ = await open_socket(server)
+        with trio.fail_after(2):
+            assert isinstance(await socket.receive(), Ping)
+            assert isinstance(await socket.receive(), Ping)
+        await socket.stream.aclose()
+
+
+async def test_a_refused_handshake_is_an_http_answer() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.close"})
+
+    async with serving(app) as server:
+        async with await server.connect() as stream:
+            await stream.send_all(WEBSOCKET + b"\r\n")
+            assert status(await read_all(stream)) == 403
+
+
+async def test_k04_another_version_is_told_which_one_is_served() -> None:
+    async with serving(echo) as server:
+        async with await server.connect() as stream:
+            await stream.send_all(WEBSOCKET.replace(b": 13", b": 8") + b"\r\n")
+            response = await read_all(stream)
+        assert status(response) == 426
+        assert b"sec-websocket-version: 13" in response
+
+
+async def test_the_apps_close_reaches_the_client() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept", "subprotocol": scope["subprotocols"][0]})
+        await send({"type": "websocket.close", "code": 1001, "reason": "draining"})
+
+    async with serving(app) as server:
+        socket, head = await open_socket(server, "Sec-WebSocket-Protocol: mcp")
+        assert b"sec-websocket-protocol: mcp" in head
+        assert await socket.closing_code() == 1001
+        await socket.stream.aclose()
+
+
+async def test_a_peer_that_vanishes_is_told_to_the_app() -> None:
+    told = trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        assert (await receive())["type"] == "websocket.disconnect"
+        told.set()
+
+    async with serving(app) as server:
+        socket, _ = await open_socket(server)
+        await socket.stream.aclose()
+        with trio.fail_after(1):
+            await told.wait()
