@@ -130,6 +130,20 @@ class AppTasks(TaskGroup):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
+        self._helpers = trio.CancelScope()
+
+    def spawn(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Run one of Hypercorn's own tasks: a WebSocket's pings, which would sleep on after the peer is gone."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._run_helper, func, *args)
+
+    def stop_helpers(self) -> None:
+        """The peer is gone: only the app may go on."""
+        self._helpers.cancel()
+
+    async def _run_helper(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        with self._helpers:  # a connection becomes a WebSocket once, so there is one such task
+            await func(*args)
 
     async def spawn_app(
         self,
@@ -324,6 +338,7 @@ class Connection(TCPServer):
                 )
                 self.protocol.protocol = GuardedH11(self, tasks, client, server)
                 await self._read_data()
+                tasks.stop_helpers()
         except OSError:
             pass  # the peer was gone before we could ask for its address
         finally:
