@@ -1,0 +1,321 @@
+"""From a Python function to what a peer needs to call it: a JSON Schema, and a function that binds JSON arguments.
+
+Everything is worked out once, when the function is declared; a call only runs the readers made here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+from mcptrio._schema import docs, records
+from mcptrio._schema import dump as dumping
+from mcptrio._schema.faults import ArgumentFaults, Faults, show
+from mcptrio._schema.records import MISSING
+from mcptrio._schema.shape import JsonSchema, Shape
+from mcptrio._schema.shapes import Shapes, object_schema
+from mcptrio.errors import DeclarationError
+
+__all__ = ["ArgumentFaults", "OutputSchema", "Reader", "Signature", "describe", "dump", "output_schema", "schema_of"]
+
+Bind = Callable[[Mapping[str, Any]], dict[str, Any]]
+ROOT: Final = "arguments"
+dump = dumping.dump
+
+
+@frozen(kw_only=True)
+class Signature:
+    """What a function takes and gives.
+
+    `bind` turns JSON arguments into keyword arguments; what is left out keeps the function's own default. `bind_text`
+    does the same for arguments that are all strings (prompts, resource templates): `"7"` becomes 7 for an `int`. Both
+    raise `ArgumentFaults`. `injected` names the parameter that gets the context; it is not part of the schema.
+    """
+
+    input_schema: JsonSchema
+    bind: Bind
+    bind_text: Bind
+    injected: str | None
+    description: str | None
+    returns: Any
+    is_async: bool
+
+
+def describe(
+    fn: Callable[..., Any], *, injected: Callable[[Any], bool], names: Mapping[str, Any] | None = None
+) -> Signature:
+    """Read a function's signature, annotations and docstring.
+
+    `injected` says which annotation is the context's. `names` resolves string annotations that the module does not know
+    (the locals of a function that declares tools inside itself).
+
+    Raises:
+        DeclarationError: a parameter cannot be described; the text says how to mend it.
+    """
+    plain = _unwrapped(fn)
+    title = getattr(plain, "__qualname__", repr(plain)).rpartition("<locals>.")[2]
+    hints = records.hints_of(plain, names or {})
+    doc = docs.parse(inspect.getdoc(plain))
+    shapes = Shapes(closed=True, names=names)
+    context: str | None = None
+    parameters: list[tuple[str, Shape, bool]] = []
+    fill: dict[str, Callable[[], Any]] = {}
+    for parameter in inspect.signature(fn).parameters.values():
+        name = parameter.name
+        hint = hints.get(name, MISSING)
+        if hint is not MISSING and _is_injected(hint, injected):
+            if context is not None:
+                raise DeclarationError(f"`{title}` takes the context twice, as `{context}` and `{name}`; keep one")
+            context = name
+            continue
+        _check_parameter(title, parameter, hint)
+        default: Any = MISSING if parameter.default is parameter.empty else parameter.default
+        optional = default is not MISSING
+        if _is_pydantic_field(default):
+            field, hint = default, typing.Annotated[hint, default]
+            optional, default = not field.is_required(), MISSING if field.default_factory else field.default
+            if optional:  # left to itself, the function would get the Field object
+                fill[name] = functools.partial(field.get_default, call_default_factory=True)
+        try:
+            shape = shapes.noted(hint, doc.params.get(name), default)
+        except DeclarationError as exc:
+            raise DeclarationError(f"parameter `{name}` of `{title}`: {exc}") from exc
+        parameters.append((name, shape, not optional))
+    schema = object_schema([(name, shape.schema, needed) for name, shape, needed in parameters], None, closed=True)
+    bind = _filled(_binder(parameters), fill) if fill else _binder(parameters)
+    return Signature(
+        input_schema=shapes.root(schema),
+        bind=bind,
+        bind_text=_text_binder(parameters, bind),
+        injected=context,
+        description=doc.text,
+        returns=hints.get("return", inspect.Signature.empty),
+        is_async=inspect.iscoroutinefunction(plain),
+    )
+
+
+def _unwrapped(fn: Any) -> Any:
+    """The function whose annotations count: inside a partial, or the `__call__` of an object."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if inspect.isroutine(fn):
+        return fn
+    if isinstance(fn, type) or not callable(fn):
+        raise DeclarationError(f"{fn!r} is not a function; wrap it in one with annotated parameters")
+    return fn.__call__
+
+
+def _is_injected(hint: Any, injected: Callable[[Any], bool]) -> bool:
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated or origin in (typing.Union, types.UnionType):
+        args = typing.get_args(hint)[:1] if origin is typing.Annotated else typing.get_args(hint)
+        return any(_is_injected(arg, injected) for arg in args)
+    cls = origin or hint
+    return isinstance(cls, type) and injected(cls)
+
+
+def _check_parameter(title: str, parameter: inspect.Parameter, hint: Any) -> None:
+    name = parameter.name
+    match parameter.kind:
+        case parameter.VAR_POSITIONAL:
+            raise DeclarationError(
+                f"`{title}` takes `*{name}`; arguments have names, so take `{name}: list[…]` instead"
+            )
+        case parameter.VAR_KEYWORD:
+            raise DeclarationError(f"`{title}` takes `**{name}`; name each one, or take `{name}: dict[str, …]` instead")
+        case parameter.POSITIONAL_ONLY:
+            raise DeclarationError(f"`{name}` of `{title}` is positional-only; arguments have names, so remove the `/`")
+    if hint is MISSING:
+        raise DeclarationError(f"`{name}` of `{title}` has no annotation; write for example `{name}: str`")
+
+
+def _is_pydantic_field(default: Any) -> bool:
+    return type(default).__name__ == "FieldInfo" and type(default).__module__ == "pydantic.fields"
+
+
+def _binder(parameters: list[tuple[str, Shape, bool]]) -> Bind:
+    exact = {name: shape.exact for name, shape, _ in parameters if shape.exact is not None}.get
+    required = frozenset(name for name, _, needed in parameters if needed)
+    plan = [(name, shape.load, shape.exact, needed) for name, shape, needed in parameters]
+    known = frozenset(name for name, _, _ in parameters)
+    size = len(parameters)
+
+    def bind(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        for name, value in arguments.items():
+            if exact(name) is not type(value):
+                return read(arguments)
+        if len(arguments) == size or required <= arguments.keys():
+            return dict(arguments)
+        return read(arguments)
+
+    def read(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        faults = Faults()
+        found: dict[str, Any] = {}
+        try:
+            for name, load, exact_type, needed in plan:
+                value = arguments.get(name, MISSING)
+                if value is MISSING:
+                    if needed:
+                        faults.add((ROOT, name), "required")
+                elif type(value) is exact_type:
+                    found[name] = value
+                else:
+                    found[name] = load(value, (ROOT, name), faults)
+        except RecursionError:
+            raise ArgumentFaults((f"{ROOT}: nested too deeply",)) from None
+        if len(found) != len(arguments):
+            for name in arguments:
+                if name not in known:
+                    faults.add(ROOT, f"unexpected field {show(name)}")
+        if faults.count:
+            raise faults.error()
+        return found
+
+    return bind
+
+
+def _filled(bind: Bind, fill: Mapping[str, Callable[[], Any]]) -> Bind:
+    """Put in the defaults that are written as `= Field(3, …)`."""
+
+    def bind_and_fill(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        found = bind(arguments)
+        return {**{name: make() for name, make in fill.items() if name not in found}, **found}
+
+    return bind_and_fill
+
+
+def _text_binder(parameters: list[tuple[str, Shape, bool]], bind: Bind) -> Bind:
+    shapes = {name: shape for name, shape, _ in parameters}
+
+    def bind_text(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return bind({name: _from_text(shapes.get(name), value) for name, value in arguments.items()})
+
+    return bind_text
+
+
+def _from_text(shape: Shape | None, text: Any) -> Any:
+    """The JSON value that a string stands for, where the parameter does not take the string itself."""
+    if shape is None or type(text) is not str or shape.exact is str:
+        return text
+    if "string" in shape.kinds:
+        faults = Faults()
+        shape.load(text, ROOT, faults)
+        if not faults.count:
+            return text
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+
+
+class Reader:
+    """Reads JSON values of one type, with the schema it reads by."""
+
+    __slots__ = ("_shape", "schema")
+
+    def __init__(self, type_: Any, *, closed: bool = False, names: Mapping[str, Any] | None = None) -> None:
+        shapes = Shapes(closed=closed, names=names)
+        self._shape = shapes.of(type_)
+        self.schema: JsonSchema = shapes.root(self._shape.schema)
+
+    def read(self, value: Any, *, root: str) -> Any:
+        """The typed value.
+
+        Raises:
+            ArgumentFaults: it does not fit; `root` is the first word of every path.
+        """
+        faults = Faults()
+        try:
+            out = self._shape.load(value, root, faults)
+        except RecursionError:
+            raise ArgumentFaults((f"{root}: nested too deeply",)) from None
+        if faults.count:
+            raise faults.error()
+        return out
+
+
+def schema_of(type_: Any, *, closed: bool = False, names: Mapping[str, Any] | None = None) -> JsonSchema:
+    """The JSON Schema of a type; `closed` refuses fields that a record does not have."""
+    return Reader(type_, closed=closed, names=names).schema
+
+
+@frozen(kw_only=True)
+class OutputSchema:
+    """How a tool's return value travels as `structuredContent`.
+
+    `schema` is the tool's `outputSchema`, always of an object; `wrap` says that the value stands in it as `result`,
+    since its own type is no object. `dump` gives the value's JSON form, `structured` the whole `structuredContent`, and
+    `faults` what is wrong with such a JSON form, if the handler returned something else than it promised.
+    """
+
+    schema: JsonSchema
+    wrap: bool
+    reader: Reader
+
+    def dump(self, value: Any) -> Any:
+        return dumping.dump(value)
+
+    def structured(self, value: Any) -> dict[str, Any]:
+        out = dumping.dump(value)
+        return {"result": out} if self.wrap else out
+
+    def faults(self, json: Any) -> tuple[str, ...]:
+        try:
+            self.reader.read(json, root="result")
+        except ArgumentFaults as exc:
+            return exc.faults
+        return ()
+
+
+def output_schema(
+    annotation: Any,
+    *,
+    is_content: Callable[[Any], bool] = lambda type_: False,
+    names: Mapping[str, Any] | None = None,
+) -> OutputSchema | None:
+    """The output schema of a return annotation; None where the result is text or content blocks, or nothing is known.
+
+    Raises:
+        DeclarationError: the annotation has no JSON form.
+    """
+    if annotation is inspect.Signature.empty or not _is_structured(annotation, is_content):
+        return None
+    try:
+        reader = Reader(annotation, names=names)
+    except DeclarationError as exc:
+        raise DeclarationError(f"the return value: {exc}; or annotate it with Any to send it as text") from exc
+    schema = reader.schema
+    if schema.get("type") == "object":
+        return OutputSchema(schema=schema, wrap=False, reader=reader)
+    defs = {"$defs": schema.pop("$defs")} if "$defs" in (schema := dict(schema)) else {}
+    wrapped = {"type": "object", "properties": {"result": schema}, "required": ["result"], **defs}
+    return OutputSchema(schema=wrapped, wrap=True, reader=reader)
+
+
+def _is_structured(annotation: Any, is_content: Callable[[Any], bool]) -> bool:
+    if annotation in (Any, str, None, type(None), object) or is_content(annotation):
+        return False
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _is_structured(args[0], is_content)
+    if origin in (typing.Union, types.UnionType):
+        # one content member makes the whole a matter of content; `str | None` stays text
+        return not any(_holds_content(arg, is_content) for arg in args) and any(
+            _is_structured(arg, is_content) for arg in args
+        )
+    return not _holds_content(annotation, is_content)
+
+
+def _holds_content(annotation: Any, is_content: Callable[[Any], bool]) -> bool:
+    """Content blocks, or a list or union of them; a record that has one in a field is a record."""
+    if is_content(annotation):
+        return True
+    return any(_holds_content(arg, is_content) for arg in typing.get_args(annotation) if arg is not ...)

@@ -1,0 +1,189 @@
+"""Values against JSON Schemas that somebody wrote by hand, or that a peer sent.
+
+Nothing is ever fetched: a `$ref` leads somewhere inside the schema or the schema is refused. Patterns run in
+linear time, or with a bound on backtracking where they look around. Schemas made by `build` need none of this: they
+come with their own readers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from attrs import field, frozen, validators
+
+from mcptrio._schema.faults import MAX_FAULTS, Place, path, show
+from mcptrio.errors import DeclarationError
+
+DIALECTS: Final = frozenset(
+    {
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "http://json-schema.org/draft-07/schema",
+        "http://json-schema.org/draft-06/schema",
+        "http://json-schema.org/draft-04/schema",
+    }
+)
+BACKTRACKS: Final = 100_000
+MAX_DEPTH: Final = 500  # of a value that a schema with references may follow down
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_MASK: Final = "the value"  # messages would quote the instance, however long or secret it is
+_WHOLE: Final = 200  # characters of a message that is not worded here
+
+
+@frozen(kw_only=True)
+class SchemaLimits:
+    """Bounds for a schema that comes from a peer."""
+
+    max_nodes: int = field(default=20_000, validator=validators.ge(1))
+    max_chars: int = field(default=1_000_000, validator=validators.ge(1))
+    max_depth: int = field(default=64, validator=validators.ge(1))
+    max_refs: int = field(default=500, validator=validators.ge(0))
+
+
+class Checker:
+    """A compiled JSON Schema.
+
+    Raises:
+        DeclarationError: the schema is not valid, names an unknown dialect, refers outside itself or breaks a limit.
+    """
+
+    __slots__ = ("_iter_errors", "_may_recurse", "schema")
+
+    def __init__(self, schema: Mapping[str, Any], *, limits: SchemaLimits | None = None) -> None:
+        self.schema = dict(schema)
+        if limits is not None:
+            _measure(self.schema, limits)
+        _check_dialect(self.schema)
+        import jsonschema_rs
+
+        try:
+            patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS)
+            validator = jsonschema_rs.validator_for(self.schema, offline=True, pattern_options=patterns, mask=_MASK)
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as exc:
+            raise DeclarationError(_complaint(exc)) from None
+        except (ValueError, TypeError, OverflowError, RecursionError) as exc:
+            raise DeclarationError(f"the JSON Schema cannot be read: {_cut(str(exc))}") from None
+        self._iter_errors = validator.iter_errors
+        self._may_recurse = _has_reference(self.schema)
+
+    def faults(self, value: Any, root: str = "arguments") -> list[str]:
+        """One line for everything that is wrong with a value; empty when it is valid."""
+        # Without a reference the schema's own depth is the limit; with one, the validator goes as deep as the value
+        # does, on the C stack, and a few ten thousand levels end the process.
+        if self._may_recurse and _is_deeper_than(value, MAX_DEPTH):
+            return [f"{root}: nested too deeply"]
+        try:
+            errors = list(itertools.islice(self._iter_errors(value), MAX_FAULTS + 1))
+        except (ValueError, TypeError, RecursionError) as exc:  # NaN, a Python object, nesting without end
+            return [f"{root}: is no JSON value that can be checked: {_cut(str(exc))}"]
+        lines = [line for error in errors[:MAX_FAULTS] for line in _lines(error, root)]
+        return [*lines, "and more"] if len(errors) > MAX_FAULTS else lines
+
+
+def _children(node: Any) -> Iterable[Any]:
+    if isinstance(node, Mapping):
+        return node.values()
+    return node if isinstance(node, list | tuple) else ()
+
+
+def _has_reference(schema: Any) -> bool:
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Mapping) and any(key in node for key in _REFERENCES):
+            return True
+        pending += _children(node)
+    return False
+
+
+def _is_deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _measure(schema: Any, limits: SchemaLimits) -> None:
+    """Refuse a schema that is too big, without following it into the depth of the stack."""
+    nodes = chars = refs = 0
+    pending: list[tuple[Any, int]] = [(schema, 1)]
+    while pending:
+        node, depth = pending.pop()
+        nodes += 1
+        if depth > limits.max_depth:
+            raise DeclarationError(f"the JSON Schema is nested deeper than {limits.max_depth} levels")
+        if isinstance(node, Mapping):
+            refs += sum(key in node for key in _REFERENCES)
+            chars += sum(len(str(key)) for key in node)
+        elif isinstance(node, str):
+            chars += len(node)
+        pending += [(child, depth + 1) for child in _children(node)]
+        if nodes > limits.max_nodes or chars > limits.max_chars or refs > limits.max_refs:
+            raise DeclarationError(
+                f"the JSON Schema is too big: at most {limits.max_nodes} values, {limits.max_chars} characters "
+                f"and {limits.max_refs} references are taken"
+            )
+
+
+def _check_dialect(schema: Mapping[str, Any]) -> None:
+    dialect = schema.get("$schema")
+    if dialect is not None and (not isinstance(dialect, str) or dialect.rstrip("#") not in DIALECTS):
+        raise DeclarationError(
+            f"`$schema` names the dialect {show(dialect)}, which is not known; "
+            "leave it out for 2020-12, or use 2020-12, 2019-09, draft-07, draft-06 or draft-04"
+        )
+
+
+def _complaint(exc: Any) -> str:
+    message = str(getattr(exc, "message", exc))
+    if "retriev" in message.lower() or "does not exist" in message or "resolv" in message.lower():
+        return f"a `$ref` of the JSON Schema leads nowhere: {_cut(message)}; refer to `#/$defs/…` inside the schema"
+    place: Place = "schema"
+    for step in getattr(exc, "instance_path", ()):
+        place = (place, step)
+    return f"the JSON Schema is not valid: {path(place)}: {_cut(message)}"
+
+
+def _lines(error: Any, root: str) -> list[str]:
+    place: Place = root
+    for step in error.instance_path:
+        place = (place, step)
+    kind = error.kind
+    match kind.name:
+        case "required":
+            return [f"{path((place, kind.property))}: required"]
+        case "additionalProperties" | "unevaluatedProperties":
+            return [f"{path(place)}: unexpected field {show(name)}" for name in kind.unexpected]
+        case "type":
+            return [f"{path(place)}: expected {' or '.join(kind.types)}, got {show(error.instance)}"]
+        case "enum":
+            return [f"{path(place)}: expected {_options(kind.options)}, got {show(error.instance)}"]
+        case "const":
+            return [f"{path(place)}: expected {show(kind.expected_value)}, got {show(error.instance)}"]
+        case "pattern":
+            return [f"{path(place)}: must match {_cut(kind.pattern)}, got {show(error.instance)}"]
+        case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum":
+            return [f"{path(place)}: must be {_BOUNDS[kind.name]} {kind.limit}, got {show(error.instance)}"]
+    return [f"{path(place)}: {_cut(error.message.removeprefix(_MASK).strip())}, got {show(error.instance)}"]
+
+
+_BOUNDS: Final = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
+
+
+def _options(options: Any) -> str:
+    if not isinstance(options, list | tuple):
+        return _cut(str(options))
+    return " or ".join(show(option) for option in options[:20]) + (" or others" if len(options) > 20 else "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WHOLE else text[: _WHOLE - 1] + "…"

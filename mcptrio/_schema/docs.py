@@ -1,0 +1,39 @@
+"""Docstrings: what a function or class says about itself and about its parameters."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+# Something that looks like a section of a Google, NumPy, Sphinx or Epydoc docstring. Without one there is nothing to
+# parse, and the parser need not be imported.
+_SECTIONS: Final = re.compile(
+    r"^\s*(?:(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters|Attributes|Returns?|"
+    r"Yields?|Raises|Examples?|Notes?|Warns)\s*:?\s*$|[:@](?:param|arg|key|type|returns?|raises?|var|ivar)\b)",
+    re.MULTILINE,
+)
+
+
+class Doc(NamedTuple):
+    """`text` is the short and long description; `params` what is said about each parameter or attribute."""
+
+    text: str | None
+    params: Mapping[str, str]
+
+
+def parse(docstring: str | None) -> Doc:
+    if not docstring or not docstring.strip():
+        return Doc(None, {})
+    if _SECTIONS.search(docstring) is None:
+        return Doc(inspect.cleandoc(docstring), {})
+    import docstring_parser
+
+    try:
+        parsed = docstring_parser.parse(inspect.cleandoc(docstring))
+    except docstring_parser.ParseError:
+        return Doc(inspect.cleandoc(docstring), {})  # free text that only looked like a section
+    text = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
+    params = {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
+    return Doc(text or None, params)
