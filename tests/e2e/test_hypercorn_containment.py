@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import trio
-from raw_peer import WEBSOCKET, answer, echo, get, read_all, serving, status
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server import connection
 from mcptrio.transports.http_server.connection import GuardedH11, check_private_names
 from mcptrio.transports.http_server.guarded import GuardCaught, contain
+
+from .raw_peer import WEBSOCKET, answer, echo, get, read_all, serving, status
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-from raw_peer import answer, echo, get, post, read_all, read_body, read_until, serving, status
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server.guarded import RequestRefused
+
+from .raw_peer import answer, echo, get, post, read_all, read_body, read_until, serving, status
 
 
 def told(response: bytes) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import trio
-from raw_peer import Streaming, answer, echo, get, post, read_all, read_body, read_until, serving, status
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server.serve import shut_down
+
+from .raw_peer import Streaming, answer, echo, get, post, read_all, read_body, read_until, serving, status
 
 
 async def cannot_connect(server: Any) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import trio
-from raw_peer import Streaming, answer, get, post, read_all, read_body, read_until, serving, status
 from trio.testing import wait_all_tasks_blocked
+
+from .raw_peer import Streaming, answer, get, post, read_all, read_body, read_until, serving, status
 
 
 def small_window(stream: trio.SocketStream) -> None:

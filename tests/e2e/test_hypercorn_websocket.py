@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-from raw_peer import WEBSOCKET, Served, echo, read_all, read_until, serving, status
 from trio.testing import wait_all_tasks_blocked
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
+
+from .raw_peer import WEBSOCKET, Served, echo, read_all, read_until, serving, status
 
 
 class Socket:
