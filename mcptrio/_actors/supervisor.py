@@ -34,6 +34,7 @@ class Supervisor:
     sessions: dict[str, Session] = field(factory=dict)
     draining: bool = False
     _nursery: trio.Nursery | None = None
+    _patience: trio.CancelScope | None = None
     _changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -102,7 +103,7 @@ class Supervisor:
     async def drain(self, grace: float) -> None:
         """Let running calls finish for `grace` seconds, answer the rest with an error, then end every session."""
         self.draining = True
-        with trio.move_on_after(grace):
+        with trio.move_on_after(grace) as self._patience:
             for session in self:
                 await session.wait_until_quiet()
         for session in self:
@@ -114,6 +115,11 @@ class Supervisor:
         with trio.move_on_after(1.0):
             while self.sessions:
                 await self._changed.park()
+
+    def hurry(self) -> None:
+        """Do not wait for running calls any longer."""
+        if self._patience is not None:
+            self._patience.cancel()
 
     def stop(self) -> None:
         """Cancel whatever is left."""

@@ -1,0 +1,75 @@
+"""Finding the server in a user's file, with one clear message when that fails."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from mcptrio.server.server import Server
+
+
+class LoadError(Exception):
+    """The file cannot be used; the text is for people and says where and why."""
+
+
+def load_server(target: str) -> Server:
+    """The server in `FILE` or `FILE:NAME`.
+
+    Raises:
+        LoadError: there is no such file, it fails, or it holds no server of that name.
+    """
+    file, name = _split(target)
+    path = Path(file)
+    if not path.is_file():
+        raise LoadError(f"{file}: no such file")
+    module = _execute(path)
+    if name is not None:
+        found = getattr(module, name, None)
+        if not isinstance(found, Server):
+            what = "is not a Server" if found is not None else "does not exist"
+            raise LoadError(f"{file}: {name} {what}; it has {_names(module) or 'no servers at all'}")
+        return found
+    servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+    if len({id(server) for server in servers.values()}) == 1:
+        return next(iter(servers.values()))
+    if not servers:
+        raise LoadError(f'{file}: there is no Server in it; write `server = Server("name")` at the top level')
+    raise LoadError(
+        f"{file}: there are several servers in it, say which: {file}:{next(iter(servers))} ({_names(module)})"
+    )
+
+
+def _split(target: str) -> tuple[str, str | None]:
+    head, colon, tail = target.rpartition(":")
+    # A drive letter (C:\server.py) is not a file and a name.
+    return (head, tail) if colon and tail.isidentifier() and len(head) > 1 else (target, None)
+
+
+def _names(module: object) -> str:
+    return ", ".join(key for key, value in vars(module).items() if isinstance(value, Server))
+
+
+def _execute(path: Path) -> object:
+    sys.path.insert(0, str(path.parent.resolve()))
+    loader = SourceFileLoader(path.stem, str(path))
+    spec = spec_from_file_location(path.stem, path, loader=loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        loader.exec_module(module)
+    except SyntaxError as error:
+        raise LoadError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
+    except Exception as error:
+        raise LoadError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _where(error: BaseException, path: Path) -> str:
+    """The last line of the user's own file that the exception went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == path.resolve()]
+    return f"{path}:{own[-1].lineno}" if own else str(path)

@@ -1,0 +1,131 @@
+"""`mcptrio run FILE[:NAME]`: serve a file over stdio, Streamable HTTP or the deprecated HTTP+SSE."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from mcptrio.errors import MCPTrioException
+
+_EXAMPLES = """\
+examples:
+  mcptrio run server.py                                  serve one host over stdin and stdout
+  mcptrio run server.py --transport http --port 8000     serve many clients at http://127.0.0.1:8000/mcp
+  mcptrio run server.py:orders --transport http --store sqlite:///orders.db
+                                                         the server named `orders`; streams survive a restart
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = parser().parse_args(argv)
+    _set_up_logging(arguments.log_level)
+    if arguments.transport != "stdio":
+        return _serve(arguments, {})
+    from mcptrio.transports.stdio import private_stdio
+
+    # What the file prints while it is loaded must not reach the wire either.
+    with private_stdio() as fds:
+        return _serve(arguments, {"fds": fds})
+
+
+def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
+    from mcptrio.cli.load import LoadError, load_server
+
+    try:
+        server = load_server(arguments.target)
+    except LoadError as error:
+        print(f"mcptrio: {error}", file=sys.stderr)
+        if arguments.log_level == "debug" and error.__cause__ is not None:
+            import traceback
+
+            traceback.print_exception(error.__cause__)
+        return 2
+    try:
+        server.run(arguments.transport, **settings, **_settings(arguments))
+    except (MCPTrioException, OSError) as error:
+        print(f"mcptrio: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="mcptrio",
+        description="Run and talk to MCP servers.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EXAMPLES,
+    )
+    from mcptrio import __version__
+
+    top.add_argument("--version", action="version", version=f"mcptrio {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="serve a file",
+        description="Serve the Server in a Python file.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EXAMPLES,
+    )
+    run.add_argument("target", metavar="FILE[:NAME]", help="the file, and the server's name in it if there are several")
+    run.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio", help="default: stdio")
+    http = run.add_argument_group("HTTP")
+    http.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
+    http.add_argument("--port", type=int, default=8000, help="the port; 0 takes any free one (default: 8000)")
+    http.add_argument("--path", default="/mcp", help="the endpoint (default: /mcp)")
+    http.add_argument(
+        "--allow-host", action="append", metavar="NAME", help="accept requests for this Host too; may be repeated"
+    )
+    http.add_argument(
+        "--allow-origin", action="append", metavar="URL", help="accept requests from this Origin too; may be repeated"
+    )
+    http.add_argument("--certfile", help="serve TLS with this certificate (PEM)")
+    http.add_argument("--keyfile", help="the certificate's key (PEM), if it is not in the same file")
+    http.add_argument("--json-only", action="store_true", help="never answer with an event stream")
+    run.add_argument(
+        "--store", metavar="URL", help="where resumable streams are kept: memory (default) or sqlite:///FILE.db"
+    )
+    run.add_argument(
+        "--drain-timeout", type=float, default=25.0, metavar="S", help="how long running calls may take to finish"
+    )
+    run.add_argument("--protocol", metavar="DATES", help="serve only these protocol versions (comma-separated)")
+    run.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default=os.environ.get("MCPTRIO_LOG_LEVEL", "info"),
+        help="what is logged to stderr (default: info)",
+    )
+    return top
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    settings: dict[str, Any] = {"drain_timeout": arguments.drain_timeout}
+    if arguments.store:
+        settings["store"] = arguments.store
+    if arguments.protocol:
+        settings["protocols"] = [date.strip() for date in arguments.protocol.split(",")]
+    if arguments.transport == "stdio":
+        return settings
+    settings.update(
+        host=arguments.host,
+        port=arguments.port,
+        path=arguments.path,
+        json_only=arguments.json_only,
+        certfile=arguments.certfile,
+        keyfile=arguments.keyfile,
+        allowed_hosts=tuple(arguments.allow_host or ()),
+        allowed_origins=tuple(arguments.allow_origin or ()),
+    )
+    return settings
+
+
+def _set_up_logging(level: str) -> None:
+    # stderr only: stdout is the wire of a stdio server
+    logging.basicConfig(
+        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    )
