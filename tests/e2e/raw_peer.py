@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import trio
@@ -26,7 +26,7 @@ class Served:
         self.listener = listener
         self.address = address
         self.events = events
-        self.clients: list[trio.SocketStream] = []
+        self.closing = ExitStack()  # what the test opened
 
     async def connect(self) -> trio.SocketStream:
         """A connection to the listener, closed at the end of `serving` if not before."""
@@ -34,7 +34,7 @@ class Served:
             stream = await trio.open_unix_socket(self.address.path)
         else:
             stream = await trio.open_tcp_stream(self.address.host, self.address.port)
-        self.clients.append(stream)
+        self.closing.callback(stream.socket.close)
         return stream
 
     async def ask(self, request: bytes) -> bytes:
@@ -59,11 +59,8 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
         async with trio.open_nursery() as nursery:
             bound: list[BoundAddress] = await nursery.start(listener.serve)
             server = Served(listener, bound[0], events)
-            try:
+            with server.closing:
                 yield server
-            finally:
-                for client in server.clients:
-                    client.socket.close()
             await listener.close(trio.current_time())
 
 
