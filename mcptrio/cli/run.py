@@ -118,9 +118,14 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         json_only=arguments.json_only,
         certfile=arguments.certfile,
         keyfile=arguments.keyfile,
-        allowed_hosts=tuple(arguments.allow_host or ()),
-        allowed_origins=tuple(arguments.allow_origin or ()),
     )
+    from mcptrio.transports.http_server.config import HttpConfig
+
+    # "too": beside those that are allowed anyway
+    if arguments.allow_host:
+        settings["allowed_hosts"] = (*HttpConfig(host=arguments.host).hosts, *arguments.allow_host)
+    if arguments.allow_origin:
+        settings["allowed_origins"] = tuple(arguments.allow_origin)
     return settings
 
 

@@ -74,17 +74,14 @@ async def serve_http(
 ) -> None:
     """Serve Streamable HTTP until cancelled or told to stop."""
     from mcptrio.transports.http_server.answer import Endpoint
-    from mcptrio.transports.http_server.app import EndpointApp
+    from mcptrio.transports.http_server.app import AsgiApp
     from mcptrio.transports.http_server.listener import Listener
     from mcptrio.transports.http_server.serve import shut_down
 
     http, listening = _configs(config, settings)
     async with server.make_runtime(store).open() as runtime:
-        endpoint = Endpoint(
-            runtime,
-            http,
-        )
-        listener = Listener(EndpointApp(endpoint), listening)
+        endpoint = Endpoint(runtime, http)
+        listener = Listener(AsgiApp(endpoint), listening)
         async with trio.open_nursery() as nursery:
             bound = await nursery.start(listener.serve)
             task_status.started(bound)
@@ -120,13 +117,10 @@ async def _reload_on_hangup(listener: Any) -> None:
 def asgi(
     server: Server, config: HttpConfig | None, settings: Mapping[str, Any], *, store: Store | None = None
 ) -> Callable[..., Awaitable[None]]:
-    from mcptrio.transports.http_server.app import LifespanApp
+    from mcptrio.transports.http_server.app import asgi_app
 
     http, _ = _configs(config, settings)
-    return LifespanApp(
-        lambda: server.make_runtime(store),
-        http,
-    )
+    return asgi_app(lambda: server.make_runtime(store), http)
 
 
 def _configs(config: HttpConfig | None, settings: Mapping[str, Any]) -> tuple[HttpConfig, ListenerConfig]:
