@@ -241,3 +241,24 @@ async def test_f45_certificates_are_reloaded_for_new_connections(certificates: C
             server.listener.reload_certificates()
         newest = await open_tls(server, certificates.client())
         assert newest.getpeercert()["serialNumber"] == new.getpeercert()["serialNumber"]
+
+
+async def test_a_listener_closed_before_it_serves_ends_as_soon_as_it_does() -> None:
+    listener = Listener(echo, ListenerConfig(port=0))
+    await listener.close(trio.current_time())
+    with trio.fail_after(2):
+        await listener.serve()
+
+
+async def test_a_failing_event_callback_harms_no_connection(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(event: Any) -> None:
+        raise RuntimeError("defect of the one who listens")
+
+    listener = Listener(echo, ListenerConfig(port=0), on_event=fail)
+    async with trio.open_nursery() as nursery:
+        bound: list[BoundAddress] = await nursery.start(listener.serve)
+        async with await trio.open_tcp_stream(bound[0].host, bound[0].port) as stream:
+            await stream.send_all(get("/", close=True))
+            assert status(await read_all(stream)) == 200
+        await listener.close(trio.current_time() + 1)
+    assert "on_event failed for ConnectionOpened" in caplog.text

@@ -1,12 +1,13 @@
 """The accept loop: takes connections, gives each one to Hypercorn behind a guard, and ends them in order.
 
 Hypercorn's own loop makes every connection a child of one nursery: what one of them raises ends the server, and a peer
-that stops reading holds up its shutdown. Here a connection can only end itself. `docs/design` and the tests named
-`test_hypercorn_*` say what else is mended.
+that stops reading holds up its shutdown. Here a connection can only end itself. What else is mended is in `connection`,
+and each point has its test in `tests/e2e/test_hypercorn_*`.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
@@ -54,6 +55,8 @@ __all__ = [
 ]
 
 ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
+
+_logger = logging.getLogger("mcptrio.http")
 
 _ACCEPT_PAUSE: Final = 0.1  # out of file descriptors: the next try is as hopeless as this one, until something closes
 _REFUSING_MAX: Final = 64  # connections being turned away politely at one time; beyond it they are just closed
@@ -153,7 +156,8 @@ class Listener:
     async def close(self, deadline: float) -> None:
         """Wait for open connections until `deadline` (Trio's clock), then cut and cancel what is left."""
         self.stop_accepting()
-        if self._nursery is None:
+        if self._nursery is None:  # not serving yet: it will end as soon as it does
+            self._closing.set()
             return
         try:
             with trio.move_on_at(deadline):
@@ -176,15 +180,20 @@ class Listener:
     # -- the accept loop
 
     async def _accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
+        failing = False
         while True:
             try:
                 stream = await listener.accept()
             except trio.ClosedResourceError:
                 return
             except OSError as error:
+                if not failing:  # one line for each time of want, not for each try
+                    _logger.warning("cannot accept connections: %s; trying again every %s s", error, _ACCEPT_PAUSE)
+                failing = True
                 self._report(AcceptFailed(error=error))
                 await trio.sleep(_ACCEPT_PAUSE)
                 continue
+            failing = False
             if self._draining.is_set():  # accepted in the very moment the door closed
                 stream.socket.close()
             elif len(self._live) < self.config.max_connections:
@@ -240,7 +249,10 @@ class Listener:
             setattr(self, counter, getattr(self, counter) + 1)
         log_event(event)
         if self._on_event is not None:
-            self._on_event(event)
+            try:
+                self._on_event(event)
+            except Exception:  # a listener must not end because someone could not listen to it
+                _logger.exception("on_event failed for %s", type(event).__name__)
 
 
 _COUNTERS: Final[dict[type[Any], str]] = {
