@@ -1,1 +1,1 @@
-"""Types to JSON Schema and JSON to types: `build` for functions, `elicit` for forms, `check` for hand-written schemas."""
+"""Types to JSON Schema, JSON to types: `build` for functions, `elicit` for forms, `check` for hand-written schemas."""

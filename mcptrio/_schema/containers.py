@@ -138,7 +138,7 @@ def _first_fit(candidates: list[Shape], value: Any, at: Place, faults: Faults) -
         if closest is None or aside.count < closest.count:
             closest = aside
     assert closest is not None
-    if any(m.choices or m.natural for m in candidates):  # single values: "a" or "b" or a date
+    if not isinstance(value, Mapping | list | tuple):  # a single value: "a" or "b" or a date
         return faults.add(at, f"expected {listed([m.label for m in candidates])}, got {show(value)}")
     return faults.take(closest)
 

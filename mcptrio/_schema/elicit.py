@@ -15,6 +15,7 @@ of the form, or from a single scalar type, which becomes a form with one field c
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -116,7 +117,8 @@ class Form:
     def __init__(self, type_: Any, *, names: Mapping[str, Any] | None = None) -> None:
         self._reader = Reader(type_, names=names)
         whole = self._reader.schema
-        is_object = isinstance(type_, type) and (records.is_record(type_) or models.is_model(type_))
+        cls = typing.get_origin(type_) or type_
+        is_object = isinstance(cls, type) and (records.is_record(cls) or models.is_model(cls))
         self._wrapped = not (is_object and whole.get("type") == "object")
         properties = {VALUE: whole} if self._wrapped else whole.get("properties", {})
         required = {VALUE} if self._wrapped else set(whole.get("required", ()))

@@ -121,6 +121,8 @@ def _attrs(cls: Any, hints: dict[str, Any]) -> list[Field]:
 def _dataclass(cls: Any, hints: dict[str, Any]) -> list[Field]:
     import dataclasses
 
+    if late := [name for name, hint in hints.items() if isinstance(hint, dataclasses.InitVar)]:
+        raise DeclarationError(f"`{cls.__name__}.{late[0]}` is an InitVar, which no value can show; make it a field")
     out = []
     for f in dataclasses.fields(cls):
         bare, made = f.default is dataclasses.MISSING, f.default_factory is not dataclasses.MISSING

@@ -52,6 +52,7 @@ class Shapes:
         self.names = names or {}
         self.defs: dict[str, JsonSchema] = {}
         self._named: dict[Any, Shape] = {}  # records and aliases, also unfinished ones: a type may hold itself
+        self._inside_itself: set[Any] = set()
 
     def of(self, type_: Any) -> Shape:
         """The shape of a type.
@@ -129,15 +130,15 @@ class Shapes:
     def _alias(self, alias: Any, value: Any) -> Shape:
         """A `type` alias: in place, or under its name when it holds itself."""
         if alias in self._named:
-            self._named[alias].label = "used"
+            self._inside_itself.add(alias)
             return self._named[alias]
         name = self._free_name(_name(alias))
-        ref = Shape({"$ref": f"#/$defs/{name}"}, None, label="unused", kinds=ANY_KIND)
+        ref = Shape({"$ref": f"#/$defs/{name}"}, None, label=_name(alias), kinds=ANY_KIND)
         self._named[alias] = ref
         self.defs[name] = {}
         shape = self.of(value)
         ref.load = shape.load
-        if ref.label == "used":
+        if alias in self._inside_itself:
             self.defs[name] = shape.schema
             return shape.like(schema=ref.schema)
         del self._named[alias], self.defs[name]
@@ -194,7 +195,7 @@ class Shapes:
             except DeclarationError as exc:
                 raise DeclarationError(f"{cls.__name__}.{field.name}: {exc}") from None
         given = [(f, s) for f, s in made if f.init]
-        shape.tags = {f.key: s.choices for f, s in given if s.choices}
+        shape.tags.update((f.key, s.choices) for f, s in given if s.choices)
         shape.load = records.reader(cls, given, closed=self.closed)
         shown = [(f.key, s.schema, f.required) for f, s in (given if self.closed else made)]
         if (tag := records.tag_of(cls)) is not None:

@@ -268,6 +268,7 @@ BAD: list[tuple[Any, Any, list[str]]] = [
     (Cat | Dog, {"type": "cow"}, ['v.type: expected "cat" or "dog", got "cow"']),
     (Cat | Dog, {"type": "dog", "bark": 1}, ["v.bark: expected boolean, got 1"]),
     (Circle | Square, {"kind": "circle", "r": "x"}, ['v.r: expected number, got "x"']),
+    (list[int] | list[str], [1, 2, "x"], ['v[2]: expected integer, got "x"']),
     (Line | Address, {"qty": "x"}, ['v.qty: expected integer, got "x"']),
     (datetime.datetime, "soon", ['v: expected date-time such as 2026-01-31T12:00:00Z, got "soon"']),
     (datetime.timedelta, "90", ['v: expected ISO 8601 duration such as PT90S, got "90"']),
@@ -374,6 +375,28 @@ def test_a_union_that_cannot_be_told_apart_does_not_take_for_ever() -> None:
     for _ in range(60):
         value = {"next": value}
     assert any("fits too many types" in line for line in faults(tool, {"v": value}))
+
+
+@dataclasses.dataclass
+class Num:
+    value: int
+    kind: Literal["num"] = "num"
+
+
+@dataclasses.dataclass
+class Add:
+    left: Annotated[Num | Add, "The first."]
+    right: Num | Add
+    kind: Literal["add"] = "add"
+
+
+def test_records_that_can_be_told_apart_are_followed_to_the_fault() -> None:
+    def tool(v: Num | Add) -> None: ...
+
+    value: Any = {"kind": "num", "value": "x"}
+    for _ in range(60):
+        value = {"kind": "add", "left": {"kind": "num", "value": 1}, "right": value}
+    assert faults(tool, {"v": value}) == [f'arguments.v{".right" * 60}.value: expected integer, got "x"']
 
 
 def test_the_schema_of_a_signature() -> None:
@@ -674,6 +697,11 @@ class Plain:
 
 
 @dataclasses.dataclass
+class Late:
+    x: dataclasses.InitVar[int]
+
+
+@dataclasses.dataclass
 class Holder:
     plain: Plain
 
@@ -690,6 +718,7 @@ def senseless(a: Annotated[int, msgspec.Meta(pattern="x")]) -> None: ...
 def broken(a: Annotated[str, msgspec.Meta(pattern="(")]) -> None: ...
 def unhashable(a: set[list[int]]) -> None: ...
 def keyed(a: dict[bool, int]) -> None: ...
+def late(a: Late) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -707,6 +736,7 @@ def keyed(a: dict[bool, int]) -> None: ...
         (broken, "an annotation of `broken` cannot be read: missing )"),
         (unhashable, "`list[int]` cannot be put into a set; use a list"),
         (keyed, "a mapping cannot have keys of boolean in JSON; use str keys"),
+        (late, "`Late.x` is an InitVar, which no value can show; make it a field"),
         (Plain, "is not a function"),
     ],
     ids=lambda v: getattr(v, "__name__", None),
