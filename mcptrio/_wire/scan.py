@@ -57,28 +57,31 @@ def has_duplicate_keys(data: bytes | bytearray, tree: Any) -> bool:
 
 def structure(data: bytes | bytearray) -> bytes:
     """The text without its strings; what follows an unterminated quote is left out."""
-    return b"".join(_unescape(data).split(b'"')[::2])
+    return b"".join(_without_escapes(data).split(b'"')[::2])
 
 
-def _unescape(data: bytes | bytearray) -> bytes | bytearray:
-    """The text without escaped quotes."""
+def _without_escapes(data: bytes | bytearray) -> bytes | bytearray:
+    """The text without escaped quotes, so that every quote begins or ends a string."""
+    if b"\\" not in data:
+        return data
     # A run of backslashes starts unescaped, so pairs may be removed from the left; what is left escapes a quote or not.
     return data.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def _check_exactly(data: bytes | bytearray, limits: JsonLimits) -> None:
     # Each value brings at most two strings, itself and its key: more quotes need no look, nor the memory to split them.
-    if _unescape(data).count(b'"') > 4 * limits.max_nodes:
+    if len(data) > 4 * limits.max_nodes and _without_escapes(data).count(b'"') > 4 * limits.max_nodes:
         raise _too_many_nodes(limits)
     outside = structure(data)
     brackets = outside.translate(_SQUARE, _NO_BRACKETS)
+    too_deep = b"[" * (limits.max_depth + 1)
     if len(brackets) > 2 * limits.max_nodes:  # too many in any case: which of the two is all there is to say
-        if b"[" * (limits.max_depth + 1) in brackets:
-            raise _too_deep(limits)
-        raise _too_many_nodes(limits)
+        raise _too_deep(limits) if too_deep in brackets else _too_many_nodes(limits)
     # Taking away the innermost pairs lowers the height by one. What is unbalanced never becomes empty.
     remaining = brackets
     for _ in range(limits.max_depth):
+        if not remaining or too_deep in remaining:
+            break
         remaining = remaining.replace(b"[]", b"")
     if remaining:
         raise _too_deep(limits)
