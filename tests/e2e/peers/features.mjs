@@ -24,6 +24,7 @@ export const load = createRequire(`${process.env.PEER_MODULES}/`);
 
 /** What the adapters share: what was notified, what was asked, what the person answers. */
 export class Peer {
+  received = []; // every frame, as the transport hands it over
   notified = [];
   asked = [];
   answer = {};
@@ -207,8 +208,12 @@ const FEATURES = {
     const seen = [];
     const onprogress = ({ progress, total }) => seen.push([progress, total]);
     await peer.call("test_tool_with_progress", {}, { onprogress });
-    await peer.until("three steps of progress", () => seen.length >= 3);
-    same(seen, [[0, 100], [50, 100], [100, 100]]);
+    const wanted = [[0, 100], [50, 100], [100, 100]];
+    const steps = peer.received.filter((frame) => frame.method === "notifications/progress");
+    same(steps.slice(-3).map(({ params }) => [params.progress, params.total]), wanted);
+    // The last step may come in one piece with the answer, and this client then forgets whom to tell first
+    // (modelcontextprotocol/typescript-sdk#2580). So all three must arrive, and the first two must be told.
+    same(seen, wanted.slice(0, Math.max(2, seen.length)));
   },
 
   async cancellation(peer) {
@@ -415,6 +420,11 @@ export function target() {
 /** Runs every feature, each with its own deadline, and prints feature -> "ok" or what went wrong. */
 export async function drive(peer, transport) {
   await peer.client.connect(transport);
+  const { onmessage } = transport;
+  transport.onmessage = (frame, extra) => {
+    peer.received.push(frame);
+    onmessage(frame, extra);
+  };
   const found = {};
   for (const [name, check] of Object.entries(FEATURES)) {
     const late = new AbortController();
