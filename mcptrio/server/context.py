@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import trio
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from mcptrio import telemetry
 from mcptrio._actors.session import Call, Session
 from mcptrio._eras.shape import trim
 from mcptrio._schema.elicit import form_schema, parse_form
+from mcptrio._schema.faults import ArgumentFaults
 from mcptrio._wire.converter import structure, unstructure
 from mcptrio.errors import CapabilityMissing, DeclarationError, RemoteProtocolError
 from mcptrio.types import (
@@ -133,7 +134,7 @@ class Context:
         self._session = session
         self._call = call
         self._data: dict[str, Any] | None = None
-        self._done: dict[str, Any] | None = None
+        self._done: dict[str, _Once] | None = None
         self._last_progress: float | None = None
 
     def __repr__(self) -> str:
@@ -287,7 +288,11 @@ class Context:
         content = dict(result.content or {})
         if isinstance(form, Mapping):
             return Elicited(result.action, cast(T, content), content)
-        return Elicited(result.action, cast(T, parse_form(form, content)), content)
+        try:
+            value = parse_form(form, content)
+        except ArgumentFaults as error:
+            raise RemoteProtocolError(f"the answer to elicitation/create does not fit the form: {error}") from error
+        return Elicited(result.action, cast(T, value), content)
 
     async def elicit_url(
         self, message: str, url: str, *, elicitation_id: str | None = None, timeout: float | None = None
@@ -380,10 +385,20 @@ class Context:
         """
         if self._done is None:
             self._done = {}
-        if key not in self._done:
-            result = fn(*args)
-            self._done[key] = await result if inspect.isawaitable(result) else result
-        return self._done[key]
+        done = self._done.setdefault(key, _Once())
+        async with done.lock:  # a second task of the call that comes meanwhile gets the same result
+            if not done.made:
+                result = fn(*args)
+                done.value = await result if inspect.isawaitable(result) else result
+                done.made = True
+        return done.value
+
+
+@define(eq=False)
+class _Once:
+    lock: trio.Lock = field(factory=trio.Lock)
+    made: bool = False
+    value: Any = None
 
 
 def _message(item: SamplingMessage | ContentLike) -> SamplingMessage:

@@ -40,13 +40,16 @@ class Registry(Generic[T]):
 
     def add(self, key: str, entry: T) -> None:
         """Raises `DeclarationError` if there is an entry of that name already."""
+        self.check_free(key)
+        self._serial += 1
+        self._entries[key] = (self._serial, entry)
+        self._changed()
+
+    def check_free(self, key: str) -> None:
         if key in self._entries:
             raise DeclarationError(
                 f"there is a {self.kind} {key!r} already; give one of the two another name, or remove the old one first"
             )
-        self._serial += 1
-        self._entries[key] = (self._serial, entry)
-        self._changed()
 
     def remove(self, key: str) -> None:
         if key not in self._entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import trio
@@ -27,6 +27,7 @@ from mcptrio.server.features.prompts import PromptEntry, PromptOptions, Prompts,
 from mcptrio.server.features.resources import ResourceEntry, ResourceOptions, Resources, declare_resource
 from mcptrio.server.features.subscriptions import Subscriptions, topic
 from mcptrio.server.features.tools import ToolEntry, ToolOptions, Tools, declare_tool
+from mcptrio.server.registry import check_name
 from mcptrio.types import (
     Icon,
     Implementation,
@@ -143,15 +144,18 @@ class Server:
         names = caller_names(2)
 
         def decorate(fn: Any) -> Any:
-            entry = declare_tool(fn, names, **options)
-            self.tools.registry.add(entry.tool.name, entry)
+            self._add_tool(fn, names, options)
             return fn
 
         return decorate if fn is None else decorate(fn)
 
+    def _add_tool(self, fn: Any, names: Mapping[str, Any], options: Any) -> None:
+        entry = declare_tool(fn, names, **options)
+        self.tools.registry.add(entry.tool.name, entry)
+
     def add_tool(self, fn: Callable[..., Any], **options: Unpack[ToolOptions]) -> None:
         """Declare a tool without a decorator, also while serving; clients are told."""
-        self.tool(**options)(fn)
+        self._add_tool(fn, caller_names(2), options)
 
     def remove_tool(self, name: str) -> None:
         self.tools.registry.remove(name)
@@ -160,16 +164,16 @@ class Server:
         """Declare a resource, or with `{variables}` in its URI (RFC 6570) a template; the variables are parameters."""
         names = caller_names(2)
 
-        def decorate(fn: Callable[..., Any]) -> Declared:
-            entry = declare_resource(uri, fn, names, **options)
-            self.resources.add(uri, entry)
-            return Declared(fn, entry)
+        return lambda fn: self._add_resource(uri, fn, names, options)
 
-        return decorate
+    def _add_resource(self, uri: str, fn: Callable[..., Any], names: Mapping[str, Any], options: Any) -> Declared:
+        entry = declare_resource(uri, fn, names, **options)
+        self.resources.add(uri, entry)
+        return Declared(fn, entry)
 
     def add_resource(self, uri: str, fn: Callable[..., Any], **options: Unpack[ResourceOptions]) -> Declared:
         """Declare a resource without a decorator, also while serving; clients are told."""
-        return self.resource(uri, **options)(fn)
+        return self._add_resource(uri, fn, caller_names(2), options)
 
     def remove_resource(self, uri: str) -> None:
         self.resources.remove(uri)
@@ -184,15 +188,18 @@ class Server:
         names = caller_names(2)
 
         def decorate(fn: Any) -> Declared:
-            entry = declare_prompt(fn, names, **options)
-            self.prompts.registry.add(entry.prompt.name, entry)
-            return Declared(fn, entry)
+            return self._add_prompt(fn, names, options)
 
         return decorate if fn is None else decorate(fn)
 
+    def _add_prompt(self, fn: Any, names: Mapping[str, Any], options: Any) -> Declared:
+        entry = declare_prompt(fn, names, **options)
+        self.prompts.registry.add(entry.prompt.name, entry)
+        return Declared(fn, entry)
+
     def add_prompt(self, fn: Callable[..., Any], **options: Unpack[PromptOptions]) -> Declared:
         """Declare a prompt without a decorator, also while serving; clients are told."""
-        return self.prompt(**options)(fn)
+        return self._add_prompt(fn, caller_names(2), options)
 
     def remove_prompt(self, name: str) -> None:
         self.prompts.registry.remove(name)
@@ -207,6 +214,10 @@ class Server:
             raise DeclarationError("there is a session function already; a server has one")
         if inspect.isasyncgenfunction(fn):
             self.lifecycle.session_function = asynccontextmanager(fn)
+        elif inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn):
+            raise DeclarationError(
+                "a session function is async and yields once: async def session(s): ...; yield state"
+            )
         else:
             self.lifecycle.session_function = fn
         return fn
@@ -215,6 +226,8 @@ class Server:
         """Declare what to do when a client says that its roots have changed."""
         if self._roots_changed is not None:
             raise DeclarationError("there is a function for changed roots already; a server has one")
+        if not inspect.iscoroutinefunction(fn):
+            raise DeclarationError("the function for changed roots must be async: async def roots_changed(ctx)")
         self._roots_changed = fn
         return fn
 
@@ -244,15 +257,22 @@ class Server:
 
     def include(self, other: Server, *, prefix: str = "") -> None:
         """Take over the tools, prompts and resources of another server; names get the prefix, URIs stay."""
-        for _, tool in other.tools.registry.items():
-            renamed = _renamed_tool(tool, prefix)
-            self.tools.registry.add(renamed.tool.name, renamed)
-        for _, prompt in other.prompts.registry.items():
-            copy = _renamed_prompt(prompt, prefix)
-            self.prompts.registry.add(copy.prompt.name, copy)
-        for registry in (other.resources.registry, other.resources.templates):
-            for uri, entry in registry.items():
-                self.resources.add(uri, _renamed_resource(entry, prefix))
+        tools = [_renamed_tool(entry, prefix) for entry in other.tools.registry]
+        prompts = [_renamed_prompt(entry, prefix) for entry in other.prompts.registry]
+        resources = [*other.resources.registry.items(), *other.resources.templates.items()]
+        # Everything or nothing: a name that is taken must not leave half of the other server here.
+        for tool in tools:
+            self.tools.registry.check_free(check_name("tool", tool.tool.name))
+        for prompt in prompts:
+            self.prompts.registry.check_free(check_name("prompt", prompt.prompt.name))
+        for uri, entry in resources:
+            self.resources.registry_for(entry).check_free(uri)
+        for tool in tools:
+            self.tools.registry.add(tool.tool.name, tool)
+        for prompt in prompts:
+            self.prompts.registry.add(prompt.prompt.name, prompt)
+        for uri, entry in resources:
+            self.resources.add(uri, _renamed_resource(entry, prefix))
 
     def on_event(self, listener: telemetry.Listener) -> telemetry.Listener:
         """Hear of everything that happens: `listener(event)` gets the classes of `mcptrio.telemetry`."""
@@ -287,11 +307,12 @@ class Server:
 
     def _publish(self, subject: str, payload: Any) -> None:
         inside = trio.lowlevel.in_trio_run()
-        for runtime, token in self._runtimes:
+        for runtime, token in tuple(self._runtimes):
             if inside and trio.lowlevel.current_trio_token() is token:
                 runtime.bus.publish(subject, payload)
             else:
-                token.run_sync_soon(runtime.bus.publish, subject, payload)
+                with suppress(trio.RunFinishedError):
+                    token.run_sync_soon(runtime.bus.publish, subject, payload)
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
         entry = (runtime, trio.lowlevel.current_trio_token())
@@ -299,7 +320,10 @@ class Server:
 
         def changed(_subject: str, kind: str) -> None:
             for session in runtime.supervisor:
-                session.notify_nowait(f"notifications/{kind}/list_changed", {})
+                # Only where it was declared: a session may have been offered less, or the list was empty when it began.
+                offered = (session.peer.offers or {}).get(kind) or {}
+                if offered.get("listChanged"):
+                    session.notify_nowait(f"notifications/{kind}/list_changed", {})
 
         handle = runtime.bus.subscribe([f"list {kind}" for kind in _LISTS], changed)
 
@@ -368,8 +392,8 @@ class Server:
         """A link to this server inside the process, for `connect(server)` and for tests."""
         from mcptrio.transports.memory import open_memory_link
 
-        async with self.make_runtime().open() as runtime:
-            yield open_memory_link(runtime)
+        async with self.make_runtime().open() as runtime, open_memory_link(runtime) as end:
+            yield end
 
 
 def _size(page_size: PageSize, kind: str) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from attrs import define
+from attrs import define, evolve
 
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
@@ -92,7 +92,7 @@ class Completions:
         else:
             entry = self.resources.templates.get(params.ref.uri) or self.resources.registry.get(params.ref.uri)
             shown = f"resource {params.ref.uri!r:.200}"
-        if entry is None:
+        if entry is None or (entry.visible is not None and not entry.visible(ctx)):
             raise McpError(INVALID_PARAMS, f"unknown {shown}")
         function = entry.completers.get(params.argument.name)
         if function is None:
@@ -103,10 +103,14 @@ class Completions:
             kwargs["arguments"] = dict(context.arguments or {}) if context is not None else {}
         value = await function(ctx, kwargs, self.threads)
         if isinstance(value, CompleteResult):
-            return value
+            return evolve(value, completion=_capped(value.completion))
         if isinstance(value, Completion):
-            return CompleteResult(completion=value)
+            return CompleteResult(completion=_capped(value))
         values = tuple(str(v) for v in value)
-        shown_values = values[:MAX_VALUES]
-        more = len(values) > MAX_VALUES
-        return CompleteResult(completion=Completion(values=shown_values, total=len(values), has_more=more))
+        return CompleteResult(completion=_capped(Completion(values=values, total=len(values), has_more=False)))
+
+
+def _capped(completion: Completion) -> Completion:
+    if len(completion.values) <= MAX_VALUES:
+        return completion
+    return evolve(completion, values=completion.values[:MAX_VALUES], has_more=True)

@@ -120,7 +120,10 @@ class Resources:
     templates: Registry[ResourceEntry] = field(factory=lambda: Registry("template"))
 
     def add(self, uri: str, entry: ResourceEntry) -> None:
-        (self.registry if entry.template is None else self.templates).add(uri, entry)
+        self.registry_for(entry).add(uri, entry)
+
+    def registry_for(self, entry: ResourceEntry) -> Registry[ResourceEntry]:
+        return self.registry if entry.template is None else self.templates
 
     def remove(self, uri: str) -> None:
         (self.templates if self.templates.get(uri) is not None else self.registry).remove(uri)

@@ -20,7 +20,6 @@ from mcptrio.errors import (
     CapabilityMissing,
     DeclarationError,
     McpError,
-    MCPTrioException,
     Overloaded,
     RequestTimeout,
     ToolError,
@@ -119,7 +118,7 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
     try:
         if input_schema is not None:
             checker = _checker(input_schema)
-            function = Function(fn, _by_hand(fn, input_schema), inline)
+            function = Function(fn, _by_hand(fn, input_schema, names), inline)
         else:
             function = declare(fn, inline=inline, names=names)
         if output is not None:
@@ -172,11 +171,15 @@ def _checker(schema: Mapping[str, Any]) -> Any:
     return Checker(schema)
 
 
-def _by_hand(fn: Callable[..., Any], schema: Mapping[str, Any]) -> Signature:
+def _by_hand(fn: Callable[..., Any], schema: Mapping[str, Any], names: Mapping[str, Any]) -> Signature:
     """The signature of a function whose input schema was written by hand: it takes the arguments as one object."""
     if schema.get("type") != "object":
         raise DeclarationError('an input schema must have "type": "object" at its root')
-    parameters = inspect.signature(fn, eval_str=True).parameters
+    try:
+        signature = inspect.signature(fn, locals=dict(names), eval_str=True)
+    except NameError as error:
+        raise DeclarationError(f"the annotation `{error.name}` cannot be found; import it for real") from error
+    parameters = signature.parameters
     injected = next((p.name for p in parameters.values() if is_context(p.annotation)), None)
     others = [p.name for p in parameters.values() if p.name != injected]
     if len(others) != 1:
@@ -196,7 +199,7 @@ def _by_hand(fn: Callable[..., Any], schema: Mapping[str, Any]) -> Signature:
         bind_text=bind,
         injected=injected,
         description=doc.partition("\n\n")[0] if doc else None,
-        returns=inspect.signature(fn, eval_str=True).return_annotation,
+        returns=signature.return_annotation,
         is_async=inspect.iscoroutinefunction(fn),
     )
 
@@ -246,6 +249,8 @@ class Tools:
             if ctx._call.start.era.features.argument_faults_are_results:
                 return failed(text)
             raise McpError(INVALID_PARAMS, text) from None
+        if entry.requires:
+            _require(entry, ctx)
         if entry.timeout is not None:
             ctx._call.limit(entry.timeout)
         try:
@@ -254,43 +259,40 @@ class Tools:
             else:
                 value = await self._one_of_few(entry, ctx, kwargs)
             return result_of(entry, value, ctx)
-        except ToolError as error:
-            return failed(str(error))
-        except (McpError, trio.Cancelled):
-            raise
-        except (CapabilityMissing, RequestTimeout) as error:
-            return failed(str(error))
-        except Overloaded:
-            raise
-        except BaseExceptionGroup as group:
-            return self._failed_in_a_group(entry, group)
-        except Exception:
-            logger.exception("tool %r failed", entry.tool.name)
-            return failed("The tool failed. Its log has the details.")
-
-    def _failed_in_a_group(self, entry: ToolEntry, group: BaseExceptionGroup[Any]) -> Any:
-        """A nursery's group with one error in it is that error; with cancellation in it, it must go on."""
-        known, rest = group.split((MCPTrioException,))
-        if known is None or rest is not None or group.subgroup(trio.Cancelled) is not None:
-            if group.subgroup((trio.Cancelled, SystemExit, KeyboardInterrupt, GeneratorExit)) is not None:
-                raise group
-            logger.error("tool %r failed", entry.tool.name, exc_info=group)
-            return failed("The tool failed. Its log has the details.")
-        leaf: Any = known
-        while isinstance(leaf, BaseExceptionGroup):
-            leaf = leaf.exceptions[0]
-        if isinstance(leaf, McpError | Overloaded):
-            raise leaf
-        return failed(str(leaf))
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - answers the peer, or raises again
+            return _failure(entry, error)
 
     async def _one_of_few(self, entry: ToolEntry, ctx: Context, kwargs: dict[str, Any]) -> Any:
         async with AsyncExitStack() as stack:
-            if entry.limiter is not None:
-                await stack.enter_async_context(entry.limiter)
             if entry.serial:
                 locks = ctx._session.data.setdefault("serial tools", {})
                 await stack.enter_async_context(locks.setdefault(entry.tool.name, trio.Lock()))
+            if entry.limiter is not None:  # second: who waits for a turn in a session must not take a place from others
+                await stack.enter_async_context(entry.limiter)
             return await entry.function(ctx, kwargs, self.threads)
+
+
+def _require(entry: ToolEntry, ctx: Context) -> None:
+    missing: dict[str, Any] = {name: {} for name in entry.requires if name not in ctx._session.peer.capabilities}
+    if missing:
+        raise CapabilityMissing(
+            f"tool {entry.tool.name!r} needs what the client did not declare: {', '.join(missing)}", required=missing
+        )
+
+
+def _failure(entry: ToolEntry, error: BaseException) -> dict[str, Any]:
+    """The result of a call that raised `error`; what is no matter of the tool's own is raised again."""
+    if isinstance(error, BaseExceptionGroup):
+        if error.subgroup(lambda leaf: not isinstance(leaf, Exception)) is not None:
+            raise error  # cancellation, or the end of the process
+        if len(error.exceptions) == 1:
+            return _failure(entry, error.exceptions[0])  # a nursery's wrapping
+    if isinstance(error, McpError | Overloaded):
+        raise error
+    if isinstance(error, ToolError | CapabilityMissing | RequestTimeout):
+        return failed(str(error))
+    logger.error("tool %r failed", entry.tool.name, exc_info=error)
+    return failed("The tool failed. Its log has the details.")
 
 
 def failed(text: str) -> dict[str, Any]:
@@ -307,8 +309,12 @@ def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
         _check(entry, wire)
     elif entry.output is not None:
         structured = entry.output.structured(value)
-        wire = {"content": [_as_text(structured["result"] if entry.output.wrap else structured)]}
-        wire["structuredContent"] = structured
+        bare = structured["result"] if entry.output.wrap else structured
+        if (
+            type(value) is not entry.function.signature.returns
+        ):  # an instance of it is taken at its word
+            _refuse_faults(entry, entry.output.faults(bare))
+        wire = {"content": [_as_text(bare)], "structuredContent": structured}
     elif entry.check_result is not None:
         structured = dump(value)
         wire = {"content": [_as_text(structured)], "structuredContent": structured}
@@ -323,7 +329,10 @@ def _check(entry: ToolEntry, wire: Mapping[str, Any]) -> None:
     """server/tools: a server MUST give structured results that conform to the output schema."""
     if entry.check_result is None or wire.get("isError"):
         return
-    faults = entry.check_result.faults(wire.get("structuredContent"), root="structuredContent")
+    _refuse_faults(entry, entry.check_result.faults(wire.get("structuredContent"), root="structuredContent"))
+
+
+def _refuse_faults(entry: ToolEntry, faults: Sequence[str]) -> None:
     if faults:
         raise ValueError(f"tool {entry.tool.name!r} returned what its output schema forbids: {'; '.join(faults)}")
 
