@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from attrs import evolve, field, frozen
 
-from mcptrio._eras import v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25
+from mcptrio._eras import stateless, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
 from mcptrio._peer.era import Era
-from mcptrio.errors import DeclarationError
+from mcptrio._wire.jsonrpc import Request
+from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, DeclarationError, RemoteProtocolError
 
-_IN_ORDER: Final = (v2024_11_05.ERA, v2025_03_26.ERA, v2025_06_18.ERA, v2025_11_25.ERA)
+_IN_ORDER: Final = (v2024_11_05.ERA, v2025_03_26.ERA, v2025_06_18.ERA, v2025_11_25.ERA, v2026_07_28.ERA)
 _ALL_NAMES: Final = frozenset[str]().union(*(set(era.requests) | era.notifications for era in _IN_ORDER))
 
 ERAS: Final[dict[str, Era]] = {
@@ -49,6 +50,36 @@ class Served:
     @property
     def newest_stateful(self) -> Era | None:
         return next((era for era in reversed(self.eras.values()) if era.stateful), None)
+
+    @property
+    def newest_stateless(self) -> Era | None:
+        return next((era for era in reversed(self.eras.values()) if not era.stateful), None)
+
+    def declared(self, frame: Request, *, required: bool = False) -> tuple[Era, dict[str, Any]] | None:
+        """The era that a request declares for itself, and the client's capabilities; None where it declares nothing.
+
+        Raises:
+            RemoteProtocolError: the declaration is incomplete (or `required` and missing), or the date is not served.
+        """
+        params = frame.params
+        declares = "_meta" in params and stateless.is_stateless(params)
+        if not declares and not required and frame.method not in stateless.ONLY_STATELESS:
+            return None
+        capabilities = stateless.read_capabilities(params, frame.id)
+        date = stateless.declared_date(params)
+        era = self.eras.get(date or "")
+        if era is None or era.stateful:
+            raise self.unsupported(date, frame.id)
+        return era, capabilities
+
+    def unsupported(self, date: str | None, request_id: int | str | None) -> RemoteProtocolError:
+        # basic/versioning: the error MUST list the versions that are supported
+        return RemoteProtocolError(
+            "unsupported protocol version",
+            code=UNSUPPORTED_PROTOCOL_VERSION,
+            request_id=request_id,
+            data={"supported": list(reversed(self.dates)), "requested": date},
+        )
 
     def negotiate(self, requested: object) -> Era:
         # basic/lifecycle: the requested version if it is supported, else another one that is, the latest if possible

@@ -34,6 +34,29 @@ class Start(msgspec.Struct, frozen=True):
     link: Any
     context: Any
     progress_token: int | str | None
+    capabilities: dict[str, Any] | None = None
+    """What the client declared in this very request; None where it did so once for the session."""
+
+
+class AskInResult(msgspec.Struct, frozen=True):
+    """Answer a request with the questions of its handler, which stays parked until the request is repeated."""
+
+    start: Start
+    questions: dict[str, Any]
+
+
+class Gather(msgspec.Struct, frozen=True):
+    """Say `Gathered` in a moment: questions are left over from a round that was not answered whole."""
+
+    call: int
+    reply: Any
+
+
+class Attach(msgspec.Struct, frozen=True):
+    """A parked call serves another request from now on."""
+
+    call: int
+    start: Start
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -82,4 +105,4 @@ class Close(msgspec.Struct, frozen=True):
     cause: Cause
 
 
-Effect = Send | Start | Stop | Retire | Settle | Progressed | End | Ignored | Close
+Effect = Send | Start | AskInResult | Gather | Attach | Stop | Retire | Settle | Progressed | End | Ignored | Close

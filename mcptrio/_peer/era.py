@@ -58,6 +58,11 @@ class Features:
     progress_message: bool = False
     argument_faults_are_results: bool = False
     """Arguments that do not fit a tool's schema: a result with `isError`, or a JSON-RPC error."""
+    asks_in_results: bool = False
+    """A question to the client is a result, and its answer a repeated request."""
+    cache_hints: bool = False
+    any_structured_content: bool = False
+    """`structuredContent` may be any JSON value, not only an object."""
     errors_without_id: bool = False
     """The schema allows an error response with no id."""
 
@@ -83,5 +88,7 @@ class Era:
     http: HttpRules
     missing: MissingCapability
     resource_not_found: int
+    may_ask: frozenset[str] = field(default=frozenset())
+    """Requests that may be answered with questions, where questions travel in results."""
     lacks: frozenset[str] = field(default=frozenset())
     """Methods of other dates that do not exist at this one, even if somebody routed them."""

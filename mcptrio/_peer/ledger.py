@@ -13,6 +13,7 @@ from typing import Any
 from attrs import define, field
 
 from mcptrio._peer.effects import Start
+from mcptrio._peer.messages import Asked, Outcome
 from mcptrio._wire.jsonrpc import ErrorResponse, Response
 
 RequestId = int | str
@@ -28,6 +29,19 @@ class Group:
 
 
 @define(eq=False)
+class Round:
+    """The questions of a call at a date at which questions travel in results."""
+
+    questions: dict[str, Asked] = field(factory=dict)
+    latest: Any = None
+    """The reply to the question that was asked last."""
+    parked: bool = False
+    """The request was answered with the questions; it comes again, or it does not."""
+    outcome: Outcome | None = None
+    """How the handler ended, if it did while nobody could be told."""
+
+
+@define(eq=False)
 class Entry:
     """A call that has not been answered yet."""
 
@@ -35,6 +49,7 @@ class Entry:
     group: Group | None = None
     running: bool = False
     asks: set[int] | None = None
+    round: Round | None = None
 
 
 @define(eq=False)
@@ -59,6 +74,7 @@ class Ledger:
     _last_call: int = 0
     _last_ask: int = 0
     running: int = 0
+    parked: int = 0
 
     # -- calls: the peer asks us
 
@@ -98,13 +114,41 @@ class Ledger:
         """The call that has waited longest for its turn."""
         return self._calls[self._waiting.popleft()] if self._waiting else None
 
+    def _free_id(self, entry: Entry) -> None:
+        request_id = entry.start.request_id
+        if request_id is not None and self._by_id.get(request_id) == entry.start.call:
+            del self._by_id[request_id]
+
+    def park(self, entry: Entry, round: Round) -> None:
+        """The call's request is answered for now; its handler is not done."""
+        self._free_id(entry)
+        round.parked = True
+        self.parked += 1
+        if entry.running:
+            entry.running = False
+            self.running -= 1
+
+    def attach(self, entry: Entry, round: Round, start: Start) -> None:
+        """The call goes on, for another request."""
+        round.parked = False
+        self.parked -= 1
+        entry.start = start
+        entry.running = True
+        self.running += 1
+        if start.request_id is not None:
+            self._by_id[start.request_id] = start.call
+
+    def get(self, call: int) -> Entry | None:
+        return self._calls.get(call)
+
     def close(self, call: int) -> Entry | None:
         entry = self._calls.pop(call, None)
         if entry is None:
             return None
-        if entry.start.request_id is not None:
-            del self._by_id[entry.start.request_id]
-        if entry.running:
+        self._free_id(entry)
+        if entry.round is not None and entry.round.parked:
+            self.parked -= 1
+        elif entry.running:
             self.running -= 1
         elif self._waiting and call in self._waiting:
             self._waiting.remove(call)

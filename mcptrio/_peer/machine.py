@@ -9,22 +9,38 @@ allows is asked of the era.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Protocol
 
 import msgspec
 from attrs import define, field
 
-from mcptrio._peer.effects import Close, Effect, End, Ignored, Progressed, Retire, Send, Settle, Start, Stop
+from mcptrio._peer.effects import (
+    AskInResult,
+    Attach,
+    Close,
+    Effect,
+    End,
+    Gather,
+    Ignored,
+    Progressed,
+    Retire,
+    Send,
+    Settle,
+    Start,
+    Stop,
+)
 from mcptrio._peer.era import Era, Role
-from mcptrio._peer.ledger import Entry, Group, Ledger
+from mcptrio._peer.ledger import Entry, Group, Ledger, Round
 from mcptrio._peer.messages import (
     Answered,
     Asked,
     Cause,
     Drained,
+    Expired,
     Failed,
     Finished,
+    Gathered,
     GaveUp,
     HungUp,
     LinkLost,
@@ -32,6 +48,7 @@ from mcptrio._peer.messages import (
     Notified,
     Opened,
     Received,
+    Resumed,
 )
 from mcptrio._peer.states import State, move
 from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Malformed, Notification, Request, Response, reject
@@ -43,6 +60,7 @@ from mcptrio.errors import (
     LinkClosed,
     LocalProtocolError,
     McpError,
+    MCPTrioException,
     RemoteProtocolError,
 )
 
@@ -52,6 +70,14 @@ class Eras(Protocol):
 
     def negotiate(self, requested: object) -> Era:
         """The date to answer an `initialize` with: the requested one if it is served, else our newest stateful one."""
+        ...
+
+    def declared(self, frame: Request) -> tuple[Era, dict[str, Any]] | None:
+        """The stateless date that a request declares for itself, with the client's capabilities; None otherwise.
+
+        Raises:
+            RemoteProtocolError: it does so, but wrongly.
+        """
         ...
 
 
@@ -69,8 +95,10 @@ class Peer:
     era: Era | None = None
     capabilities: dict[str, Any] = field(factory=dict)
     """What the other side declared."""
-    offers: Mapping[str, Any] | None = None
+    offers: Container[str] | None = None
     """What this side declared, once it has."""
+    offers_now: Callable[[], Container[str]] | None = None
+    """What this side would declare now; for requests that need no session."""
     _ledger: Ledger = field(factory=Ledger)
     _held: list[Asked] | None = None
     """Asks that wait for `notifications/initialized`."""
@@ -80,7 +108,12 @@ class Peer:
     @property
     def calls(self) -> int:
         """Requests of the peer that are not answered yet."""
-        return len(self._ledger)
+        return len(self._ledger) - self._ledger.parked
+
+    @property
+    def parked(self) -> int:
+        """Handlers that wait for their request to be repeated with answers."""
+        return self._ledger.parked
 
     @property
     def waiting(self) -> int:
@@ -97,10 +130,17 @@ class Peer:
                 return self._notify(message)
             case Asked():
                 return self._ask(message)
+            case Gathered(call, reply):
+                return self._leave_round(call, reply)
+            case Resumed(call, start):
+                return self._resume(call, start)
+            case Expired(call):
+                return self._stop(call, Cause.EXPIRED) if self._is_parked(call) else []
             case GaveUp(reply, reason):
                 return self._give_up(reply, reason)
             case LinkLost(link):
-                lost = [call for call in self._ledger.calls() if self._ledger[call].start.link is link]
+                calls = self._ledger.calls()
+                lost = [c for c in calls if self._ledger[c].start.link is link and not self._is_parked(c)]
                 return self._still_wanted([e for call in lost for e in self._stop(call, Cause.DISCONNECT)])
             case Opened(era, capabilities):
                 self.state, self.era, self.capabilities = State.READY, era, capabilities
@@ -144,7 +184,8 @@ class Peer:
             # An error with this id on a shared pipe would be taken for the answer to the first request.
             shown = None if group is not None or link.shared else frame.id
             raise RemoteProtocolError(f"request id {frame.id!r:.80} is already in use", request_id=shown)
-        if self.role is Role.SERVER:
+        alone = self.eras.declared(frame) if self.role is Role.SERVER else None
+        if alone is None and self.role is Role.SERVER:
             after = move(self.state, method)
             if after is None:
                 text = "the session is initialized already" if method == "initialize" else "send initialize first"
@@ -154,7 +195,10 @@ class Peer:
                 declared = params.get("capabilities")
                 self.capabilities = declared if isinstance(declared, dict) else {}
                 self.state = after
-        era = self.era if self.era is not None else self.eras.negotiate(None)
+        if alone is not None:
+            era, capabilities = alone
+        else:
+            era, capabilities = self.era if self.era is not None else self.eras.negotiate(None), None
         if not self._serves(era, method):
             raise RemoteProtocolError(
                 f"method not found: {method!r:.80}",
@@ -173,6 +217,7 @@ class Peer:
             link,
             context,
             token if type(token) is str or type(token) is int else None,
+            capabilities,
         )
         return self._admit(Entry(start, group))
 
@@ -184,7 +229,11 @@ class Peer:
             return True  # a method of the user's own
         if spec.receiver is not None and spec.receiver is not self.role:
             return False
-        return not spec.needs or self.offers is None or spec.needs[0] in self.offers
+        if not spec.needs:
+            return True
+        if era.stateful:
+            return self.offers is None or spec.needs[0] in self.offers
+        return self.offers_now is None or spec.needs[0] in self.offers_now()
 
     def _admit(self, entry: Entry) -> list[Effect]:
         ledger = self._ledger
@@ -268,9 +317,13 @@ class Peer:
     # -- what handlers report
 
     def _finish(self, call: int, outcome: Answered | Failed) -> list[Effect]:
-        entry = self._ledger.close(call)
+        entry = self._ledger.get(call)
         if entry is None:
             return []  # stopped while this was on its way: nobody is waiting
+        if entry.round is not None and entry.round.parked:
+            entry.round.outcome = outcome  # kept until the request is repeated
+            return []
+        self._ledger.close(call)
         start = entry.start
         effects = self._drop_asks(entry)
         if start.request_id is not None:
@@ -317,6 +370,7 @@ class Peer:
 
     def _stop(self, call: int, cause: Cause) -> list[Effect]:
         """End a call that nobody wants an answer to any more."""
+        parked = self._is_parked(call)
         entry = self._ledger.close(call)
         if entry is None:
             return []
@@ -328,13 +382,15 @@ class Peer:
             if not entry.group.expected and not entry.group.link.shared:
                 effects.append(End(entry.group.link))
             effects += self._close_group(entry.group)
-        elif entry.start.link is not None and not entry.start.link.shared:
+        elif not parked and entry.start.link is not None and not entry.start.link.shared:
             effects.append(End(entry.start.link))
         return effects + self._begin_waiting()
 
     def _answer_and_stop(self, call: int, cause: Cause) -> list[Effect]:
         if call not in self._ledger:
             return []
+        if self._is_parked(call):
+            return self._stop(call, cause)
         answered = self._finish(call, Failed(INTERNAL_ERROR, cause.value))
         return [e for e in answered if type(e) is not Retire] + [Stop(call, cause)]
 
@@ -343,6 +399,8 @@ class Peer:
         call = entry.start.call
         effects: list[Effect] = []
         gone = "the call that asked has ended"
+        if entry.round is not None:
+            effects += [Settle(q.reply, None, LinkClosed(gone)) for q in entry.round.questions.values()]
         for ask_id in sorted(entry.asks or ()):
             ask = self._ledger.answer(ask_id)
             if ask is not None:
@@ -359,6 +417,8 @@ class Peer:
         call = asked.call
         if call is not None and call not in self._ledger:
             return [Settle(asked.reply, None, LinkClosed("the call that asks has ended"))]
+        if call is not None and self._ledger[call].start.era.features.asks_in_results:
+            return self._question(self._ledger[call], asked)
         if self.role is Role.SERVER and self.state is State.OPEN and asked.method != "ping":
             # basic/lifecycle: a server asks nothing but ping before `initialized`
             if self._held is None:
@@ -367,7 +427,7 @@ class Peer:
             return []
         era = self._ledger[call].start.era if call is not None else self.era
         try:
-            self._may_ask(era, asked)
+            self._may_ask(era, asked, self.capabilities)
         except LocalProtocolError as error:
             return [Settle(asked.reply, None, error)]
         ask = self._ledger.ask(asked.method, asked.reply, call)
@@ -377,14 +437,14 @@ class Peer:
         link = self._ledger[call].start.link if call is not None else None
         return [Send(Request(ask.id, asked.method, params), link)]
 
-    def _may_ask(self, era: Era | None, asked: Asked) -> None:
+    def _may_ask(self, era: Era | None, asked: Asked, declared: Mapping[str, Any]) -> None:
         if era is None:
             if self.role is Role.SERVER:
                 raise LocalProtocolError(f"{asked.method} cannot be asked before the client initialized the session")
             return
         if asked.method in era.lacks:
             raise CapabilityMissing(f"{asked.method} does not exist at protocol version {era.date}")
-        missing = era.missing(self.capabilities, asked.method, asked.params)
+        missing = era.missing(declared, asked.method, asked.params)
         if missing is not None:
             other = "client" if self.role is Role.SERVER else "server"
             wanted = msgspec.json.encode(missing).decode()
@@ -392,7 +452,62 @@ class Peer:
                 f"{asked.method} needs a capability that the {other} did not declare: {wanted}", required=missing
             )
 
+    # -- questions that travel in results
+
+    def _is_parked(self, call: int) -> bool:
+        entry = self._ledger.get(call)
+        return entry is not None and entry.round is not None and entry.round.parked
+
+    def _question(self, entry: Entry, asked: Asked) -> list[Effect]:
+        start = entry.start
+        try:
+            if start.method not in start.era.may_ask:
+                raise LocalProtocolError(f"a handler of {start.method} cannot ask anything at {start.era.date}")
+            self._may_ask(start.era, asked, start.capabilities or {})
+            if entry.round is None:
+                entry.round = Round()
+            if asked.key in entry.round.questions:
+                raise LocalProtocolError(f"two questions with the key {asked.key!r} wait at the same time")
+        except LocalProtocolError as error:
+            return [Settle(asked.reply, None, error)]
+        entry.round.questions[asked.key] = asked
+        entry.round.latest = asked.reply
+        return []
+
+    def _leave_round(self, call: int, reply: Any) -> list[Effect]:
+        """Answer the request with the questions that wait, unless another one came after `reply`'s."""
+        entry = self._ledger.get(call)
+        round = entry.round if entry is not None else None
+        if entry is None or round is None or round.parked or round.latest is not reply or not round.questions:
+            return []
+        questions = {key: {"method": q.method, "params": q.params} for key, q in round.questions.items()}
+        self._ledger.park(entry, round)
+        return [AskInResult(entry.start, questions), *self._begin_waiting()]
+
+    def _resume(self, call: int, start: Start) -> list[Effect]:
+        entry = self._ledger.get(call)
+        round = entry.round if entry is not None else None
+        if entry is None or round is None or not round.parked:
+            return [Ignored("unknown_retry")]
+        self._ledger.attach(entry, round, start)
+        effects: list[Effect] = [Attach(call, start)]
+        if round.outcome is not None:
+            entry.round = None
+            return effects + self._finish(call, round.outcome)
+        answered = usable_answers(round.questions, start.params.get("inputResponses"))
+        effects += [Settle(round.questions.pop(key).reply, answer) for key, answer in answered.items()]
+        if round.questions:
+            round.latest = next(reversed(round.questions.values())).reply
+            if not answered:
+                return effects + self._leave_round(call, round.latest)
+            effects.append(Gather(call, round.latest))
+        return effects
+
     def _give_up(self, reply: Any, reason: str) -> list[Effect]:
+        for call in self._ledger.calls():
+            round = self._ledger[call].round
+            if round is not None:
+                round.questions = {key: q for key, q in round.questions.items() if q.reply is not reply}
         ask = self._ledger.find_ask(reply)
         if ask is None:
             if self._held is not None:
@@ -431,6 +546,22 @@ class Peer:
         held, self._held = self._held, None
         effects += [Settle(a.reply, None, LinkClosed(f"{a.method}: {cause.value}")) for a in held or ()]
         return [*effects, Close(cause)]
+
+
+def usable_answers(questions: Mapping[str, Asked], given: object) -> dict[str, Any]:
+    """The answers that fit a question. basic/patterns/mrtr: what is extra is ignored, what is missing asked again."""
+    if not isinstance(given, dict):
+        return {}
+    found: dict[str, Any] = {}
+    for key, question in questions.items():
+        if key in given:
+            try:
+                if question.check is not None:
+                    question.check(given[key])
+            except (MCPTrioException, ValueError):
+                continue
+            found[key] = given[key]
+    return found
 
 
 def check_batch(era: Era | None, frames: Batch) -> None:

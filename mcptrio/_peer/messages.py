@@ -17,6 +17,7 @@ class Cause(enum.Enum):
     CLIENT_CANCEL = "cancelled by the peer"
     DISCONNECT = "the connection was lost"
     TIMEOUT = "timed out"
+    EXPIRED = "nobody answered in time"
     SESSION_END = "the session ended"
     IDLE = "the session was idle for too long"
     CRASH = "the session failed"
@@ -75,6 +76,30 @@ class Asked(msgspec.Struct, frozen=True):
     reply: Any
     """A future; the machine carries it and never opens it."""
     wants_progress: bool = False
+    key: str = ""
+    """Names the question where questions travel in results."""
+    check: Any = None
+    """Raises if an answer cannot be used; it is asked for again then, where questions travel in results."""
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """No further question has come for a while after this one: what was asked so far may leave."""
+
+    call: int
+    reply: Any
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """The request of a parked call was repeated: `start` is the new one, with answers in its parameters."""
+
+    call: int
+    start: Any
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """A parked call has waited long enough."""
+
+    call: int
 
 
 class GaveUp(msgspec.Struct, frozen=True):
@@ -117,4 +142,17 @@ class HungUp(msgspec.Struct, frozen=True):
     cause: Cause
 
 
-Message = Received | Finished | Asked | GaveUp | Notified | Opened | LinkLost | Drained | HungUp
+Message = (
+    Received
+    | Finished
+    | Asked
+    | Gathered
+    | Resumed
+    | Expired
+    | GaveUp
+    | Notified
+    | Opened
+    | LinkLost
+    | Drained
+    | HungUp
+)
