@@ -330,8 +330,15 @@ class Session:
 
     async def wait_until_quiet(self) -> None:
         """Wait until everything that was delivered is answered, or the session is over."""
-        while (self.peer.calls or self._messages.statistics().current_buffer_used) and self.ended is None:
+        while not self._quiet and self.ended is None:
             await self._watchers.park()
+
+    @property
+    def _quiet(self) -> bool:
+        inbox = self._messages.statistics()
+        # A message that was handed over but not taken yet is in no buffer; then the loop is not waiting either.
+        at_rest = inbox.tasks_waiting_receive or self._nursery is None
+        return not self.peer.calls and not inbox.current_buffer_used and bool(at_rest)
 
     async def wait_until_left(self) -> None:
         """Wait until no handler's code runs any more."""
@@ -492,8 +499,10 @@ class Session:
             if self.ended is not None:
                 self._watchers.unpark_all()
         # Outside the scope. A call that was stopped is no longer in the ledger and this is ignored.
-        with suppress(LinkClosed):
+        try:
             await self._post(Finished(start.call, outcome))
+        except LinkClosed:
+            pass  # the session ended meanwhile
 
     def _report(self, call: Call, outcome: Outcome) -> None:
         start = call.start

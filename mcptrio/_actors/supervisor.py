@@ -92,7 +92,7 @@ class Supervisor:
             for session in self:
                 if session.has_running:
                     session.bury(now)
-                elif session.idle_since(now) > self.limits.idle_timeout:
+                if session.idle_since(now) > self.limits.idle_timeout:
                     session.close_nowait(Cause.IDLE)
 
     def __iter__(self) -> Iterator[Session]:

@@ -1,0 +1,193 @@
+"""What every pipe has in common: messages come in, messages go out, one session lives as long as it does.
+
+Theory of operation. One task reads, decodes and delivers; another writes whatever has gathered in the outbox in one go,
+so that a burst of answers costs few writes. Neither holds anything of its own: a peer that does not read fills the
+outbox, which stops the reader; a peer that asks for too much at once is made to wait, and refused only when waiting
+does not help. Cancels and answers to our own questions always get through, or nothing could ever clear the jam.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import trio
+from attrs import define, field, frozen
+
+from mcptrio import telemetry
+from mcptrio._actors.link import Outbox
+from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.session import Session
+from mcptrio._peer.messages import Cause
+from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request, decode
+from mcptrio.errors import INTERNAL_ERROR, LinkClosed, RemoteProtocolError
+
+logger = logging.getLogger("mcptrio.pipe")
+
+
+class Pipe(Protocol):
+    """Carries whole messages in both directions."""
+
+    async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
+        """The messages that came next, or what was wrong with them; nothing at all when the peer is done."""
+        ...
+
+    async def send(self, messages: list[bytes]) -> None:
+        """Write every message.
+
+        Raises:
+            trio.BrokenResourceError: the peer is gone.
+        """
+        ...
+
+
+@frozen(kw_only=True)
+class PipeLimits:
+    """How long a pipe waits for what."""
+
+    linger: float = 0.0
+    """When the peer is done sending, calls that end within so long are still answered."""
+    flush_timeout: float = 1.0
+    """How long the last answers may take to be written."""
+    patience: float = 5.0
+    """A request that found no room for so long is refused."""
+    stuck_after: float = 0.25
+    """Handlers that are still there so long after the end are left behind."""
+
+
+@define(eq=False)
+class PipeLink:
+    """The link of a session that has a pipe to itself."""
+
+    outbox: Outbox = field(factory=Outbox)
+    shared: bool = True
+    attached: bool = True
+    """A session with a pipe is never idle: it ends when the pipe does."""
+    head: Any = None
+    """The HTTP request that opened the pipe, where there was one."""
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        self.outbox.put(data)
+
+    def end(self) -> None:
+        self.outbox.close()
+
+    async def room(self) -> None:
+        await self.outbox.room()
+
+
+async def serve_pipe(
+    runtime: Runtime,
+    pipe: Pipe,
+    *,
+    transport: str,
+    principal: Any = None,
+    head: Any = None,
+    limits: PipeLimits | None = None,
+) -> Session:
+    """Serve one peer until it hangs up or its session ends, and return the session.
+
+    `session.ended` says why it is over, `session.left_behind` how many handlers could not be stopped.
+
+    Raises:
+        Overloaded: there are too many sessions, or the process is about to end.
+    """
+    limits = limits or PipeLimits()
+    link = PipeLink(head=head)
+    session = runtime.new_session(link, transport=transport, principal=principal)
+    over = trio.Event()
+    session.on_end.append(over.set)
+    reading = trio.CancelScope()
+    writing = trio.CancelScope(shield=True)  # a message cut in two would spoil the pipe; each way out sets a deadline
+    cause = Cause.SESSION_END
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_write, pipe, link.outbox, writing, reading)
+        try:
+            with reading:
+                await _Reader(runtime=runtime, session=session, link=link, patience=limits.patience).run(pipe)
+                with trio.move_on_after(limits.linger):
+                    await session.wait_until_quiet()
+            cause = Cause.DISCONNECT
+        finally:
+            # The session ends the link when it leaves; the writer takes what is left, and is done.
+            session.close_nowait(cause)
+            writing.deadline = trio.current_time() + limits.flush_timeout
+    with trio.move_on_after(limits.stuck_after):
+        await session.wait_until_left()
+    if not session.left_behind:
+        with trio.move_on_after(session.service.limits.end_grace + 1):
+            await over.wait()  # the session's own state may take its time
+    return session
+
+
+async def _write(pipe: Pipe, outbox: Outbox, writing: trio.CancelScope, reading: trio.CancelScope) -> None:
+    with writing:
+        try:
+            while True:
+                await pipe.send(await outbox.take_all())
+        except (LinkClosed, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+    outbox.close()
+    reading.cancel()
+
+
+@define(eq=False, kw_only=True)
+class _Reader:
+    """Decodes and delivers. Lent: everything."""
+
+    runtime: Runtime
+    session: Session
+    link: PipeLink
+    patience: float
+    _jammed: bool = False
+
+    async def run(self, pipe: Pipe) -> None:
+        deliver, link, outbox = self.session.deliver, self.link, self.link.outbox
+        supervisor = self.runtime.supervisor
+        context = contextvars.copy_context()  # of the pipe: the same for every message
+        try:
+            while messages := await pipe.receive():
+                for message in messages:
+                    frame = _read(message)
+                    if (self.session.congested or supervisor.draining) and type(frame) in (Request, tuple):
+                        frame = await self._admit(frame)
+                    await deliver(frame, link, context)
+                if outbox.full:
+                    await outbox.room()
+        except LinkClosed:
+            pass  # the session is over
+
+    async def _admit(self, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
+        """The frame, when there is room for it; otherwise its refusal."""
+        if self.runtime.supervisor.draining:
+            return _refuse(frame, "the server is shutting down", 5)
+        if not self._jammed:
+            with trio.move_on_after(self.patience):
+                await self.session.wait_for_room()
+        self._jammed = self.session.congested
+        if not self._jammed:
+            return frame
+        if hub := self.runtime.hub:
+            hub.emit(telemetry.LimitHit(name="waiting", session=self.session.id))
+        return _refuse(frame, "too many requests are waiting", 1)
+
+
+def _read(message: bytes | RemoteProtocolError) -> Frame | Batch | Malformed:
+    try:
+        if isinstance(message, RemoteProtocolError):
+            raise message
+        return decode(message)
+    except RemoteProtocolError as error:
+        logger.warning("a message could not be read: %s", error.message)
+        return Malformed(error)
+
+
+def _refuse(frame: Frame | Batch | Malformed, why: str, retry_after: int) -> Frame | Batch | Malformed:
+    if isinstance(frame, tuple):
+        return tuple(_refuse(member, why, retry_after) for member in frame)  # type: ignore[misc]  # none is a batch
+    if not isinstance(frame, Request):
+        return frame
+    data = {"retryAfter": retry_after}
+    return Malformed(RemoteProtocolError(f"overloaded: {why}", code=INTERNAL_ERROR, request_id=frame.id, data=data))

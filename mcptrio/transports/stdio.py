@@ -1,0 +1,166 @@
+"""The stdio transport, server side: one message per line on standard input and output.
+
+Theory of operation. The wire lives on private duplicates of the two descriptors. While serving, descriptor 1 leads to
+standard error and descriptor 0 to nowhere, so that a handler that prints, or a child process that inherits them, can
+neither write onto the wire nor eat what arrives on it (2025-11-25 basic/transports: the server MUST NOT write anything
+to its stdout that is not a valid MCP message).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+import trio
+from attrs import define, field
+
+from mcptrio._actors.runtime import Runtime
+from mcptrio._wire.lines import MAX_LINE, LineReader
+from mcptrio.errors import INVALID_REQUEST, RemoteProtocolError
+from mcptrio.transports.pipe import PipeLimits, serve_pipe
+
+READ_SIZE: Final = 64 * 1024
+LIMITS: Final = PipeLimits(linger=0.25)
+
+
+async def serve_stdio(
+    runtime: Runtime,
+    *,
+    stdin_fd: int | None = None,
+    stdout_fd: int | None = None,
+    principal: Any = None,
+    max_line: int = MAX_LINE,
+    limits: PipeLimits = LIMITS,
+) -> int:
+    """Serve one client until it closes standard input, or stops reading ours; return how many handlers are left behind.
+
+    If there are any (blocked threads, handlers that ignore their cancellation), leaving the runtime would wait for
+    them: a program that wants to end calls `os._exit` instead.
+
+    With `stdin_fd` and `stdout_fd` those two are used as they are, see `private_stdio`; they stay open.
+    """
+    if stdin_fd is None or stdout_fd is None:
+        with private_stdio() as (wire_in, wire_out):
+            return await serve_stdio(
+                runtime, stdin_fd=wire_in, stdout_fd=wire_out, principal=principal, max_line=max_line, limits=limits
+            )
+    async with AsyncExitStack() as stack:
+        read = await _open_reader(stdin_fd, stack)
+        write = await _open_writer(stdout_fd, stack)
+        pipe = LinePipe(read, write, LineReader(max_line))
+        session = await serve_pipe(runtime, pipe, transport="stdio", principal=principal, limits=limits)
+    return session.left_behind
+
+
+@contextmanager
+def private_stdio() -> Iterator[tuple[int, int]]:
+    """Keep standard input and output for the wire alone: two private descriptors, and nothing where they were.
+
+    Whoever loads code of others before serving enters this first, so that what it prints while it is loaded does not
+    reach the wire either.
+    """
+    wire_in, wire_out = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            for fd in (wire_in, wire_out):
+                msvcrt.setmode(fd, os.O_BINARY)
+        os.dup2(nowhere, 0)
+        try:
+            os.dup2(2, 1)
+        except OSError:  # standard error is closed
+            os.dup2(nowhere, 1)
+        yield wire_in, wire_out
+    finally:
+        with suppress(OSError, ValueError):
+            if sys.stdout is not None:
+                sys.stdout.flush()  # what was printed meanwhile must not follow the descriptor back
+        os.dup2(wire_in, 0)
+        os.dup2(wire_out, 1)
+        for fd in (wire_in, wire_out, nowhere):
+            os.close(fd)
+
+
+@define(eq=False)
+class LinePipe:
+    """A pipe of newline-delimited messages over two functions that move bytes."""
+
+    _read: Callable[[], Awaitable[bytes]]
+    """At least one byte, or none at the end."""
+    _write: Callable[[bytes], Awaitable[None]]
+    _lines: LineReader = field(factory=LineReader)
+    _eof: bool = False
+
+    async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
+        while not self._eof:
+            try:
+                data = await self._read()
+            except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+                data = b""
+            self._eof = not data
+            found = self._lines.feed(data) if data else self._lines.eof()
+            if found:
+                return [line if isinstance(line, bytes) else _too_long(line.limit) for line in found]
+        return ()
+
+    async def send(self, messages: list[bytes]) -> None:
+        # In JSON a newline is always layout (in strings it is escaped), so a blank may stand for it.
+        lines = [line.replace(b"\n", b" ") if b"\n" in line else line for line in messages]
+        lines.append(b"")
+        try:
+            await self._write(b"\n".join(lines))
+        except OSError as error:
+            raise trio.BrokenResourceError("standard output is closed") from error
+
+
+def _too_long(limit: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"a line may have at most {limit} bytes", code=INVALID_REQUEST)
+
+
+# -- moving bytes
+
+
+async def _open_reader(fd: int, stack: AsyncExitStack) -> Callable[[], Awaitable[bytes]]:
+    if _can_wait(fd):
+        stream = await stack.enter_async_context(trio.lowlevel.FdStream(os.dup(fd)))
+        return partial(stream.receive_some, READ_SIZE)
+    limiter = trio.CapacityLimiter(1)
+    return lambda: trio.to_thread.run_sync(os.read, fd, READ_SIZE, abandon_on_cancel=True, limiter=limiter)
+
+
+async def _open_writer(fd: int, stack: AsyncExitStack) -> Callable[[bytes], Awaitable[None]]:
+    if _can_wait(fd):
+        stream = await stack.enter_async_context(trio.lowlevel.FdStream(os.dup(fd)))
+        return stream.send_all
+    limiter = trio.CapacityLimiter(1)
+    return lambda data: trio.to_thread.run_sync(_write_all, fd, data, abandon_on_cancel=True, limiter=limiter)
+
+
+def _can_wait(fd: int) -> bool:
+    """Whether the event loop can wait for this descriptor: pipes and sockets, not files, terminals or Windows.
+
+    That needs the non-blocking mode, which everybody with the same open file shares. A terminal is shared with the
+    shell, and a pipe that is standard error too with everything that logs; those are left as they are.
+    """
+    if sys.platform == "win32":
+        return False
+    here = os.fstat(fd)
+    if not stat.S_ISFIFO(here.st_mode) and not stat.S_ISSOCK(here.st_mode):
+        return False
+    try:
+        return not os.path.samestat(here, os.fstat(2))
+    except OSError:
+        return True
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

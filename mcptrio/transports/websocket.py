@@ -1,0 +1,152 @@
+"""The WebSocket transport, server side: one session per socket, one text message per JSON-RPC message.
+
+No revision of the specification defines it; the subprotocol `mcp` names it. Host, Origin and who is asking are checked
+before the handshake is accepted, with the same guard as on HTTP: a web page may open a socket to any address, and
+nothing but the server asks where the page comes from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+import trio
+from attrs import define
+
+from mcptrio._actors.runtime import Runtime
+from mcptrio._peer.messages import Cause
+from mcptrio.errors import Overloaded, RemoteProtocolError
+from mcptrio.transports.http_server.app import head_of
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.guard import Guard
+from mcptrio.transports.http_server.message import Head, Plain, overloaded, refuse
+from mcptrio.transports.pipe import serve_pipe
+
+logger = logging.getLogger("mcptrio.websocket")
+
+SUBPROTOCOL: Final = "mcp"
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+# RFC 6455 section 7.4.1, and the registry that it founded
+NORMAL: Final = 1000
+GOING_AWAY: Final = 1001
+UNSUPPORTED_DATA: Final = 1003
+TOO_BIG: Final = 1009
+INTERNAL: Final = 1011
+TRY_AGAIN_LATER: Final = 1013
+
+_CLOSE_CODES: Final = {Cause.DRAIN: GOING_AWAY, Cause.CRASH: INTERNAL}
+_GOODBYE: Final = 1.0  # seconds for the closing frame
+
+
+class Endpoint(Protocol):
+    """What is needed of the HTTP endpoint whose path the socket shares."""
+
+    runtime: Runtime
+    config: HttpConfig
+    guard: Guard
+
+    async def authenticate(self, head: Head) -> Plain | None: ...
+
+
+async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one ASGI WebSocket connection until either side closes it."""
+    await receive()  # websocket.connect
+    head = head_of({**scope, "method": "GET"}, endpoint.config)
+    refusal = _refuse(endpoint, head, scope) or await endpoint.authenticate(head) or _check_room(endpoint.runtime)
+    if refusal is not None:
+        await _send_refusal(refusal, scope, send)
+        return
+    await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
+    config = endpoint.config
+    pipe = WebSocketPipe(receive, send, max_message=config.max_body, write_timeout=config.write_timeout)
+    try:
+        session = await serve_pipe(endpoint.runtime, pipe, transport="websocket", principal=head.principal, head=head)
+        await pipe.close(_CLOSE_CODES.get(session.ended or Cause.SESSION_END, NORMAL))
+    except Overloaded as error:  # the last place was taken meanwhile
+        await pipe.close(TRY_AGAIN_LATER, str(error))
+    except trio.Cancelled:
+        await pipe.close(GOING_AWAY)
+        raise
+
+
+def _refuse(endpoint: Endpoint, head: Head, scope: Scope) -> Plain | None:
+    refusal = endpoint.guard.check_sender(head)
+    if refusal is not None:
+        return refusal
+    if head.path != endpoint.config.path:
+        return refuse(404, f"nothing is served here; the endpoint is {endpoint.config.path}")
+    if SUBPROTOCOL not in scope.get("subprotocols", ()):
+        return refuse(400, f"Sec-WebSocket-Protocol must offer {SUBPROTOCOL}")
+    return None
+
+
+def _check_room(runtime: Runtime) -> Plain | None:
+    try:
+        runtime.supervisor.check_room()
+    except Overloaded as error:
+        return overloaded(str(error), error.retry_after)
+    return None
+
+
+async def _send_refusal(refusal: Plain, scope: Scope, send: Send) -> None:
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": NORMAL})  # before accept: the server answers 403
+        return
+    headers = [*refusal.headers, (b"content-length", b"%d" % len(refusal.body))]
+    await send({"type": "websocket.http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": refusal.body, "more_body": False})
+
+
+@define(eq=False)
+class WebSocketPipe:
+    """Whole messages over an accepted socket."""
+
+    _receive: Receive
+    _send: Send
+    max_message: int
+    write_timeout: float
+    gone: bool = False
+    """The peer closed the socket."""
+    fault: int | None = None
+    """The code that says what the peer did wrong."""
+
+    async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
+        event = await self._receive()
+        if event["type"] != "websocket.receive":
+            self.gone = True
+            return ()
+        text = event.get("text")
+        if text is None:
+            self.fault = UNSUPPORTED_DATA
+            return ()
+        data: bytes = text.encode()
+        if len(data) > self.max_message:
+            self.fault = TOO_BIG
+            return ()
+        return (data,)
+
+    async def send(self, messages: list[bytes]) -> None:
+        for message in messages:
+            if self.gone or self.fault is not None:
+                raise trio.BrokenResourceError("the socket is closed")
+            with trio.move_on_after(self.write_timeout) as patience:
+                await self._send({"type": "websocket.send", "text": message.decode()})
+            if patience.cancelled_caught:
+                self.fault = TRY_AGAIN_LATER
+                raise trio.BrokenResourceError("the peer does not read")
+
+    async def close(self, code: int, reason: str = "") -> None:
+        """Say goodbye, unless the peer has; a fault of the peer's is the reason that counts."""
+        if self.gone:
+            return
+        self.gone = True
+        if self.fault is not None:
+            code, reason = self.fault, ""
+        with trio.move_on_after(_GOODBYE, shield=True):
+            await self._send({"type": "websocket.close", "code": code, "reason": reason})

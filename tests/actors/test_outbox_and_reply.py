@@ -1,0 +1,119 @@
+"""The two small things that tasks meet at: what waits to be written, and an answer that is waited for."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcptrio._actors.link import Outbox
+from mcptrio._actors.reply import Reply
+from mcptrio.errors import LinkClosed, McpError
+
+
+async def test_everything_that_waits_is_taken_at_once() -> None:
+    outbox = Outbox()
+    for item in (b"a", b"b", b"c"):
+        outbox.put(item)
+    assert await outbox.take_all() == [b"a", b"b", b"c"]
+
+
+async def test_the_consumer_is_woken_once_for_a_burst(autojump_clock: MockClock) -> None:
+    outbox = Outbox()
+    taken: list[list[bytes]] = []
+
+    async def consume() -> None:
+        while True:
+            taken.append(await outbox.take_all())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consume)
+        await wait_all_tasks_blocked()
+        for _ in range(64):
+            outbox.put(b"x")
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert [len(items) for items in taken] == [64]
+
+
+async def test_what_was_put_before_the_end_is_still_taken() -> None:
+    outbox = Outbox()
+    outbox.put(b"a")
+    outbox.close()
+    outbox.put(b"late")
+    assert await outbox.take_all() == [b"a"]
+    with pytest.raises(LinkClosed):
+        await outbox.take_all()
+
+
+async def test_closing_wakes_whoever_waits(autojump_clock: MockClock) -> None:
+    outbox = Outbox(max_items=1)
+
+    async def consume() -> None:
+        with pytest.raises(LinkClosed):
+            await outbox.take_all()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consume)
+        await wait_all_tasks_blocked()
+        outbox.close()
+    full = Outbox(max_items=1)
+    full.put(b"a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(full.room)
+        await wait_all_tasks_blocked()
+        full.close()
+
+
+async def test_a_consumer_that_is_cancelled_loses_nothing(autojump_clock: MockClock) -> None:
+    outbox = Outbox()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.take_all)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    outbox.put(b"a")
+    assert await outbox.take_all() == [b"a"]
+
+
+@pytest.mark.parametrize(("items", "size"), [(2, 1), (100, 50)])
+async def test_a_full_outbox_makes_those_wait_who_ask_for_room(
+    items: int, size: int, autojump_clock: MockClock
+) -> None:
+    outbox = Outbox(max_items=items, max_bytes=100)
+    for _ in range(2):
+        outbox.put(b"x" * size)
+    assert outbox.full
+    got_room = trio.Event()
+
+    async def wait() -> None:
+        await outbox.room()
+        got_room.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert not got_room.is_set()
+        await outbox.take_all()
+    assert got_room.is_set()
+
+
+async def test_a_reply_is_settled_once() -> None:
+    reply = Reply()
+    assert not reply.settled
+    reply.settle({"a": 1})
+    reply.settle(error=McpError(-1, "late"))
+    assert reply.settled
+    assert await reply.wait() == {"a": 1}
+
+
+async def test_an_error_is_raised_to_the_one_who_waits(autojump_clock: MockClock) -> None:
+    reply = Reply()
+
+    async def wait() -> None:
+        with pytest.raises(McpError):
+            await reply.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        reply.settle(error=McpError(-1, "no"))
