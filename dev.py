@@ -182,6 +182,8 @@ def conformance_all(args: argparse.Namespace) -> int:
 
 def docs(args: argparse.Namespace) -> int:
     """the documentation as a site, in site/"""
+    if not any((ROOT / name).exists() for name in ("zensical.toml", "mkdocs.yml")):
+        fail("this checkout has no zensical.toml: read docs/ as it is")
     python = environment(args.python, "dev", "docs")
     return run(python, "-m", "zensical", "build", "--strict", *args.rest)
 
