@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import attrs
@@ -27,22 +28,21 @@ class Colour(enum.Enum):
     ONE = 1
 
 
-scalars = st.sampled_from(
-    [
-        str,
-        int,
-        float,
-        bool,
-        type(None),
-        Colour,
-        Literal["a", 1],
-        Annotated[int, msgspec.Meta(ge=0, lt=10)],
-        Annotated[float, msgspec.Meta(gt=-1, le=1)],
-        Annotated[int, msgspec.Meta(multiple_of=3)],
-        Annotated[str, msgspec.Meta(min_length=1, max_length=3)],
-        Annotated[str, msgspec.Meta(pattern="^[ab]*$")],
-    ]
-)
+SCALARS = [
+    str,
+    int,
+    float,
+    bool,
+    type(None),
+    Colour,
+    Literal["a", 1],
+    Annotated[int, msgspec.Meta(ge=0, lt=10)],
+    Annotated[float, msgspec.Meta(gt=-1, le=1)],
+    Annotated[int, msgspec.Meta(multiple_of=3)],
+    Annotated[str, msgspec.Meta(min_length=1, max_length=3)],
+    Annotated[str, msgspec.Meta(pattern="^[ab]*$")],
+]
+scalars = st.sampled_from(SCALARS)
 
 
 def record(kind: str, types: list[Any], optional: list[bool]) -> Any:
@@ -65,7 +65,16 @@ def record(kind: str, types: list[Any], optional: list[bool]) -> Any:
 
 
 def compound(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    records = st.builds(
+        record,
+        st.sampled_from(["dataclass", "attrs", "struct", "tuple", "typed dict"]),
+        st.lists(inner, min_size=1, max_size=3),
+        st.lists(st.booleans(), min_size=3, max_size=3),
+    )
     return st.one_of(
+        records,
+        records,
+        records,
         inner.map(lambda t: list[t]),
         inner.map(lambda t: dict[str, t]),
         inner.map(lambda t: dict[int, t]),
@@ -73,24 +82,14 @@ def compound(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         inner.map(lambda t: tuple[t, ...]),
         st.tuples(inner, inner).map(lambda ts: ts[0] | ts[1] if ts[0] is not ts[1] else ts[0]),
         inner.map(lambda t: t | None),
-        st.builds(
-            record,
-            st.sampled_from(["dataclass", "attrs", "struct", "tuple", "typed dict"]),
-            st.lists(inner, min_size=1, max_size=3),
-            st.lists(st.booleans(), min_size=3, max_size=3),
-        ),
     )
 
 
 any_type = st.recursive(scalars, compound, max_leaves=6)
 
-json_scalars = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-20, 20),
-    st.floats(-3, 3).map(lambda x: round(x, 1)),
-    st.sampled_from(["", "a", "ab", "red", "1", "abcd", "zz"]),
-)
+LEAVES: list[Any] = [None, True, False, -3, -1, 0, 1, 3, 9, 10, 12, -1.0, 0.5, 1.0, 1.1, 3.0, 10**30]
+LEAVES += ["", "a", "ab", "abc", "abca", "red", "1", "c", "\n", []]
+json_scalars = st.sampled_from(LEAVES)
 any_json = st.recursive(
     json_scalars,
     lambda inner: st.one_of(
@@ -106,21 +105,57 @@ def shaped(schema: Any, root: Any) -> st.SearchStrategy[Any]:
         return shaped(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
     if "anyOf" in schema:
         return st.one_of([shaped(member, root) for member in schema["anyOf"]])
-    if "enum" in schema:
-        return st.sampled_from(schema["enum"]) | json_scalars
     match schema.get("type"):
         case "object" if "properties" in schema:
             parts = {key: shaped(value, root) for key, value in schema["properties"].items()}
-            return st.fixed_dictionaries({}, optional=parts) | st.fixed_dictionaries(parts)
+            return st.fixed_dictionaries(parts) | st.fixed_dictionaries({}, optional={**parts, "x": json_scalars})
         case "object":
             return st.dictionaries(
                 st.sampled_from(["a", "1", "-2", "01"]), shaped(schema["additionalProperties"], root), max_size=2
             )
         case "array" if "prefixItems" in schema:
-            return st.tuples(*(shaped(item, root) for item in schema["prefixItems"])).map(list)
+            row = st.tuples(*(shaped(item, root) for item in schema["prefixItems"])).map(list)
+            return st.one_of(row, row, row.map(lambda items: items[:-1]), row.map(lambda items: [*items, 1]))
         case "array":
             return st.lists(shaped(schema["items"], root), max_size=3)
-    return json_scalars
+    fitting = [leaf for leaf in LEAVES if jsonschema.Draft202012Validator(schema).is_valid(leaf)]
+    return st.one_of(*[st.sampled_from(fitting)] * 5, json_scalars)  # one wrong part is enough, and is harder to find
+
+
+WRAPPERS: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
+    ("bare", lambda t: t, lambda v: v),
+    ("list", lambda t: list[t], lambda v: [v]),
+    ("set", lambda t: set[t], lambda v: [v]),
+    ("dict", lambda t: dict[str, t], lambda v: {"k": v}),
+    ("pair", lambda t: tuple[str, t], lambda v: ["s", v]),
+    ("optional", lambda t: t | None, lambda v: v),
+    ("either", lambda t: t | list[bool], lambda v: v),
+    *(
+        (kind, lambda t, kind=kind: record(kind, [t], [False]), lambda v: {"f0": v})
+        for kind in ("dataclass", "attrs", "struct", "tuple", "typed dict")
+    ),
+]
+
+
+@pytest.mark.parametrize("type_", SCALARS, ids=str)
+@pytest.mark.parametrize(("wrap_type", "wrap_value"), [w[1:] for w in WRAPPERS], ids=[w[0] for w in WRAPPERS])
+def test_every_single_value_is_judged_alike_wherever_it_stands(type_: Any, wrap_type: Any, wrap_value: Any) -> None:
+    def tool(v: Any) -> None: ...
+
+    tool.__annotations__["v"] = wrap_type(type_)
+    described = describe(tool, injected=lambda cls: False)
+    judge = jsonschema.Draft202012Validator(described.input_schema)
+    judged = {True: 0, False: 0}
+    for leaf in LEAVES:
+        arguments = {"v": wrap_value(leaf)}
+        try:
+            described.bind(arguments)
+            taken = True
+        except ArgumentFaults:
+            taken = False
+        assert taken == judge.is_valid(arguments), leaf
+        judged[taken] += 1
+    assert min(judged.values()) > 0  # otherwise nothing was compared
 
 
 @given(type_=any_type, data=st.data())
@@ -131,7 +166,7 @@ def test_what_the_reader_takes_is_what_the_schema_allows(type_: Any, data: st.Da
     described = describe(tool, injected=lambda cls: False)
     jsonschema.Draft202012Validator.check_schema(described.input_schema)
     schema = described.input_schema
-    value = data.draw(shaped(schema["properties"]["v"], schema) | any_json)
+    value = data.draw(st.one_of(*[shaped(schema["properties"]["v"], schema)] * 5, any_json))
     arguments = json.loads(json.dumps({"v": value}))
     valid = jsonschema.Draft202012Validator(schema).is_valid(arguments)
     if not valid:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import pathlib
 from typing import Any
 
 import jsonschema
@@ -71,11 +71,7 @@ def test_long_values_and_long_lists_of_faults_are_cut() -> None:
 @pytest.mark.parametrize(
     "target", ["http://example.org/s", "https://example.org/s", "file:///etc/passwd", "ftp://a/b", "other.json"]
 )
-def test_a_reference_to_the_outside_is_refused_and_never_fetched(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_network(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("a schema was fetched")
-
-    monkeypatch.setattr(socket, "socket", no_network)
+def test_a_reference_to_the_outside_is_refused(target: str) -> None:
     for schema in (
         {"$ref": target},
         {"properties": {"a": {"$ref": target}}},
@@ -83,6 +79,14 @@ def test_a_reference_to_the_outside_is_refused_and_never_fetched(target: str, mo
     ):
         with pytest.raises(DeclarationError, match="leads nowhere"):
             Checker(schema)
+
+
+def test_a_reference_is_not_followed_even_when_it_could_be(tmp_path: pathlib.Path) -> None:
+    """The file exists and holds a good schema: only a validator that fetches nothing refuses it."""
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "string"}')
+    with pytest.raises(DeclarationError, match="leads nowhere"):
+        Checker({"$ref": file.as_uri()})
 
 
 @pytest.mark.parametrize(
