@@ -22,20 +22,21 @@ from mcptrio.transports.memory import MemoryEnd, open_memory_link
 Json = dict[str, Any]
 Script = Mapping[str, Callable[[Json], Any]]
 
-NEWEST = next(reversed(ERAS.values()))
-OLDEST = next(iter(ERAS.values()))
+STATEFUL = {date: era for date, era in ERAS.items() if era.stateful}
+"""The dates that open with `initialize`, oldest first."""
+NEWEST = next(reversed(STATEFUL.values()))
 EVERYTHING: Json = {
     "sampling": {"tools": {}},
     "roots": {"listChanged": True},
     "elicitation": {"form": {}, "url": {}},
 }
 
-every_era = pytest.mark.parametrize("era", ERAS.values(), ids=list(ERAS))
+every_era = pytest.mark.parametrize("era", STATEFUL.values(), ids=list(STATEFUL))
 
 
 def eras_where(true: Callable[[Era], bool]) -> pytest.MarkDecorator:
     """The dates of which something is true, asked of the era itself."""
-    chosen = [era for era in ERAS.values() if true(era)]
+    chosen = [era for era in STATEFUL.values() if true(era)]
     assert chosen
     return pytest.mark.parametrize("era", chosen, ids=[era.date for era in chosen])
 

@@ -1,0 +1,310 @@
+"""Resources and templates: reading, listing, pages, subscriptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcptrio import Context, McpError, ResourceNotFound, Server
+from mcptrio._peer.era import Era
+from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcptrio.types import Annotations, BlobResourceContents, ReadResourceResult, TextResourceContents
+from tests.server.talk import Talk, every_era, open_house, refusal, talking
+
+
+@dataclass
+class Note:
+    title: str
+    written: date
+
+
+def library() -> Server:
+    server = Server("library")
+
+    @server.resource("notes://today", title="Today", annotations=Annotations(priority=1), size=4, meta={"m": 1})
+    async def today() -> str:
+        """What today brings."""
+        return "Rain"
+
+    @server.resource("notes://logo", mime_type="image/png")
+    async def logo() -> bytes:
+        return b"\x89PNG"
+
+    @server.resource("notes://typed")
+    def typed() -> Note:
+        return Note("Typed", date(2020, 1, 2))
+
+    @server.resource("notes://pair")
+    async def pair() -> list[TextResourceContents | BlobResourceContents]:
+        return [
+            TextResourceContents(uri="notes://pair/1", text="one", meta={"m": 1}),
+            BlobResourceContents(uri="notes://pair/2", blob="dHdv"),
+        ]
+
+    @server.resource("notes://whole")
+    async def whole() -> ReadResourceResult:
+        return ReadResourceResult(contents=[TextResourceContents(uri="notes://other", text="whole")])
+
+    @server.resource("notes://{year}/{+path}", title="Archive")
+    async def archive(year: int, path: str, ctx: Context) -> dict[str, Any]:
+        if year < 1900:
+            raise ResourceNotFound
+        return {"year": year, "path": path, "asked": ctx.method}
+
+    @server.resource("notes://locked")
+    async def locked() -> str:
+        raise McpError(-32050, "locked")
+
+    return server
+
+
+async def contents(talk: Talk, uri: str) -> dict[str, Any]:
+    (one,) = (await talk.request("resources/read", uri=uri))["contents"]
+    found: dict[str, Any] = one
+    return found
+
+
+@every_era
+async def test_each_kind_of_value_can_be_read(era: Era) -> None:
+    async with talking(library(), era) as talk:
+        assert await contents(talk, "notes://today") == {
+            "uri": "notes://today",
+            "mimeType": "text/plain",
+            "text": "Rain",
+        }
+        assert await contents(talk, "notes://logo") == {
+            "uri": "notes://logo",
+            "mimeType": "image/png",
+            "blob": "iVBORw==",
+        }
+        typed = await contents(talk, "notes://typed")
+        assert (typed["mimeType"], json.loads(typed["text"])) == (
+            "application/json",
+            {"title": "Typed", "written": "2020-01-02"},
+        )
+        pair = (await talk.request("resources/read", uri="notes://pair"))["contents"]
+        assert [(one["uri"], one.get("text"), one.get("blob")) for one in pair] == [
+            ("notes://pair/1", "one", None),
+            ("notes://pair/2", None, "dHdv"),
+        ]
+        assert all(set(one) <= era.shapes["contents"] for one in pair)
+        assert (await contents(talk, "notes://whole"))["uri"] == "notes://other"
+
+
+async def test_the_variables_of_a_template_become_typed_arguments() -> None:
+    async with talking(library()) as talk:
+        found = await contents(talk, "notes://1999/a/b")
+        assert found["uri"] == "notes://1999/a/b"
+        assert json.loads(found["text"]) == {"year": 1999, "path": "a/b", "asked": "resources/read"}
+        error = await refusal(talk, "resources/read", uri="notes://soon/a")
+        assert (error.code, error.data) == (INVALID_PARAMS, {"uri": "notes://soon/a"})
+        assert "arguments.year: expected integer" in error.message
+
+
+@every_era
+async def test_what_does_not_exist_has_the_code_of_the_date(era: Era) -> None:
+    async with talking(library(), era) as talk:
+        for uri in ("notes://nowhere", "notes://1850/a", "other://today"):
+            error = await refusal(talk, "resources/read", uri=uri)
+            assert (error.code, error.data) == (era.resource_not_found, {"uri": uri})
+        error = await refusal(talk, "resources/read", uri="notes://locked")
+        assert (error.code, error.message) == (-32050, "locked")
+        assert (await refusal(talk, "resources/read")).code == INVALID_PARAMS
+
+
+@every_era
+async def test_resources_and_templates_are_listed_apart_in_the_order_declared(era: Era) -> None:
+    async with talking(library(), era) as talk:
+        resources = (await talk.request("resources/list"))["resources"]
+        templates = (await talk.request("resources/templates/list"))["resourceTemplates"]
+    assert [one["name"] for one in resources] == ["today", "logo", "typed", "pair", "whole", "locked"]
+    assert [one["uriTemplate"] for one in templates] == ["notes://{year}/{+path}"]
+    assert resources[0]["description"] == "What today brings."
+    assert all(set(one) <= era.shapes["resource"] for one in resources)
+    assert all(set(one) <= era.shapes["template"] for one in templates)
+
+
+async def _number(number: int) -> str:
+    return str(number)
+
+
+def long_list(count: int) -> Server:
+    server = Server("long", page_size={"resources": 10})
+    for number in range(count):
+        server.add_resource(f"page://{number}", partial(_number, number), name=f"p{number}")
+    return server
+
+
+async def pages(talk: Talk, between: Callable[[], None] = lambda: None) -> list[list[str]]:
+    found: list[list[str]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await talk.request("resources/list", **cursor)
+        found.append([one["uri"] for one in page["resources"]])
+        if "nextCursor" not in page:
+            return found
+        cursor = {"cursor": page["nextCursor"]}
+        between()
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(0, None), (9, [9]), (10, [10]), (11, [10, 1]), (25, [10, 10, 5])])
+async def test_pages_join_up_to_the_whole_list(count: int, sizes: list[int] | None) -> None:
+    async with talking(long_list(count)) as talk:
+        if sizes is None:
+            assert (await refusal(talk, "resources/list")).code == METHOD_NOT_FOUND
+            return
+        found = await pages(talk)
+        assert [len(page) for page in found] == sizes
+        assert [uri for page in found for uri in page] == [f"page://{number}" for number in range(count)]
+
+
+async def test_no_entry_is_skipped_or_doubled_when_the_list_changes_between_two_pages() -> None:
+    server = long_list(25)
+    removed = iter(["page://3", "page://9", "page://20"])
+    async with talking(server) as talk:
+        found = await pages(talk, between=lambda: server.remove_resource(next(removed)))
+    uris = [uri for page in found for uri in page]
+    assert len(uris) == len(set(uris))
+    assert {f"page://{number}" for number in range(25)} - set(uris) <= {"page://20"}
+
+
+@pytest.mark.parametrize("cursor", ["", "1", "10", "cmVzb3VyY2U6OTk5", "dG9vbDox", "é", "=" * 9, "A" * 5000])
+async def test_a_cursor_that_was_never_given_is_refused(cursor: str) -> None:
+    async with talking(long_list(25)) as talk:
+        error = await refusal(talk, "resources/list", cursor=cursor)
+        assert error.code == INVALID_PARAMS
+        assert len(error.message) < 200
+
+
+async def test_a_cursor_says_nothing_that_a_client_could_compute() -> None:
+    """Clients must treat cursors as opaque; a bare number would tempt them."""
+    async with talking(long_list(25)) as talk:
+        cursor = (await talk.request("resources/list"))["nextCursor"]
+        assert not cursor.isdigit()
+        assert (await refusal(talk, "resources/templates/list", cursor=cursor)).code == INVALID_PARAMS
+
+
+async def test_a_hidden_resource_is_neither_listed_nor_read_nor_subscribed_to() -> None:
+    server = Server("rooms")
+
+    def staff_only(ctx: Context) -> bool:
+        return bool(ctx.client_capabilities.sampling)
+
+    @server.resource("vault://gold", visible=staff_only)
+    async def gold() -> str:
+        return "gold"
+
+    @server.resource("vault://box/{number}", visible=staff_only)
+    async def box(number: int) -> str:
+        return f"box {number}"
+
+    @box.complete("number")
+    async def numbers(prefix: str) -> list[str]:
+        return ["1"]
+
+    async with open_house(server) as join, join() as guest, join(capabilities={"sampling": {}}) as staff:
+        assert (await guest.request("resources/list"))["resources"] == []
+        assert (await guest.request("resources/templates/list"))["resourceTemplates"] == []
+        for uri in ("vault://gold", "vault://box/1"):
+            assert (await refusal(guest, "resources/read", uri=uri)).message == "resource not found"
+            assert (await refusal(guest, "resources/subscribe", uri=uri)).message == "resource not found"
+        ref = {"type": "ref/resource", "uri": "vault://box/{number}"}
+        asked = {"ref": ref, "argument": {"name": "number", "value": ""}}
+        assert (await refusal(guest, "completion/complete", **asked)).code == INVALID_PARAMS
+        assert (await contents(staff, "vault://box/1"))["text"] == "box 1"
+        assert (await staff.request("completion/complete", **asked))["completion"]["values"] == ["1"]
+
+
+# -- subscriptions
+
+
+UPDATED = "notifications/resources/updated"
+
+
+@every_era
+async def test_only_those_who_subscribed_hear_of_a_change(era: Era) -> None:
+    server = library()
+    async with open_house(server) as join, join(era) as one, join(era) as other:
+        assert await one.request("resources/subscribe", uri="notes://today") == {}
+        assert await one.request("resources/subscribe", uri="notes://today") == {}, "twice is once"
+        assert await one.request("resources/subscribe", uri="notes://1999/a") == {}
+        server.publish("notes://today")
+        server.publish("notes://logo")
+        server.publish("notes://1999/a")
+        await one.settled()
+        assert one.heard(UPDATED) == [{"uri": "notes://today"}, {"uri": "notes://1999/a"}]
+        assert other.heard(UPDATED) == []
+        assert await one.request("resources/unsubscribe", uri="notes://today") == {}
+        assert await one.request("resources/unsubscribe", uri="notes://never") == {}
+        server.publish("notes://today")
+        await one.settled()
+        assert len(one.heard(UPDATED)) == 2
+
+
+async def test_a_change_can_be_published_from_a_thread_and_outside_of_any_run() -> None:
+    server = library()
+    server.publish("notes://today")  # nobody serves: nobody hears
+    async with talking(server) as talk:
+        await talk.request("resources/subscribe", uri="notes://today")
+        await trio.to_thread.run_sync(server.publish, "notes://today")
+        await talk.settled()
+        assert talk.heard(UPDATED) == [{"uri": "notes://today"}]
+    server.publish("notes://today")
+
+
+async def test_a_subscription_to_what_does_not_exist_is_refused() -> None:
+    async with talking(library()) as talk:
+        error = await refusal(talk, "resources/subscribe", uri="notes://nowhere")
+        assert error.data == {"uri": "notes://nowhere"}
+
+
+async def test_a_session_that_left_is_not_told_any_more() -> None:
+    server = library()
+    async with open_house(server) as join:
+        async with join() as talk:
+            await talk.request("resources/subscribe", uri="notes://today")
+        server.publish("notes://today")
+        await talk.settled()
+        assert talk.heard(UPDATED) == []
+
+
+async def test_one_client_alone_can_be_told() -> None:
+    server = library()
+
+    @server.tool
+    async def whisper(ctx: Context) -> str:
+        await ctx.session.resource_updated("notes://today")
+        return "told"
+
+    async with open_house(server) as join, join() as one, join() as other:
+        await one.text("whisper")
+        assert (one.heard(UPDATED), other.heard(UPDATED)) == ([{"uri": "notes://today"}], [])
+
+
+async def test_a_session_may_not_subscribe_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcptrio.server.features.subscriptions.MAX_PER_SESSION", 2)
+    async with talking(library()) as talk:
+        await talk.request("resources/subscribe", uri="notes://1901/a")
+        await talk.request("resources/subscribe", uri="notes://1902/a")
+        error = await refusal(talk, "resources/subscribe", uri="notes://1903/a")
+        assert (error.code, "2 subscriptions" in error.message) == (INVALID_PARAMS, True)
+
+
+async def test_a_resource_function_that_hangs_is_ended(autojump_clock: MockClock) -> None:
+    server = Server("slow")
+
+    @server.resource("slow://")
+    async def slow() -> str:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with talking(server) as talk:
+        assert (await refusal(talk, "resources/read", uri="slow://")).code == INTERNAL_ERROR
