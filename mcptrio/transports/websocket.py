@@ -65,14 +65,14 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
     config = endpoint.config
     pipe = WebSocketPipe(receive, send, max_message=config.max_body, write_timeout=config.write_timeout)
+    code = GOING_AWAY  # if this is cancelled
     try:
         session = await serve_pipe(endpoint.runtime, pipe, transport="websocket", principal=head.principal, head=head)
-        await pipe.close(_CLOSE_CODES.get(session.ended or Cause.SESSION_END, NORMAL))
-    except Overloaded as error:  # the last place was taken meanwhile
-        await pipe.close(TRY_AGAIN_LATER, str(error))
-    except trio.Cancelled:
-        await pipe.close(GOING_AWAY)
-        raise
+        code = _CLOSE_CODES.get(session.ended or Cause.SESSION_END, NORMAL)
+    except Overloaded:  # the last place was taken meanwhile
+        code = TRY_AGAIN_LATER
+    finally:
+        await pipe.close(code)
 
 
 def _refuse(endpoint: Endpoint, head: Head, scope: Scope) -> Plain | None:
@@ -141,12 +141,10 @@ class WebSocketPipe:
                 self.fault = TRY_AGAIN_LATER
                 raise trio.BrokenResourceError("the peer does not read")
 
-    async def close(self, code: int, reason: str = "") -> None:
+    async def close(self, code: int) -> None:
         """Say goodbye, unless the peer has; a fault of the peer's is the reason that counts."""
         if self.gone:
             return
         self.gone = True
-        if self.fault is not None:
-            code, reason = self.fault, ""
         with trio.move_on_after(_GOODBYE, shield=True):
-            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+            await self._send({"type": "websocket.close", "code": self.fault or code, "reason": ""})

@@ -1,7 +1,7 @@
 """Two machines joined by two queues, driven at random: whatever the order, the books balance.
 
-Each request is answered at most once, a cancelled one never after its cancel was seen; every ask is settled exactly once
-or given up; when both hang up nothing is left.
+Each request is answered at most once, a cancelled one never after its cancel was seen; every ask is settled exactly
+once or given up; when both hang up nothing is left.
 """
 
 from __future__ import annotations

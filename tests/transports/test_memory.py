@@ -1,0 +1,91 @@
+"""The pipe inside one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio._wire.jsonrpc import encode
+from mcptrio.errors import LinkClosed, Overloaded
+from mcptrio.transports.memory import open_memory_link
+from tests.actors.kit import App, Ctx, initialize, open_runtime, request
+
+
+async def echo(ctx: Ctx, params: Any) -> Any:
+    return params
+
+
+async def forever(ctx: Ctx, params: Any) -> None:
+    await trio.sleep_forever()
+
+
+async def test_a_client_talks_to_a_session(autojump_clock: MockClock) -> None:
+    async with open_runtime(App({"echo": echo})) as runtime, open_memory_link(runtime) as end:
+        await end.send(encode(initialize()))
+        assert b'"protocolVersion"' in await end.receive()
+        await end.send(encode(request(1, "echo", a=1)))
+        assert msgspec.json.decode(await end.receive())["result"] == {"a": 1}
+
+
+async def test_leaving_ends_the_session_and_what_runs_in_it(autojump_clock: MockClock) -> None:
+    async with open_runtime(App({"forever": forever})) as runtime:
+        async with open_memory_link(runtime) as end:
+            await end.send(encode(initialize()))
+            await end.receive()
+            await end.send(encode(request(1, "forever")))
+            await wait_all_tasks_blocked()
+            (session,) = runtime.supervisor
+            assert session.calls == 1
+        assert session.left_behind == 0
+        assert runtime.supervisor.sessions == {}
+
+
+async def test_a_client_learns_that_the_session_ended(autojump_clock: MockClock) -> None:
+    async with open_runtime(App()) as runtime, open_memory_link(runtime) as end:
+        await wait_all_tasks_blocked()
+        await runtime.drain(0)
+        with pytest.raises(LinkClosed):
+            await end.receive()
+        with pytest.raises(LinkClosed):
+            await end.send(b"{}")
+
+
+async def test_a_closed_end_says_so(autojump_clock: MockClock) -> None:
+    async with open_runtime(App()) as runtime, open_memory_link(runtime) as end:
+        end.close()
+        end.close()
+        with pytest.raises(LinkClosed):
+            await end.send(b"{}")
+        with pytest.raises(LinkClosed):
+            await end.receive()
+
+
+async def test_both_directions_are_bounded(autojump_clock: MockClock) -> None:
+    async with open_runtime(App()) as runtime, open_memory_link(runtime, max_frames=4) as end:
+        await end.send(encode(initialize()))
+        sent = 0
+        with trio.move_on_after(1):
+            while True:
+                await end.send(encode(request(sent, "ping")))
+                sent += 1
+        assert sent < 1000
+
+
+async def test_the_callers_own_error_comes_out_as_it_is(autojump_clock: MockClock) -> None:
+    async with open_runtime(App()) as runtime:
+        with pytest.raises(KeyError):
+            async with open_memory_link(runtime):
+                raise KeyError("mine")
+
+
+async def test_there_must_be_room_for_another_session(autojump_clock: MockClock) -> None:
+    async with open_runtime(App(), SupervisorLimits(max_sessions=1)) as runtime, open_memory_link(runtime):
+        await wait_all_tasks_blocked()
+        with pytest.raises(Overloaded):
+            async with open_memory_link(runtime):
+                pass
