@@ -17,7 +17,8 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Call, Limits, Session
 from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
 from mcptrio._eras.choose import Served
-from mcptrio._peer.era import Role
+from mcptrio._peer.effects import Start
+from mcptrio._peer.era import Era, Role
 from mcptrio._wire.jsonrpc import Frame, Notification, Request, decode
 
 ALL_CAPABILITIES: dict[str, Any] = {"sampling": {}, "roots": {}, "elicitation": {"form": {}, "url": {}}}
@@ -74,6 +75,18 @@ class App:
 
     def make_context(self, session: Session, call: Call) -> Ctx:
         return Ctx(session, call)
+
+    def finish(self, result: dict[str, Any], era: Era) -> dict[str, Any]:
+        return result
+
+    def may_replay(self, start: Start) -> bool:
+        return False
+
+    def request_scope(self, session: Session, call: Call) -> None:
+        return None
+
+    def offers_now(self) -> dict[str, Any]:
+        return {"tools": {}}
 
     def lifespan_context(self) -> AbstractAsyncContextManager[Any]:
         return nothing()

@@ -709,3 +709,19 @@ async def test_the_log_says_nothing_about_an_ordinary_life(
         await talk.deliver(request(1, "echo"), request(2, "slow"), cancel(2))
         await talk.settle()
     assert caplog.records == []
+
+
+async def test_messages_about_a_call_are_limited_to_a_burst_and_a_rate(autojump_clock: MockClock) -> None:
+    """F14: a handler that floods its client is slowed down, whatever it is that it tells."""
+    allowed: list[int] = []
+
+    async def flood(ctx: Ctx, params: Any) -> dict[str, Any]:
+        for _ in range(2):
+            allowed.append(sum(ctx.call.may_notify() for _ in range(1000)))
+            await trio.sleep(2)
+        return {}
+
+    async with open_talk({"flood": flood}) as talk:
+        await talk.deliver(request(1, "flood"))
+        await talk.session.wait_until_quiet()
+    assert allowed == [500, 100]
