@@ -134,6 +134,9 @@ def test_every_channel_states_its_size() -> None:
     assert faults == []
 
 
+CLOCKS = {"autojump_clock", "mock_clock"}
+
+
 def is_test(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
 
@@ -142,9 +145,11 @@ def test_no_test_sleeps_on_the_real_clock() -> None:
     """`trio.sleep(0)` is a checkpoint, a longer one needs a clock that jumps; only real sockets have real time."""
     faults = []
     for file, tree in TESTS:
+        marks = [call for name, call in calls_of(tree) if name == "pytest.mark.usefixtures"]
+        whole_file = CLOCKS & {str(one.value) for call in marks for one in call.args if isinstance(one, ast.Constant)}
         for test in filter(is_test, ast.walk(tree)):
             assert isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef)
-            virtual = {one.arg for one in test.args.args} & {"autojump_clock", "mock_clock"}
+            virtual = whole_file or CLOCKS & {one.arg for one in test.args.args}
             for name, call in calls_of(test):
                 waits = name == "trio.sleep" and ast.unparse(call) != "trio.sleep(0)" and not virtual
                 if name == "time.sleep" or (waits and "e2e" not in file.parts):
