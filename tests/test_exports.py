@@ -63,7 +63,15 @@ def public_methods() -> list[tuple[str, str]]:
 
 # What says nothing more than its name: `ctx.info()`, `server.remove_tool()`; and what the runtime calls.
 PLAIN = {"debug", "info", "warning", "error", "remove_tool", "remove_resource", "remove_prompt"}
-FOR_THE_RUNTIME = {"attach", "lifespan_context", "make_context", "make_runtime", "roots_changed"}
+FOR_THE_RUNTIME = {
+    "attach",
+    "finish",
+    "lifespan_context",
+    "make_context",
+    "make_runtime",
+    "request_scope",
+    "roots_changed",
+}
 
 
 @pytest.mark.parametrize(("cls", "name"), public_methods())

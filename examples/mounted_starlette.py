@@ -1,0 +1,46 @@
+"""An MCP endpoint mounted in a Starlette application, on Hypercorn's trio worker.
+
+    hypercorn -k trio examples/mounted_starlette.py:app
+
+The MCP application has a lifespan of its own, where its sessions live, so Starlette's lifespan must run it: it does
+not pass lifespan events on to what is mounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from mcptrio import Server
+
+server = Server("mounted", version="1.0.0")
+visits = 0
+
+
+@server.tool(read_only=True)
+async def visitors() -> int:
+    """Say how often the front page was looked at."""
+    return visits
+
+
+async def front_page(request: Request) -> PlainTextResponse:
+    global visits
+    visits += 1
+    return PlainTextResponse("Hello. The MCP endpoint is at /ai/mcp.\n")
+
+
+mcp = server.asgi()
+
+
+@asynccontextmanager
+async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async with mcp.open():
+        yield
+
+
+app = Starlette(routes=[Route("/", front_page), Mount("/ai", app=mcp)], lifespan=lifespan)

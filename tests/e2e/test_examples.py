@@ -1,0 +1,317 @@
+"""Every example does, as a program of its own, what its docstring promises."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcptrio._eras.choose import ERAS
+from tests.conformance.fixture import PROGRAM, free_port, last_lines, wait_ready
+from tests.conformance.toolchain import ROOT
+
+EXAMPLES = ROOT / "examples"
+PATIENCE = 30.0
+DATE = next(date for date, era in reversed(ERAS.items()) if era.stateful)
+Json = dict[str, Any]
+Answers = dict[str, Callable[[Json], Json]]
+
+
+# -- a client over a pipe
+
+
+class Pipe:
+    """Asks over stdin and stdout; a watchdog ends a program that hangs, which ends the reading."""
+
+    def __init__(self, child: subprocess.Popen[str], answers: Answers) -> None:
+        self.child = child
+        self.answers = answers
+        self.notified: list[tuple[str, Json]] = []
+        self.last_id = 0
+        capabilities = {"elicitation": {}, "sampling": {}, "roots": {}}
+        client = {"name": "test", "version": "1"}
+        self.opening = self.ask("initialize", protocolVersion=DATE, capabilities=capabilities, clientInfo=client)
+        self.send({"method": "notifications/initialized"})
+
+    def send(self, frame: Json) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}) + "\n")
+        self.child.stdin.flush()
+
+    def ask(self, method: str, **params: Any) -> Json:
+        self.last_id += 1
+        self.send({"id": self.last_id, "method": method, "params": params})
+        assert self.child.stdout is not None
+        for line in self.child.stdout:
+            frame = json.loads(line)
+            if "method" in frame and "id" in frame:
+                self.send({"id": frame["id"], "result": self.answers[frame["method"]](frame["params"])})
+            elif "method" in frame:
+                self.notified.append((frame["method"], frame.get("params", {})))
+            else:
+                return result_of(frame)
+        raise AssertionError(f"{method} was not answered before the program ended or {PATIENCE} s were over")
+
+    def call(self, name: str, /, **arguments: Any) -> Json:
+        return self.ask("tools/call", name=name, arguments=arguments)
+
+
+def result_of(frame: Json) -> Json:
+    assert "error" not in frame, frame["error"]
+    result: Json = frame["result"]
+    return result
+
+
+@contextlib.contextmanager
+def piped(*command: str, env: dict[str, str] | None = None, answers: Answers | None = None) -> Iterator[Pipe]:
+    child = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    watchdog = threading.Timer(PATIENCE, child.kill)
+    watchdog.start()
+    try:
+        with child:
+            yield Pipe(child, answers or {})
+            assert child.stdin is not None
+            child.stdin.close()  # the client leaves: so does the server
+            assert child.wait(PATIENCE) == 0
+    finally:
+        watchdog.cancel()
+        child.kill()
+
+
+def text_of(result: Json) -> str:
+    (block,) = result["content"]
+    return str(block["text"])
+
+
+both_ways = pytest.mark.parametrize("way", ["python", "mcptrio run"])
+
+
+def command(file: str, way: str = "python") -> tuple[str, ...]:
+    path = str(Path("examples") / file)
+    return (sys.executable, path) if way == "python" else (str(PROGRAM), "run", path)
+
+
+# -- examples over stdio
+
+
+@both_ways
+def test_weather(way: str) -> None:
+    with piped(*command("weather.py", way)) as client:
+        (tool,) = client.ask("tools/list")["tools"]
+        assert tool["inputSchema"]["required"] == ["city"], "`make demo` fills in a city and no more"
+        found = client.call("forecast", city="Lisbon", days=2)["structuredContent"]
+        assert (found["city"], found["unit"], len(found["days"])) == ("Lisbon", "°C", 2)
+        assert all(day["low"] < day["high"] and 9 < day["daylight_hours"] < 15 for day in found["days"])
+        warm = client.call("forecast", city="Lisbon", units="imperial")["structuredContent"]["days"][0]
+        assert warm["low"] == pytest.approx(found["days"][0]["low"] * 9 / 5 + 32, abs=0.2)
+        lost = client.call("forecast", city="Atlantis")
+        assert lost["isError"]
+        assert "Lisbon" in text_of(lost)
+
+
+@both_ways
+def test_order_desk(way: str) -> None:
+    asked: list[str] = []
+    said: Json = {"action": "decline"}
+
+    def person(params: Json) -> Json:
+        asked.append(params["message"])
+        return said
+
+    with piped(*command("order_desk.py", way), answers={"elicitation/create": person}) as client:
+        assert client.call("order", order_id="7")["structuredContent"]["refunded"] == 0
+        assert client.call("refund", order_id="7")["isError"]
+        said = {"action": "accept", "content": {"refund": True, "reason": "late"}}
+        assert text_of(client.call("refund", order_id="7")) == "Refunded 120.00 to Ada (late)."
+        assert "already" in text_of(client.call("refund", order_id="7"))
+        assert client.call("order", order_id="7")["structuredContent"]["refunded"] == 120
+        assert asked == ["Refund 120.00 to Ada?"] * 2
+        assert ("notifications/message", {"level": "info", "data": {"order": "7", "reason": "late", "note": ""}}) in (
+            client.notified
+        )
+
+
+def test_notes_survive_a_restart_and_tell_of_changes(tmp_path: Path) -> None:
+    env = {"NOTES_DB": str(tmp_path / "notes.db")}
+    uri = "notes://note/rain"
+    with piped(*command("notes.py"), env=env) as client:
+        client.ask("resources/subscribe", uri="notes://index")
+        (link,) = client.call("write_note", name="rain", text="Take an umbrella.")["content"]
+        assert link["uri"] == uri
+        client.ask("ping")
+        assert ("notifications/resources/updated", {"uri": "notes://index"}) in client.notified
+    with piped(*command("notes.py", "mcptrio run"), env=env) as client:
+        (contents,) = client.ask("resources/read", uri=uri)["contents"]
+        assert json.loads(contents["text"])["text"] == "Take an umbrella."
+        found = client.call("search_notes", word="umbrella")["structuredContent"]["result"]
+        assert [note["name"] for note in found] == ["rain"]
+        ref, argument = {"type": "ref/resource", "uri": "notes://note/{name}"}, {"name": "name", "value": "r"}
+        assert client.ask("completion/complete", ref=ref, argument=argument)["completion"]["values"] == ["rain"]
+        assert client.call("write_note", name="a/b", text="")["isError"]
+
+
+@both_ways
+def test_middleware(way: str) -> None:
+    with piped(*command("middleware.py", way)) as client:
+        assert client.call("usage")["isError"]
+        assert text_of(client.call("text_words", text="one two")) == "2"
+        assert text_of(client.call("text_reverse", text="abc")) == "cba"
+        assert client.call("usage")["structuredContent"] == {"usage": 2, "text_words": 1, "text_reverse": 1}
+        assert [client.call("usage").get("isError") for _ in range(97)][-2:] == [None, True]
+
+
+def test_the_conformance_fixture_over_stdio() -> None:
+    with piped(*command("conformance/server.py", "mcptrio run")) as client:
+        assert text_of(client.call("test_simple_text")) == "This is a simple text response for testing."
+        sizes, cursor = [], {}
+        while True:
+            page = client.ask("resources/list", **cursor)
+            sizes.append(len(page["resources"]))
+            if "nextCursor" not in page:
+                break
+            cursor = {"cursor": page["nextCursor"]}
+        assert sizes == [10, 10, 8]
+        client.call("test_trigger_tool_change")
+        client.ask("ping")
+        assert "notifications/tools/list_changed" in [method for method, _ in client.notified]
+
+
+# -- examples over HTTP
+
+
+class Http:
+    """Asks over Streamable HTTP, one request after the other."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        self.last_id = 0
+        client = {"name": "test", "version": "1"}
+        self.opening = self.ask("initialize", protocolVersion=DATE, capabilities={}, clientInfo=client)
+        self.headers["MCP-Protocol-Version"] = DATE
+        self._post({"method": "notifications/initialized"})
+
+    def ask(self, method: str, **params: Any) -> Json:
+        self.last_id += 1
+        body = self._post({"id": self.last_id, "method": method, "params": params})
+        lines = [line.removeprefix("data:") for line in body.splitlines() if not line.startswith(("id:", "event:"))]
+        frames = [json.loads(line) for line in lines if line.strip().startswith("{")]
+        return result_of(frames[-1])
+
+    def call(self, name: str, /, **arguments: Any) -> Json:
+        return self.ask("tools/call", name=name, arguments=arguments)
+
+    def leave(self) -> None:
+        request = urllib.request.Request(self.url, headers=self.headers, method="DELETE")
+        urllib.request.urlopen(request, timeout=PATIENCE).close()
+
+    def _post(self, frame: Json) -> str:
+        data = json.dumps({"jsonrpc": "2.0", **frame}).encode()
+        with urllib.request.urlopen(urllib.request.Request(self.url, data, self.headers), timeout=PATIENCE) as answer:
+            if session := answer.headers.get("Mcp-Session-Id"):
+                self.headers["Mcp-Session-Id"] = session
+            text: str = answer.read().decode()
+            return text
+
+
+@contextlib.contextmanager
+def serving(log: Path, ready: str, *command: str) -> Iterator[None]:
+    """A program that serves until it is told to stop; it must then leave in good order."""
+    with log.open("wb") as sink:
+        child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+    try:
+        wait_ready(child, ready, log)
+        yield
+        child.send_signal(signal.SIGINT)
+        code = child.wait(PATIENCE)
+        assert code == 0, f"left with {code}:\n{last_lines(log)}"
+        assert "Traceback" not in log.read_text(), last_lines(log)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_embedded(tmp_path: Path) -> None:
+    base = f"http://127.0.0.1:{(port := free_port())}"
+    with serving(tmp_path / "log", f"{base}/readyz", sys.executable, "examples/embedded.py", str(port)):
+        client = Http(f"{base}/mcp")
+        assert client.call("summary")["structuredContent"]["count"] >= 1
+        assert text_of(client.call("pause")) == "paused"
+        (contents,) = client.ask("resources/read", uri="meter://latest")["contents"]
+        assert float(contents["text"]) > 0
+        client.leave()
+        assert f"serving at {base}/mcp" in (tmp_path / "log").read_text()
+
+
+def hypercorn(file: str, port: int) -> tuple[str, ...]:
+    bind = f"127.0.0.1:{port}"
+    return (sys.executable, "-m", "hypercorn", "-k", "trio", "--bind", bind, f"examples/{file}:app")
+
+
+def test_plain_hypercorn(tmp_path: Path) -> None:
+    base = f"http://127.0.0.1:{(port := free_port())}"
+    with serving(tmp_path / "log", f"{base}/readyz", *hypercorn("plain_hypercorn.py", port)):
+        client = Http(f"{base}/mcp")
+        assert text_of(client.call("digest", text="x")).startswith("2d711642b726b044")
+        client.leave()
+
+
+def test_mounted_in_starlette(tmp_path: Path) -> None:
+    pytest.importorskip("starlette")
+    base = f"http://127.0.0.1:{(port := free_port())}"
+    with serving(tmp_path / "log", f"{base}/", *hypercorn("mounted_starlette.py", port)):
+        assert "/ai/mcp" in get(f"{base}/")
+        client = Http(f"{base}/ai/mcp")
+        assert client.call("visitors")["structuredContent"]["result"] >= 2
+        client.leave()
+
+
+def test_beside_quart(tmp_path: Path) -> None:
+    pytest.importorskip("quart_trio")
+    base = f"http://127.0.0.1:{(port := free_port())}"
+    with serving(tmp_path / "log", f"{base}/sign/Ada", *hypercorn("mounted_quart.py", port)):
+        get(f"{base}/sign/Grace")
+        client = Http(f"{base}/ai/mcp")
+        assert client.call("guest_list")["structuredContent"]["result"] == ["Ada", "Grace"]
+        client.leave()
+
+
+# -- what every example keeps to
+
+FILES = sorted(EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_an_example_is_short_explains_itself_and_is_run_here(file: Path) -> None:
+    source = file.read_text()
+    assert len(source.splitlines()) < 80
+    doc = ast.get_docstring(ast.parse(source))
+    assert doc
+    assert f"examples/{file.name}" in doc, "the docstring says how to run it"
+    assert f'"{file.name}"' in Path(__file__).read_text() or f"examples/{file.name}" in Path(__file__).read_text()
