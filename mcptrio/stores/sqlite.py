@@ -361,7 +361,7 @@ class SqliteStore:
         for stream in running:
             before = stream.tail_size
             self._ledger.drop_to(stream, max(stream.floor, stream.visible))
-            self._tail_total += stream.tail_size - before
+            self._weigh_tail(stream, before)
             self._dirty[stream] = None
             stream.wake()
 
@@ -394,6 +394,9 @@ class SqliteStore:
             stream.drop_tail_to(stream.written)
         else:
             self._ledger.drop_to(stream, seq)
+        self._weigh_tail(stream, before)
+
+    def _weigh_tail(self, stream: StoredStream, before: int) -> None:
         self._tail_total += stream.tail_size - before
         if not stream.tail:
-            del self._tails[stream]
+            self._tails.pop(stream, None)

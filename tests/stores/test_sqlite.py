@@ -237,6 +237,21 @@ async def test_a_slow_reader_continues_from_the_file(path: Path) -> None:
         assert seen + await drain(follower) == events
 
 
+async def test_events_that_wait_for_the_disk_are_kept_whatever_the_bound_of_the_tail(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path, limits=StoreLimits(tail_events=2))
+    async with store.open():
+        gate = Gate(store, monkeypatch)
+        events = fill(store, 1)
+        while not gate.entered:
+            await trio.lowlevel.checkpoint()
+        events += fill(store, 10, last=True)
+        gate.opened.set()
+        assert await drain(store.follow(KEY)) == events
+    assert rows(path, "SELECT count(*) FROM events") == [(11,)]
+
+
 async def test_memory_for_tails_is_bounded_over_all_streams(path: Path) -> None:
     store = SqliteStore(path, limits=StoreLimits(tail_total=10_000))
     keys = [StreamKey("alice", str(number)) for number in range(50)]
@@ -256,7 +271,41 @@ async def test_the_file_is_readable_by_its_owner_only(path: Path) -> None:
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+async def test_a_commit_waits_for_the_disk(path: Path) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        assert store._file._writer.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+        assert store._file._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+async def test_of_two_streams_with_one_name_the_newer_is_kept(path: Path) -> None:
+    """The older had been removed and begun again when the process died before the removal was written."""
+    async with (first := SqliteStore(path)).open():
+        fill(first, 3)
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("INSERT INTO streams VALUES (7, 'alice', '1', 0, 1, 5)")
+        file.execute("INSERT INTO events VALUES (7, 1, 'newer')")
+    async with (second := SqliteStore(path)).open():
+        assert await drain(second.follow(KEY)) == [(1, "newer")]
+        await second.flush()
+        assert second.append(StreamKey("alice", "2"), b"x") == 1
+    assert rows(path, "SELECT id FROM streams ORDER BY id") == [(7,), (8,)]
+    assert rows(path, "SELECT stream FROM events ORDER BY stream") == [(7,), (8,)]
+
+
 # -- faults
+
+
+async def test_an_event_missing_in_the_file_is_not_skipped(path: Path) -> None:
+    async with (first := SqliteStore(path)).open():
+        events = fill(first, 5)
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("DELETE FROM events WHERE seq = 3")
+    async with (second := SqliteStore(path)).open():
+        follower = second.follow(KEY)
+        assert await take(follower, 2) == events[:2]
+        with pytest.raises(LaggedBehind):
+            await follower.receive()
 
 
 async def test_a_full_disk_degrades_the_store_and_space_mends_it(path: Path, quick_retries: None) -> None:
@@ -314,6 +363,43 @@ async def test_a_gap_is_refused_and_never_served_with_a_hole(
             with pytest.raises(UnknownCursor):
                 second.follow(KEY, after)
         assert await drain(second.follow(KEY, 9)) == events[9:]
+
+
+async def test_a_session_forgotten_while_a_commit_fails_stays_forgotten(
+    path: Path, monkeypatch: pytest.MonkeyPatch, quick_retries: None
+) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        with monkeypatch.context() as patch:
+            patch.setattr(store._file, "commit", failing(sqlite3.OperationalError("disk I/O error")))
+            gate = Gate(store, patch)
+            fill(store, 2)
+            while not gate.entered:
+                await trio.lowlevel.checkpoint()
+            store.forget("alice")
+            gate.opened.set()
+            with trio.fail_after(10):
+                while store.degraded is None:
+                    await trio.lowlevel.checkpoint()
+    assert rows(path, "SELECT * FROM streams") == []
+    assert rows(path, "SELECT * FROM events") == []
+
+
+async def test_a_removal_that_failed_is_done_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch, quick_retries: None
+) -> None:
+    states = States()
+    store = SqliteStore(path, on_state=states)
+    async with store.open():
+        fill(store, 2)
+        await store.flush()
+        with monkeypatch.context() as patch:
+            patch.setattr(store._file, "commit", failing(sqlite3.OperationalError("disk I/O error")))
+            store.forget("alice")
+            await states.next()
+        assert await states.next() is None
+    assert rows(path, "SELECT * FROM streams") == []
+    assert rows(path, "SELECT * FROM events") == []
 
 
 async def test_a_file_locked_for_too_long_degrades_the_store(path: Path, quick_retries: None) -> None:
