@@ -30,6 +30,10 @@ class Reply:
             self._result, self._error = result, error
             self._event.set()
 
+    async def wait_settled(self) -> None:
+        """Wait until there is an answer, without taking it."""
+        await self._event.wait()
+
     async def wait(self) -> Any:
         """The result, or the error raised."""
         await self._event.wait()

@@ -50,6 +50,8 @@ class Route:
     """Runs in the session's own loop: only for handlers of the runtime that never wait."""
     builtin: bool = False
     """May be replaced once by a user's row."""
+    long: bool = False
+    """Waits for things to happen rather than working: it takes no place from others."""
 
 
 @frozen
@@ -65,6 +67,8 @@ class Router:
     """Method -> route."""
 
     max_reply: int = 16 * 1024 * 1024
+    finish: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
+    """Completes a result before it is encoded: `finish(wire, ctx)`."""
     _routes: dict[str, Route] = field(factory=dict)
     _middleware: list[Middleware] = field(factory=list)
     _frozen: bool = False
@@ -111,6 +115,9 @@ class Router:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes.values())
 
+    def is_long(self, method: str) -> bool:
+        return self._routes[method].long
+
     def is_inline(self, method: str) -> bool:
         return self._chain is None and self._routes[method].inline
 
@@ -132,7 +139,7 @@ class Router:
                 result = route.handler(ctx, typed)
             else:
                 result = await route.handler(ctx, typed)
-            return self._answer(result)
+            return self._answer(result, ctx)
         except trio.Cancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - the call guard: a handler's crash stops here
@@ -143,13 +150,15 @@ class Router:
         try:
             route = self._routes[method]
             typed = params if route.params is None else structure(params, route.params)
-            return self._answer(route.handler(ctx, typed))
+            return self._answer(route.handler(ctx, typed), ctx)
         except BaseException as error:  # noqa: BLE001 - the call guard
             return failure(error, method)
 
-    def _answer(self, result: Any) -> Outcome:
+    def _answer(self, result: Any, ctx: Any) -> Outcome:
         if type(result) is not msgspec.Raw:
             wire = {} if result is None else unstructure(result)
+            if self.finish is not None and type(wire) is dict:
+                wire = self.finish(wire, ctx)
             result = msgspec.Raw(encode_value(wire))
         if len(result) > self.max_reply:
             raise McpError(INTERNAL_ERROR, f"the answer is larger than {self.max_reply} bytes")

@@ -7,18 +7,22 @@ connection that created it did.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from attrs import define, field
 
 from mcptrio import telemetry
 from mcptrio._actors.link import Link
+from mcptrio._actors.parking import Parking
 from mcptrio._actors.session import Service, Session
 from mcptrio._actors.supervisor import Supervisor, new_session_id
 from mcptrio._peer.messages import Cause
+
+if TYPE_CHECKING:
+    from mcptrio._actors.watchdog import Watchdog
 
 logger = logging.getLogger("mcptrio.runtime")
 
@@ -27,6 +31,10 @@ class Application(Service, Protocol):
     """What a runtime runs: a service with a lifespan."""
 
     def lifespan_context(self) -> AbstractAsyncContextManager[Any]: ...
+
+    def parameter_headers(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        """Which arguments of a tool HTTP clients repeat in headers: the header's mark -> the argument's path."""
+        ...
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
         """Called when the runtime is open; what it returns is called when the runtime ends."""
@@ -39,29 +47,41 @@ class Store(Protocol):
 
 @define(eq=False, kw_only=True)
 class Runtime:
-    """Owns: the supervisor's task, the store's tasks, the lifespan.   Lent: the application, the store, the bus."""
+    """Owns: the supervisor's task, the store's tasks, the lifespan, the watchdog.   Lent: application, store, bus.
+
+    `listeners` hear of what happens while it is open. A watchdog is a thread, so there is one only if asked for.
+    """
 
     app: Application
     store: Any
     """A `mcptrio.stores.EventStore`; this layer only opens it."""
     bus: Any
     supervisor: Supervisor = field(factory=Supervisor)
+    parking: Parking = field(factory=lambda: Parking(audience=""))
     lifespan: Any = None
     """What the server's lifespan function yielded."""
     ready: bool = False
+    listeners: list[telemetry.Listener] = field(factory=list)
+    watchdog: Watchdog | None = None
 
     @property
     def hub(self) -> telemetry.Hub:
         return self.app.telemetry
 
+    @property
+    def stalled(self) -> bool:
+        """Whether a handler has just blocked the event loop for too long to be given more work."""
+        return self.watchdog is not None and self.watchdog.stalled
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Runtime]:
         """Run everything that a server needs beside its transports. Leaving cancels what is left; drain first."""
-        self.supervisor.hub = self.hub
+        self.supervisor.hub = self.parking.hub = self.hub
+        self.supervisor.parking = self.parking
         self.app.router.freeze()
         store: Store = self.store
-        async with store.open(), self.app.lifespan_context() as self.lifespan:
-            async with trio.open_nursery() as nursery:
+        with self._observed():
+            async with store.open(), self.app.lifespan_context() as self.lifespan, trio.open_nursery() as nursery:
                 await nursery.start(self.supervisor.run)
                 detach = self.app.attach(self)
                 self.ready = True
@@ -71,6 +91,23 @@ class Runtime:
                     self.ready = False
                     detach()
                     nursery.cancel_scope.cancel()
+
+    @contextmanager
+    def _observed(self) -> Iterator[None]:
+        """While this lasts the runtime's own listeners hear, and the watchdog watches."""
+        with ExitStack() as ends:
+            for listener in self.listeners:
+                self.hub.add(listener)
+                ends.callback(self.hub.remove, listener)
+            if getattr(self.store, "on_state", self) is None:
+                self.store.on_state = self._store_changed
+            if self.watchdog is not None:
+                ends.enter_context(self.watchdog.watching())
+            yield
+
+    def _store_changed(self, problem: str | None) -> None:
+        if self.hub:
+            self.hub.emit(telemetry.StoreChanged(store=type(self.store).__name__, problem=problem))
 
     def new_session(
         self, link: Link, *, transport: str, principal: Any = None, session_id: str | None = None

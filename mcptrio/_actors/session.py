@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
@@ -17,27 +17,46 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio import telemetry
+from mcptrio._actors.journal import MISSING, Check, Journal
 from mcptrio._actors.link import Link
 from mcptrio._actors.reply import ProgressCallback, Reply
-from mcptrio._actors.router import Router
-from mcptrio._peer.effects import Close, Effect, End, Ignored, Progressed, Retire, Send, Settle, Start, Stop
-from mcptrio._peer.era import Role
+from mcptrio._actors.router import Router, failure
+from mcptrio._peer.effects import (
+    AskInResult,
+    Attach,
+    Close,
+    Effect,
+    End,
+    Gather,
+    Ignored,
+    Progressed,
+    Retire,
+    Send,
+    Settle,
+    Start,
+    Stop,
+)
+from mcptrio._peer.era import Era, Role
 from mcptrio._peer.machine import Eras, Peer
 from mcptrio._peer.messages import (
     Answered,
     Asked,
     Cause,
+    Expired,
     Failed,
     Finished,
+    Gathered,
     GaveUp,
+    HandedOver,
     HungUp,
     Message,
     Notified,
     Outcome,
     Received,
 )
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, encode, encode_batch, encode_value
-from mcptrio.errors import INTERNAL_ERROR, LinkClosed, RequestTimeout
+from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Frame, Malformed, Response, encode, encode_batch, encode_value
+from mcptrio._wire.request_state import digest
+from mcptrio.errors import INTERNAL_ERROR, LinkClosed, LocalProtocolError, McpError, RequestTimeout
 
 logger = logging.getLogger("mcptrio.session")
 
@@ -70,6 +89,8 @@ class Limits:
     """So many zombies end the session."""
     end_grace: float = 5.0
     """How long the session's own state may take to be torn down."""
+    gather: float = 0.005
+    """Questions that come within so long of each other leave together, where questions travel in results."""
 
 
 class Service(Protocol):
@@ -87,6 +108,22 @@ class Service(Protocol):
     def telemetry(self) -> telemetry.Hub: ...
 
     def make_context(self, session: Session, call: Call) -> Any: ...
+
+    def finish(self, result: dict[str, Any], era: Era) -> dict[str, Any]:
+        """What every result of this date carries."""
+        ...
+
+    def may_replay(self, start: Start) -> bool:
+        """Whether the handler of this request may be run again from the top."""
+        ...
+
+    def request_scope(self, session: Session, call: Call) -> AbstractAsyncContextManager[Any] | None:
+        """What is entered around a request that has no session."""
+        ...
+
+    def offers_now(self) -> Container[str]:
+        """The capabilities that would be declared now."""
+        ...
 
 
 @define(eq=False)
@@ -110,6 +147,16 @@ class Call:
     """Notifications that may still be sent in a burst; it refills over time."""
     refilled_at: float = 0.0
     held_back: tuple[str, dict[str, Any]] | None = None
+    state: Any = None
+    """What the user's session function yielded for this request, where it has no session."""
+    once_locks: dict[str, trio.Lock] = field(factory=dict)
+    _journal: Journal | None = None
+
+    @property
+    def journal(self) -> Journal:
+        if self._journal is None:
+            self._journal = Journal()
+        return self._journal
 
     def limit(self, timeout: float) -> None:
         """Give this call another time limit."""
@@ -169,6 +216,8 @@ class Session:
     last_used: float = 0.0
     data: dict[str, Any] = field(factory=dict)
     """What features keep for this session (subscriptions ...)."""
+    took_over: Session | None = None
+    """The session that answers the one request of this one, because the call was parked there."""
     _inbox: trio.MemorySendChannel[Message] = field(init=False)
     _messages: trio.MemoryReceiveChannel[Message] = field(init=False)
     _running: dict[int, Call] = field(factory=dict)
@@ -182,9 +231,16 @@ class Session:
     def __attrs_post_init__(self) -> None:
         limits = self.service.limits
         self.peer = Peer(
-            role=self.service.role, eras=self.service.eras, routes=self.service.router, max_running=limits.running
+            role=self.service.role,
+            eras=self.service.eras,
+            routes=self.service.router,
+            max_running=limits.running,
+            offers_now=self.service.offers_now,
         )
-        self._inbox, self._messages = trio.open_memory_channel[Message](limits.inbox)
+        self._open_inbox()
+
+    def _open_inbox(self) -> None:
+        self._inbox, self._messages = trio.open_memory_channel[Message](self.service.limits.inbox)
 
     # -- for other tasks: these only post
 
@@ -209,8 +265,12 @@ class Session:
         call: Call | None = None,
         timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
+        key: str | None = None,
+        check: Check | None = None,
     ) -> Any:
         """Ask the peer for something and wait for its answer.
+
+        Where questions travel in results, `key` names this one and `check` raises on an answer that cannot be used.
 
         Raises:
             McpError: the peer answered with an error.
@@ -220,24 +280,37 @@ class Session:
             TypeError, ValueError: the parameters have no JSON form.
         """
         encode_value(params)  # a fault is the caller's; in the loop it would be the session's
+        journal = call.journal if call is not None and call.start.era.features.asks_in_results else None
+        question = ""
+        if journal is not None:
+            question = digest([method, params])
+            key = key or journal.key_for(question)
+            known = journal.look_up(key, question, check)
+            if known is not MISSING:
+                return known
         reply = Reply(on_progress)
         hub = self.service.telemetry
         began = trio.current_time()
         outcome = "cancelled"
         if hub:
             hub.emit(telemetry.AskSent(session=self.id, method=method))
-        asked = Asked(call.start.call if call is not None else None, method, params, reply, on_progress is not None)
+        number = call.start.call if call is not None else None
+        asked = Asked(number, method, params, reply, on_progress is not None, key or "", check)
         if call is not None:
             call.pause()
         try:
             with trio.move_on_after(self.service.limits.ask_timeout if timeout is None else timeout):
                 await self._post(asked)
+                if journal is not None and call is not None:
+                    await self._gather(call.start.call, reply)
                 try:
                     result = await reply.wait()
                 except Exception:
                     outcome = "error"
                     raise
                 outcome = "ok"
+                if journal is not None and key is not None:
+                    journal.record(key, question, result)
                 return result
             outcome = "timeout"
             raise RequestTimeout(f"{method} was not answered in time")
@@ -250,6 +323,13 @@ class Session:
                 seconds = trio.current_time() - began
                 hub.emit(telemetry.AskEnded(session=self.id, method=method, outcome=outcome, seconds=seconds))
 
+    async def _gather(self, call: int, reply: Reply) -> None:
+        """Wait a moment for more questions of the same call, so that those asked together leave together."""
+        with trio.move_on_after(self.service.limits.gather):
+            await reply.wait_settled()
+        if not reply.settled:
+            await self._post(Gathered(call, reply))
+
     async def notify(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
         """Tell the peer something; waits only while the link is full.
 
@@ -261,10 +341,10 @@ class Session:
         await (call.start.link if call is not None and call.start.link is not None else self.link).room()
         await self._post(Notified(call.start.call if call is not None else None, method, params))
 
-    def notify_nowait(self, method: str, params: dict[str, Any]) -> None:
-        """Tell the peer something on nobody's behalf; dropped if the inbox is full."""
+    def notify_nowait(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
+        """Tell the peer something; dropped if the inbox is full."""
         encode_value(params)
-        self.post_nowait(Notified(None, method, params))
+        self.post_nowait(Notified(call.start.call if call is not None else None, method, params))
 
     def close_nowait(self, cause: Cause) -> None:
         """Ask the session to end."""
@@ -275,6 +355,8 @@ class Session:
         try:
             self._inbox.send_nowait(message)  # no turn of the scheduler for each message of a burst
         except trio.WouldBlock:
+            if self.service.telemetry:
+                self.service.telemetry.emit(telemetry.LimitHit(name="inbox", session=self.id))
             with suppress(trio.BrokenResourceError):
                 await self._inbox.send(message)
                 return
@@ -309,8 +391,18 @@ class Session:
         return self.peer.waiting >= self.service.limits.waiting
 
     @property
+    def backlog(self) -> int:
+        """Messages that wait in the inbox."""
+        return self._messages.statistics().current_buffer_used
+
+    @property
     def has_running(self) -> bool:
         return bool(self._running)
+
+    @property
+    def zombies(self) -> int:
+        """Handlers that were cancelled and run nevertheless."""
+        return self._zombies
 
     @property
     def left_behind(self) -> int:
@@ -420,6 +512,14 @@ class Session:
                 (link if link is not None else self.link).post(data, final=final, status=status)
             case Start(method=method):
                 return self._begin(effect, method)
+            case AskInResult(start, questions):
+                return self._ask_in_result(start, questions)
+            case Gather(call, reply):
+                assert self._nursery is not None
+                self._nursery.start_soon(self._gather, call, reply)
+            case Attach(call, start):
+                if call in self._running:
+                    self._running[call].start = start
             case Stop(call, cause):
                 running = self._running.get(call)
                 if running is not None:
@@ -447,7 +547,41 @@ class Session:
         except Exception:
             logger.exception("a progress callback failed")
 
+    def _ask_in_result(self, start: Start, questions: dict[str, Any]) -> list[Effect] | None:
+        try:
+            result = self.runtime.parking.leave(self._running[start.call], questions)
+        except LocalProtocolError as error:
+            refusal = ErrorResponse(start.request_id, INTERNAL_ERROR, str(error))
+            start.link.post(encode(refusal), final=True)
+            return self.peer.step(Expired(start.call))
+        assert start.request_id is not None
+        start.link.post(encode(Response(start.request_id, self.service.finish(result, start.era))), final=True)
+        return None
+
+    def _take_up(self, start: Start) -> Journal | list[Effect]:
+        """A repeated request comes with answers: it goes to the call that waits, or its journal is replayed."""
+        parking = self.runtime.parking
+        try:
+            taken = parking.take(start, self.principal, may_replay=self.service.may_replay(start))
+        except McpError as error:
+            return self.peer.step(Finished(start.call, Failed(error.code, error.message)))
+        if isinstance(taken, Journal):
+            return taken
+        # The call answers this request from now on; here nobody does.
+        self.peer.step(HandedOver(start.call))
+        self.took_over = taken.session
+        if not parking.hand_over(taken, start):
+            error_frame = ErrorResponse(start.request_id, INTERNAL_ERROR, "overloaded: try again")
+            start.link.post(encode(error_frame), final=True, status=503)
+        return []
+
     def _begin(self, start: Start, method: str) -> list[Effect] | None:
+        journal = None
+        if "requestState" in start.params and method in start.era.may_ask:
+            taken = self._take_up(start)
+            if not isinstance(taken, Journal):
+                return taken
+            journal = taken
         now = trio.current_time()
         limits = self.service.limits
         call = Call(
@@ -458,9 +592,10 @@ class Session:
             hard=now + limits.call_timeout_hard,
             patience=limits.call_timeout,
             refilled_at=now,
+            journal=journal,
         )
         hub = self.service.telemetry
-        if hub:
+        if hub.wants(telemetry.CallStarted):
             hub.emit(
                 telemetry.CallStarted(session=self.id, call=start.call, request_id=start.request_id, method=method)
             )
@@ -472,6 +607,8 @@ class Session:
             return self.peer.step(Finished(start.call, outcome))
         assert self._nursery is not None
         self._running[start.call] = call
+        if router.is_long(method):
+            self.peer.make_room_for(start.call)
         if start.context is not None:
             start.context.run(self._nursery.start_soon, self._handle, call, name=method)
         else:
@@ -480,11 +617,11 @@ class Session:
 
     async def _handle(self, call: Call) -> None:
         start = call.start
+        telemetry.current_call.set((self.id, start.request_id))
         outcome: Outcome | None = None
         try:
             with call.scope:
-                context = self.service.make_context(self, call)
-                outcome = await self.service.router.run(start.method, start.params, context)
+                outcome = await self._run(call, start)
                 if call.held_back is not None:
                     await self.notify(*call.held_back, call=call)
         finally:
@@ -499,10 +636,24 @@ class Session:
             if self.ended is not None:
                 self._watchers.unpark_all()
         # Outside the scope. A call that was stopped is no longer in the ledger and this is ignored.
-        try:
+        with suppress(LinkClosed):  # or the session ended meanwhile
             await self._post(Finished(start.call, outcome))
-        except LinkClosed:
-            pass  # the session ended meanwhile
+
+    async def _run(self, call: Call, start: Start) -> Outcome:
+        router = self.service.router
+        manager = None if start.era.stateful else self.service.request_scope(self, call)
+        if manager is None:
+            return await router.run(start.method, start.params, self.service.make_context(self, call))
+        outcome: Outcome | None = None
+        try:
+            async with manager as call.state:
+                outcome = await router.run(start.method, start.params, self.service.make_context(self, call))
+        except Exception as error:
+            if outcome is None:
+                return failure(error, start.method)
+            logger.exception("the session function failed after %s", start.method)
+        assert outcome is not None
+        return outcome
 
     def _report(self, call: Call, outcome: Outcome) -> None:
         start = call.start
@@ -544,7 +695,8 @@ class Session:
                 continue  # the inbox is full: next time
             del self._running[start.call]
             self._zombies += 1
-            logger.error("%s (id %r) ignores its cancellation: %s", start.method, start.request_id, cause.value)
+            about = (self.id[:8], start.method, start.request_id, cause.value)
+            logger.error("session %s: %s (id %r) ignores its cancellation: %s", *about)
             if self.service.telemetry:
                 self.service.telemetry.emit(
                     telemetry.Zombie(session=self.id, method=start.method, request_id=start.request_id)
@@ -576,7 +728,7 @@ class Session:
         except Exception:
             if not started:
                 raise
-            logger.exception("the session function failed when session %s ended", self.id)
+            logger.exception("the session function failed when session %s ended", self.id[:8])
 
     def start_background(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Run `fn` beside the session's handlers; it is cancelled when the session ends and logged if it fails."""
@@ -589,6 +741,6 @@ class Session:
             try:
                 await fn(*args)
             except Exception:
-                logger.exception("a background task of session %s failed", self.id)
+                logger.exception("a background task of session %s failed", self.id[:8])
             finally:
                 self._background_tasks.discard(scope)

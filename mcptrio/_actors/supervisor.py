@@ -10,6 +10,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio import telemetry
+from mcptrio._actors.parking import Parking
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause, Drained
 from mcptrio.errors import Overloaded
@@ -32,9 +33,13 @@ class Supervisor:
     limits: SupervisorLimits = field(factory=SupervisorLimits)
     hub: telemetry.Hub = field(factory=telemetry.Hub)
     sessions: dict[str, Session] = field(factory=dict)
+    exchanges: set[Session] = field(factory=set)
+    """Requests that need no session; nobody finds them by an id."""
+    parking: Parking | None = None
     draining: bool = False
     _nursery: trio.Nursery | None = None
     _patience: trio.CancelScope | None = None
+    _drain_began: trio.Event = field(factory=trio.Event)
     _changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -63,6 +68,11 @@ class Supervisor:
                 self.hub.emit(telemetry.LimitHit(name="sessions"))
             raise Overloaded("too many sessions", retry_after=30)
 
+    @property
+    def nursery(self) -> trio.Nursery:
+        assert self._nursery is not None
+        return self._nursery
+
     def find(self, session_id: str) -> Session | None:
         session = self.sessions.get(session_id)
         return session if session is not None and session.ended is None else None
@@ -75,13 +85,15 @@ class Supervisor:
         except BaseException as error:  # the session guard: a session's crash closes that session
             cancelled, rest = error.split(trio.Cancelled) if isinstance(error, BaseExceptionGroup) else (None, error)
             if rest is not None:
-                logger.error("session %s failed", session.id, exc_info=rest)
+                logger.error("session %s failed", session.id[:8], exc_info=rest)
                 if self.hub:
                     self.hub.emit(telemetry.GuardCaught(layer="session", error=rest, session=session.id))
             if cancelled is not None:
                 raise cancelled from None
         finally:
             self.sessions.pop(session.id, None)
+            if self.parking is not None:
+                self.parking.forget(session)
             self._changed.unpark_all()
 
     async def _look_after(self) -> None:
@@ -89,6 +101,8 @@ class Supervisor:
         while True:
             await trio.sleep(self.limits.check_every)
             now = trio.current_time()
+            if self.parking is not None and len(self.parking):
+                self.parking.expire(now)
             for session in self:
                 if session.has_running:
                     session.bury(now)
@@ -96,13 +110,14 @@ class Supervisor:
                     session.close_nowait(Cause.IDLE)
 
     def __iter__(self) -> Iterator[Session]:
-        return iter(tuple(self.sessions.values()))
+        return iter((*self.sessions.values(), *self.exchanges))
 
     # -- the end
 
     async def drain(self, grace: float) -> None:
         """Let running calls finish for `grace` seconds, answer the rest with an error, then end every session."""
         self.draining = True
+        self._drain_began.set()
         with trio.move_on_after(grace) as self._patience:
             for session in self:
                 await session.wait_until_quiet()
@@ -115,6 +130,10 @@ class Supervisor:
         with trio.move_on_after(1.0):
             while self.sessions:
                 await self._changed.park()
+
+    async def wait_for_drain(self) -> None:
+        """Wait until the process is about to end."""
+        await self._drain_began.wait()
 
     def hurry(self) -> None:
         """Do not wait for running calls any longer."""

@@ -42,6 +42,7 @@ from mcptrio._peer.messages import (
     Finished,
     Gathered,
     GaveUp,
+    HandedOver,
     HungUp,
     LinkLost,
     Message,
@@ -95,7 +96,7 @@ class Peer:
     era: Era | None = None
     capabilities: dict[str, Any] = field(factory=dict)
     """What the other side declared."""
-    offers: Container[str] | None = None
+    offers: Mapping[str, Any] | None = None
     """What this side declared, once it has."""
     offers_now: Callable[[], Container[str]] | None = None
     """What this side would declare now; for requests that need no session."""
@@ -134,6 +135,9 @@ class Peer:
                 return self._leave_round(call, reply)
             case Resumed(call, start):
                 return self._resume(call, start)
+            case HandedOver(call):
+                self._ledger.close(call)
+                return self._begin_waiting()
             case Expired(call):
                 return self._stop(call, Cause.EXPIRED) if self._is_parked(call) else []
             case GaveUp(reply, reason):
@@ -150,6 +154,13 @@ class Peer:
                 return self._still_wanted([e for call in calls for e in self._answer_and_stop(call, cause)])
             case HungUp(cause):
                 return self._hang_up(cause)
+
+    def make_room_for(self, call: int) -> None:
+        """A call waits for things to happen: it does not count among those that work."""
+        entry = self._ledger.get(call)
+        if entry is not None and entry.running:
+            entry.running = False
+            self._ledger.running -= 1
 
     # -- what the peer sends
 

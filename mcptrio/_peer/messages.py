@@ -96,6 +96,12 @@ class Resumed(msgspec.Struct, frozen=True):
     start: Any
 
 
+class HandedOver(msgspec.Struct, frozen=True):
+    """Another session answers this call's request, on its link."""
+
+    call: int
+
+
 class Expired(msgspec.Struct, frozen=True):
     """A parked call has waited long enough."""
 
@@ -148,6 +154,7 @@ Message = (
     | Asked
     | Gathered
     | Resumed
+    | HandedOver
     | Expired
     | GaveUp
     | Notified

@@ -16,6 +16,7 @@ from mcptrio.types import (
     ReadResourceParams,
     SetLevelParams,
     SubscribeParams,
+    SubscriptionsListenParams,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 def methods(server: Server) -> tuple[Route, ...]:
     return (
         Route("initialize", InitializeParams, server.lifecycle.initialize),
+        Route("server/discover", Params, server.lifecycle.discover, inline=True),
         Route("ping", Params, lifecycle.ping, inline=True),
         Route("logging/setLevel", SetLevelParams, lifecycle.set_level, inline=True),
         Route("tools/list", PaginatedParams, server.tools.list_all, inline=True),
@@ -34,6 +36,7 @@ def methods(server: Server) -> tuple[Route, ...]:
         Route("resources/read", ReadResourceParams, server.resources.read),
         Route("resources/subscribe", SubscribeParams, server.subscriptions.subscribe, inline=True),
         Route("resources/unsubscribe", SubscribeParams, server.subscriptions.unsubscribe, inline=True),
+        Route("subscriptions/listen", SubscriptionsListenParams, server.listening.listen, long=True),
         Route("prompts/list", PaginatedParams, server.prompts.list_all, inline=True),
         Route("prompts/get", GetPromptParams, server.prompts.get),
         Route("completion/complete", CompleteParams, server.completions.complete),

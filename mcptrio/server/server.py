@@ -16,13 +16,17 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Call, Limits, Session
 from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
 from mcptrio._eras.choose import Served
-from mcptrio._peer.era import Role
+from mcptrio._peer.effects import Start
+from mcptrio._peer.era import Era, Role
+from mcptrio._wire.converter import unstructure
 from mcptrio.errors import DeclarationError
 from mcptrio.server import methods
 from mcptrio.server.context import Context, SessionHandle
 from mcptrio.server.features.completion import Completions, Declared
+from mcptrio.server.features.hints import CACHED_LISTS, Cache, Hints
 from mcptrio.server.features.invoke import caller_names
 from mcptrio.server.features.lifecycle import Lifecycle
+from mcptrio.server.features.listening import Listening
 from mcptrio.server.features.prompts import PromptEntry, PromptOptions, Prompts, declare_prompt
 from mcptrio.server.features.resources import ResourceEntry, ResourceOptions, Resources, declare_resource
 from mcptrio.server.features.subscriptions import Subscriptions, topic
@@ -71,6 +75,7 @@ class Server:
         lifespan: Callable[[Server], AbstractAsyncContextManager[Any]] | None = None,
         protocols: Iterable[str] | None = None,
         page_size: PageSize = None,
+        cache: Cache | Mapping[str, Cache] | None = None,
         limits: Limits | None = None,
         session_limits: SupervisorLimits | None = None,
         experimental: Mapping[str, Mapping[str, Any]] | None = None,
@@ -89,6 +94,7 @@ class Server:
             lifespan: An async context manager function around the whole process; its value is `ctx.lifespan`.
             protocols: Serve only these protocol versions; all known ones by default.
             page_size: How many entries a page of a list has, for all lists or by name (`{"resources": 50}`).
+            cache: How long clients may keep lists, for all lists or by name (`{"tools": Cache(ttl=60)}`).
             limits: The bounds of each session.
             session_limits: How many sessions, and how long they may be idle.
             experimental: Experimental capabilities to declare.
@@ -111,15 +117,19 @@ class Server:
         self.experimental = experimental
         self._lifespan = lifespan
         self._roots_changed: Callable[[Context], Any] | None = None
+        self._offers: frozenset[str] | None = None
         self._runtimes: list[tuple[Runtime, trio.lowlevel.TrioToken]] = []
         limiter = trio.CapacityLimiter(threads)
-        self.tools = Tools(limiter, _size(page_size, "tools"))
-        self.prompts = Prompts(limiter, _size(page_size, "prompts"))
-        self.resources = Resources(limiter, _size(page_size, "resources"), _size(page_size, "templates"))
+        self.hints = Hints(unstructure(self.info), _caches(cache))
+        self.tools = Tools(limiter, self.hints, _size(page_size, "tools"))
+        self.prompts = Prompts(limiter, self.hints, _size(page_size, "prompts"))
+        self.resources = Resources(limiter, self.hints, _size(page_size, "resources"), _size(page_size, "templates"))
+        self.listening = Listening(self.resources)
         self.subscriptions = Subscriptions(self.resources)
         self.completions = Completions(self.prompts, self.resources, limiter)
-        self.lifecycle = Lifecycle(self.info, instructions, self.capabilities)
+        self.lifecycle = Lifecycle(self.info, instructions, self.capabilities, self.hints, lambda: self.eras.dates)
         self.router.add_all(methods.methods(self))
+        self.router.finish = self._finish_answer
         self.tools.registry.on_change.append(lambda: self._list_changed("tools"))
         self.prompts.registry.on_change.append(lambda: self._list_changed("prompts"))
         self.resources.registry.on_change.append(lambda: self._list_changed("resources"))
@@ -303,6 +313,7 @@ class Server:
         self._publish(topic(uri), uri)
 
     def _list_changed(self, kind: str) -> None:
+        self._offers = None
         self._publish(f"list {kind}", kind)
 
     def _publish(self, subject: str, payload: Any) -> None:
@@ -334,6 +345,38 @@ class Server:
         return detach
 
     # -- what the runtime needs
+
+    def finish(self, result: dict[str, Any], era: Era) -> dict[str, Any]:
+        return self.hints.finish(result, era)
+
+    def _finish_answer(self, result: dict[str, Any], ctx: Context) -> dict[str, Any]:
+        return self.hints.finish(result, ctx._call.start.era)
+
+    def may_replay(self, start: Start) -> bool:
+        """Prompts and resources only read; a tool must say that it may be run again."""
+        if start.method != "tools/call":
+            return True
+        entry = self.tools.registry.get(str(start.params.get("name")))
+        return entry is not None and entry.replay
+
+    def request_scope(self, session: Session, call: Call) -> AbstractAsyncContextManager[Any] | None:
+        function = self.lifecycle.session_function
+        if function is None:
+            return None
+        session.data.setdefault("capabilities", self.capabilities())
+        return function(SessionHandle(session))
+
+    def offers_now(self) -> frozenset[str]:
+        """The names of the capabilities that would be declared now."""
+        if self._offers is None:
+            declared = unstructure(self.capabilities())
+            self._offers = frozenset(declared)
+        return self._offers
+
+    def parameter_headers(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        """Header mark -> the path of the argument that it repeats (`x-mcp-header`)."""
+        entry = self.tools.registry.get(tool)
+        return {} if entry is None else entry.headers
 
     def make_context(self, session: Session, call: Call) -> Context:
         return Context(session, call)
@@ -394,6 +437,15 @@ class Server:
 
         async with self.make_runtime().open() as runtime, open_memory_link(runtime) as end:
             yield end
+
+
+def _caches(cache: Cache | Mapping[str, Cache] | None) -> Mapping[str, Cache]:
+    if cache is None or isinstance(cache, Cache):
+        return {} if cache is None else dict.fromkeys(CACHED_LISTS, cache)
+    unknown = sorted(set(cache) - set(CACHED_LISTS))
+    if unknown:
+        raise DeclarationError(f"cache: there is no list {', '.join(unknown)}; there are {', '.join(CACHED_LISTS)}")
+    return dict(cache)
 
 
 def _size(page_size: PageSize, kind: str) -> int | None:

@@ -73,15 +73,20 @@ async def serve_http(
     task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve Streamable HTTP until cancelled or told to stop."""
+    from mcptrio.server.measuring import measure
+    from mcptrio.telemetry.metrics import Metrics
     from mcptrio.transports.http_server.answer import Endpoint
     from mcptrio.transports.http_server.app import AsgiApp
     from mcptrio.transports.http_server.listener import Listener
+    from mcptrio.transports.http_server.report import report_to
     from mcptrio.transports.http_server.serve import shut_down
 
     http, listening = _configs(config, settings)
-    async with server.make_runtime(store).open() as runtime:
-        endpoint = Endpoint(runtime, http)
-        listener = Listener(AsgiApp(endpoint), listening)
+    metrics = Metrics(route.method for route in server.router)
+    async with measure(server.make_runtime(store), metrics).open() as runtime:
+        endpoint = Endpoint(runtime, http, metrics.text)
+        listener = Listener(AsgiApp(endpoint), listening, on_event=report_to(runtime.hub))
+        metrics.look_at(connections_open=lambda: listener.connections)
         async with trio.open_nursery() as nursery:
             bound = await nursery.start(listener.serve)
             task_status.started(bound)
@@ -117,10 +122,13 @@ async def _reload_on_hangup(listener: Any) -> None:
 def asgi(
     server: Server, config: HttpConfig | None, settings: Mapping[str, Any], *, store: Store | None = None
 ) -> Callable[..., Awaitable[None]]:
+    from mcptrio.server.measuring import measure
+    from mcptrio.telemetry.metrics import Metrics
     from mcptrio.transports.http_server.app import asgi_app
 
     http, _ = _configs(config, settings)
-    return asgi_app(lambda: server.make_runtime(store), http)
+    metrics = Metrics(route.method for route in server.router)
+    return asgi_app(lambda: measure(server.make_runtime(store), metrics), http, metrics=metrics.text)
 
 
 def _configs(config: HttpConfig | None, settings: Mapping[str, Any]) -> tuple[HttpConfig, ListenerConfig]:

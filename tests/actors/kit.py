@@ -73,6 +73,21 @@ class App:
             inline = not _is_async(handler)
             self.router.add(Route(method, None, handler, inline=inline))
 
+    def finish(self, result: dict[str, Any], era: Any) -> dict[str, Any]:
+        return result
+
+    def may_replay(self, start: Any) -> bool:
+        return True
+
+    def request_scope(self, session: Session, call: Call) -> None:
+        return None
+
+    def offers_now(self) -> frozenset[str]:
+        return frozenset({"tools", "prompts", "resources", "completions"})
+
+    def parameter_headers(self, tool: str) -> dict[str, tuple[str, ...]]:
+        return {}
+
     def make_context(self, session: Session, call: Call) -> Ctx:
         return Ctx(session, call)
 

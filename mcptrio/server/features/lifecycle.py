@@ -12,6 +12,7 @@ from mcptrio._eras.shape import trim
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_REQUEST, McpError, SessionRefused
 from mcptrio.server.context import Context, SessionHandle
+from mcptrio.server.features.hints import Hints
 from mcptrio.types import Implementation, InitializeParams, Params, ServerCapabilities, SetLevelParams
 
 SessionFunction = Callable[[SessionHandle], AbstractAsyncContextManager[Any]]
@@ -24,6 +25,8 @@ class Lifecycle:
     info: Implementation
     instructions: str | None
     capabilities: Callable[[], ServerCapabilities]
+    hints: Hints
+    dates: Callable[[], tuple[str, ...]]
     session_function: SessionFunction | None = None
 
     async def initialize(self, ctx: Context, params: InitializeParams) -> Any:
@@ -46,6 +49,17 @@ class Lifecycle:
         if self.instructions is not None:
             answer["instructions"] = self.instructions
         return answer
+
+    def discover(self, ctx: Context, params: Params) -> dict[str, Any]:
+        """2026-07-28 server/discover: which versions, what capabilities; it opens nothing."""
+        era = ctx._call.start.era
+        answer: dict[str, Any] = {
+            "supportedVersions": list(reversed(self.dates())),
+            "capabilities": trim(era, "capabilities", unstructure(self.capabilities())),
+        }
+        if self.instructions is not None:
+            answer["instructions"] = self.instructions
+        return self.hints.finish_list("discover", answer, era, varies=False)
 
 
 def ping(ctx: Context, params: Params) -> dict[str, Any]:

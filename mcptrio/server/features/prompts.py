@@ -13,6 +13,7 @@ from mcptrio._schema.build import ArgumentFaults
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
+from mcptrio.server.features.hints import Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
 from mcptrio.server.registry import Registry, check_name
 from mcptrio.types import (
@@ -98,17 +99,18 @@ class Prompts:
     """The prompts of a server."""
 
     threads: trio.CapacityLimiter
+    hints: Hints
     page_size: int | None = None
     registry: Registry[PromptEntry] = field(factory=lambda: Registry("prompt"))
 
     def list_all(self, ctx: Context, params: ListPromptsParams) -> Any:
         registry = self.registry
         if any(entry.visible is not None for entry in registry):
-            return self._page(ctx, params.cursor)
+            return self._page(ctx, params.cursor, varies=True)
         era = ctx._call.start.era
-        return registry.cached_page((era.date, params.cursor), lambda: self._page(ctx, params.cursor))
+        return registry.cached_page((era.date, params.cursor), lambda: self._page(ctx, params.cursor, varies=False))
 
-    def _page(self, ctx: Context, cursor: str | None) -> dict[str, Any]:
+    def _page(self, ctx: Context, cursor: str | None, *, varies: bool) -> dict[str, Any]:
         era = ctx._call.start.era
         entries, following = self.registry.page(
             cursor, self.page_size, lambda entry: entry.visible is None or entry.visible(ctx)
@@ -119,7 +121,10 @@ class Prompts:
             if "arguments" in shown:
                 shown["arguments"] = [trim(era, "argument", argument) for argument in shown["arguments"]]
             prompts.append(shown)
-        return {"prompts": prompts} if following is None else {"prompts": prompts, "nextCursor": following}
+        page: dict[str, Any] = {"prompts": prompts}
+        if following is not None:
+            page["nextCursor"] = following
+        return self.hints.finish_list("prompts", page, era, varies=varies)
 
     async def get(self, ctx: Context, params: GetPromptParams) -> Any:
         entry = self.registry.get(params.name)

@@ -16,6 +16,7 @@ from mcptrio._wire.converter import unstructure
 from mcptrio._wire.uri_template import UriTemplate
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
+from mcptrio.server.features.hints import NO_CACHE, Cache, Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
 from mcptrio.server.registry import Registry
 from mcptrio.types import (
@@ -48,6 +49,7 @@ class ResourceEntry:
     template: UriTemplate | None = None
     completers: dict[str, Function] = field(factory=dict)
     visible: Callable[[Context], bool] | None = None
+    cache: Cache = NO_CACHE
     wire: dict[str, Any] = field(factory=dict)
 
 
@@ -64,6 +66,8 @@ class ResourceOptions(TypedDict, total=False):
     meta: Mapping[str, Any]
     visible: Callable[[Context], bool]
     """Who sees it and may read it, decided for each request."""
+    cache: Cache
+    """How long clients may keep what they read."""
 
 
 def declare_resource(
@@ -90,7 +94,7 @@ def declare_resource(
             template.require_matchable()
     except DeclarationError as error:
         raise DeclarationError(f"resource {uri!r:.200}: {error}") from error
-    about: dict[str, Any] = {key: value for key, value in options.items() if key != "visible"}
+    about: dict[str, Any] = {key: value for key, value in options.items() if key not in ("visible", "cache")}
     about.setdefault("name", function_name(fn))
     about.setdefault("description", function.signature.description)
     resource: Resource | ResourceTemplate
@@ -105,6 +109,7 @@ def declare_resource(
         function=function,
         template=template if variables else None,
         visible=options.get("visible"),
+        cache=options.get("cache", NO_CACHE),
         wire=unstructure(resource),
     )
 
@@ -114,6 +119,7 @@ class Resources:
     """The resources and templates of a server."""
 
     threads: trio.CapacityLimiter
+    hints: Hints
     page_size: int | None = None
     template_page_size: int | None = None
     registry: Registry[ResourceEntry] = field(factory=lambda: Registry("resource"))
@@ -146,11 +152,10 @@ class Resources:
             shown: dict[str, Any] = {key: trim_all(era, kind, [entry.wire for entry in entries])}
             if following is not None:
                 shown["nextCursor"] = following
-            return shown
+            return self.hints.finish_list("templates" if kind == "template" else "resources", shown, era, varies=varies)
 
-        if any(entry.visible is not None for entry in registry):
-            return page()
-        return registry.cached_page((era.date, cursor), page)
+        varies = any(entry.visible is not None for entry in registry)
+        return page() if varies else registry.cached_page((era.date, cursor), page)
 
     # -- resources/read
 
@@ -183,6 +188,8 @@ class Resources:
         wire = unstructure(read_result(entry.resource, uri, value))
         era = ctx._call.start.era
         wire["contents"] = [trim(era, "contents", item) for item in wire["contents"]]
+        if era.features.cache_hints:
+            entry.cache.add_to(wire)
         return wire
 
     def not_found(self, ctx: Context, uri: str) -> McpError:

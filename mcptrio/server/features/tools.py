@@ -13,6 +13,7 @@ import trio
 from attrs import define, field
 
 from mcptrio._eras.shape import lower_content, trim
+from mcptrio._peer.era import Era
 from mcptrio._schema.build import ArgumentFaults, OutputSchema, Signature, dump, output_schema
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import (
@@ -25,6 +26,8 @@ from mcptrio.errors import (
     ToolError,
 )
 from mcptrio.server.context import Context
+from mcptrio.server.features.headers import header_marks
+from mcptrio.server.features.hints import Hints
 from mcptrio.server.features.invoke import Function, declare, function_name, is_context
 from mcptrio.server.registry import Registry, check_name
 from mcptrio.types import (
@@ -68,6 +71,8 @@ class ToolEntry:
     visible: Callable[[Context], bool] | None = None
     requires: tuple[str, ...] = ()
     replay: bool = False
+    headers: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """`x-mcp-header` marks: the header's name -> the path of the argument that it repeats."""
     wire: dict[str, Any] = field(factory=dict)
 
 
@@ -150,6 +155,7 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
         visible=options.get("visible"),
         requires=tuple(options.get("requires", ())),
         replay=any(options.get(key) for key in ("replay", "read_only", "idempotent")),
+        headers=header_marks(name, tool.input_schema),
         wire=unstructure(tool),
     )
 
@@ -209,6 +215,7 @@ class Tools:
     """The tools of a server."""
 
     threads: trio.CapacityLimiter
+    hints: Hints
     page_size: int | None = None
     registry: Registry[ToolEntry] = field(factory=lambda: Registry("tool"))
 
@@ -218,10 +225,10 @@ class Tools:
         registry = self.registry
         era = ctx._call.start.era
         if any(entry.visible is not None for entry in registry):
-            return self._page(ctx, params.cursor)
-        return registry.cached_page((era.date, params.cursor), lambda: self._page(ctx, params.cursor))
+            return self._page(ctx, params.cursor, varies=True)
+        return registry.cached_page((era.date, params.cursor), lambda: self._page(ctx, params.cursor, varies=False))
 
-    def _page(self, ctx: Context, cursor: str | None) -> dict[str, Any]:
+    def _page(self, ctx: Context, cursor: str | None, *, varies: bool) -> dict[str, Any]:
         era = ctx._call.start.era
         entries, following = self.registry.page(
             cursor, self.page_size, lambda entry: entry.visible is None or entry.visible(ctx)
@@ -229,7 +236,7 @@ class Tools:
         page: dict[str, Any] = {"tools": [trim(era, "tool", entry.wire) for entry in entries]}
         if following is not None:
             page["nextCursor"] = following
-        return page
+        return self.hints.finish_list("tools", page, era, varies=varies)
 
     # -- tools/call
 
@@ -260,7 +267,7 @@ class Tools:
                 value = await self._one_of_few(entry, ctx, kwargs)
             return result_of(entry, value, ctx)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - answers the peer, or raises again
-            return _failure(entry, error)
+            return _failure(entry, error, ctx._call.start.era)
 
     async def _one_of_few(self, entry: ToolEntry, ctx: Context, kwargs: dict[str, Any]) -> Any:
         async with AsyncExitStack() as stack:
@@ -273,22 +280,24 @@ class Tools:
 
 
 def _require(entry: ToolEntry, ctx: Context) -> None:
-    missing: dict[str, Any] = {name: {} for name in entry.requires if name not in ctx._session.peer.capabilities}
+    missing: dict[str, Any] = {name: {} for name in entry.requires if name not in ctx._declared}
     if missing:
         raise CapabilityMissing(
             f"tool {entry.tool.name!r} needs what the client did not declare: {', '.join(missing)}", required=missing
         )
 
 
-def _failure(entry: ToolEntry, error: BaseException) -> dict[str, Any]:
+def _failure(entry: ToolEntry, error: BaseException, era: Era) -> dict[str, Any]:
     """The result of a call that raised `error`; what is no matter of the tool's own is raised again."""
     if isinstance(error, BaseExceptionGroup):
         if error.subgroup(lambda leaf: not isinstance(leaf, Exception)) is not None:
             raise error  # cancellation, or the end of the process
         if len(error.exceptions) == 1:
-            return _failure(entry, error.exceptions[0])  # a nursery's wrapping
+            return _failure(entry, error.exceptions[0], era)  # a nursery's wrapping
     if isinstance(error, McpError | Overloaded):
         raise error
+    if isinstance(error, CapabilityMissing) and era.features.asks_in_results:
+        raise error  # 2026-07-28 basic/index: the client MUST be told in an error of its own
     if isinstance(error, ToolError | CapabilityMissing | RequestTimeout):
         return failed(str(error))
     logger.error("tool %r failed", entry.tool.name, exc_info=error)
@@ -310,9 +319,7 @@ def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
     elif entry.output is not None:
         structured = entry.output.structured(value)
         bare = structured["result"] if entry.output.wrap else structured
-        if (
-            type(value) is not entry.function.signature.returns
-        ):  # an instance of it is taken at its word
+        if type(value) is not entry.function.signature.returns:  # an instance of it is taken at its word
             _refuse_faults(entry, entry.output.faults(bare))
         wire = {"content": [_as_text(bare)], "structuredContent": structured}
     elif entry.check_result is not None:

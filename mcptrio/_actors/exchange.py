@@ -1,0 +1,112 @@
+"""An exchange: the session of one request that needs none, and of what it parks.
+
+It has no inbox and no task of its own, since nothing competes for it: a message is taken in the task that posts it,
+which is safe because a step never waits, and one that is posted during a step is taken right after it. The handler runs
+under the supervisor, not in the connection, so that it can stay behind when the request is answered with a question.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections import deque
+
+import trio
+from attrs import define
+
+from mcptrio import telemetry
+from mcptrio._actors.link import Link
+from mcptrio._actors.session import Call, Session
+from mcptrio._peer.messages import Cause, HungUp, LinkLost, Message, Received
+from mcptrio._wire.jsonrpc import Batch, Frame, Malformed
+from mcptrio.errors import LinkClosed
+
+logger = logging.getLogger("mcptrio.exchange")
+
+
+@define(eq=False, kw_only=True)
+class Exchange(Session):
+    """Lives for one POST, or, while its handler waits for an answer, until the request is repeated.
+
+    Owns: the machine, the handler's task.   Lent: the supervisor's nursery, the link.
+    """
+
+    _taking: deque[Message] | None = None
+
+    def _open_inbox(self) -> None:
+        supervisor = self.runtime.supervisor
+        self._nursery = supervisor.nursery
+        supervisor.exchanges.add(self)
+
+    # -- posting is taking
+
+    async def deliver(
+        self, frame: Frame | Batch | Malformed, link: Link, context: contextvars.Context | None = None
+    ) -> None:
+        self._take(Received(frame, link, context))
+
+    async def _post(self, message: Message) -> None:
+        if self.ended is not None:
+            raise LinkClosed(self.ended.value)
+        self._take(message)
+
+    def post_nowait(self, message: Message) -> bool:
+        if self.ended is not None:
+            return False
+        self._take(message)
+        return True
+
+    def close_nowait(self, cause: Cause) -> None:
+        self.post_nowait(HungUp(cause))
+
+    def lose(self, link: Link) -> None:
+        """The connection is gone: whoever answers on this link has nobody to answer to."""
+        (self.took_over or self).post_nowait(LinkLost(link))
+
+    def _take(self, message: Message) -> None:
+        if self._taking is not None:
+            self._taking.append(message)
+            return
+        self._taking = deque((message,))
+        try:
+            while self._taking:
+                self._step(self._taking.popleft())
+        except Exception as error:  # the session guard: it must not reach whoever posted
+            logger.exception("an exchange failed")
+            if self.service.telemetry:
+                self.service.telemetry.emit(telemetry.GuardCaught(layer="session", error=error, session=self.id))
+            self.ended = Cause.CRASH
+        finally:
+            self._taking = None
+        if self._watchers:
+            self._watchers.unpark_all()
+        if self.ended is not None or not (self.peer.calls or self.peer.parked):
+            self._over()
+
+    def _over(self) -> None:
+        if self.ended is None:
+            self.ended = Cause.SESSION_END
+        for call in list(self._running.values()):
+            if call.stopped is None and not call.scope.cancel_called:
+                self._stop(call, self.ended)
+        if self.took_over is None:
+            self.link.end()
+        self.runtime.supervisor.exchanges.discard(self)
+        for callback in self.on_end:
+            callback()
+        self._watchers.unpark_all()
+
+    async def _handle(self, call: Call) -> None:
+        try:
+            await super()._handle(call)
+        except Exception:  # the session guard: this task is the supervisor's child
+            logger.exception("an exchange failed")
+            self.close_nowait(Cause.CRASH)
+
+    async def wait_until_quiet(self) -> None:
+        while self.peer.calls and self.ended is None:
+            await self._watchers.park()
+
+    async def run(self) -> None:
+        """There is nothing to run: see the module's docstring."""
+        await trio.lowlevel.checkpoint()

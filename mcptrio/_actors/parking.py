@@ -1,0 +1,141 @@
+"""Parked calls: their request was answered with questions, and they wait, suspended, for it to be repeated.
+
+A repeated request carries the answers and a sealed state. If the call is still here it goes on in the same stack frame:
+side effects happen once. If it is not (another process, a restart, let go to make room) it is run again from its
+journal, provided that its handler allows it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import trio
+from attrs import define, field, frozen
+
+from mcptrio import telemetry
+from mcptrio._actors.journal import Journal
+from mcptrio._peer.effects import Start
+from mcptrio._peer.messages import Expired, Resumed
+from mcptrio._wire.request_state import MAX_STATE, KeyRing, State, StateRefused, bind_to
+from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, McpError
+
+if TYPE_CHECKING:
+    from mcptrio._actors.session import Call, Session
+
+logger = logging.getLogger("mcptrio.parking")
+
+REFUSED: Final = "requestState is not valid for this request; begin again without it"
+"""The one answer to every state that is not accepted. Why is in the log, and nowhere else."""
+_MAX_USED: Final = 100_000
+
+
+@frozen
+class Parked:
+    session: Session
+    call: int
+    until: float
+
+
+@define(eq=False, kw_only=True)
+class Parking:
+    """The parked calls of one process. Lent: the sessions that they live in."""
+
+    audience: str
+    keys: KeyRing = field(factory=KeyRing.random)
+    max_parked: int = 1000
+    ttl: float = 600.0
+    hub: telemetry.Hub = field(factory=telemetry.Hub)
+    _parked: dict[str, Parked] = field(factory=dict)
+    """Oldest first."""
+    _used: dict[bytes, float] = field(factory=dict)
+    """States that were accepted, until they would have expired anyway."""
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def leave(self, call: Call, questions: Mapping[str, Any]) -> dict[str, Any]:
+        """Park a call; gives the result that its request is answered with.
+
+        Raises:
+            LocalProtocolError: what the call has to remember is too much to be sent along.
+        """
+        token = secrets.token_urlsafe(16)
+        state = State(secrets.token_bytes(16), time.time() + self.ttl, token, call.journal.to_wire(questions))
+        sealed = self.keys.seal(state, self._binding(call.start, call.session.principal))
+        if len(sealed) > MAX_STATE:
+            raise LocalProtocolError("the answers and recorded results of this call are too large to be sent along")
+        while len(self._parked) >= self.max_parked:
+            if self.hub:
+                self.hub.emit(telemetry.LimitHit(name="parked"))
+            self._let_go(next(iter(self._parked)))
+        self._parked[token] = Parked(call.session, call.start.call, trio.current_time() + self.ttl)
+        return {"resultType": "input_required", "inputRequests": dict(questions), "requestState": sealed}
+
+    def take(self, start: Start, principal: Any, *, may_replay: bool) -> Parked | Journal:
+        """What a repeated request belongs to: a call that is parked here, or the journal to run it again with.
+
+        Raises:
+            McpError: the state is refused, always with the same words.
+        """
+        try:
+            return self._take(start, principal, may_replay)
+        except StateRefused as why:
+            logger.warning("%s: a requestState was refused: %s", start.method, why)
+            raise McpError(INVALID_PARAMS, REFUSED) from None
+
+    def _take(self, start: Start, principal: Any, may_replay: bool) -> Parked | Journal:
+        sealed = start.params["requestState"]
+        if type(sealed) is not str:
+            raise StateRefused("not a string")
+        state = self.keys.open(sealed, self._binding(start, principal), now=time.time())
+        if state.id in self._used:
+            raise StateRefused("it was used before")
+        parked = self._parked.pop(state.parked, None)
+        if parked is None and not may_replay:
+            raise StateRefused(
+                "the call is not held by this process, and its handler may not be run again: declare the tool "
+                "read_only, idempotent or replay=True if it may"
+            )
+        self._use(state)
+        if parked is not None:
+            return parked
+        return Journal.from_wire(state.journal, start.params.get("inputResponses"))
+
+    def _use(self, state: State) -> None:
+        if len(self._used) >= _MAX_USED:
+            del self._used[next(iter(self._used))]
+        self._used[state.id] = state.expires
+
+    def _binding(self, start: Start, principal: Any) -> bytes:
+        who = "" if principal is None else str(getattr(principal, "key", principal))
+        return bind_to(self.audience, start.method, start.params, who)
+
+    def hand_over(self, parked: Parked, start: Start) -> bool:
+        """Let a parked call go on for the request that was repeated."""
+        return parked.session.post_nowait(Resumed(parked.call, msgspec.structs.replace(start, call=parked.call)))
+
+    def _let_go(self, token: str) -> None:
+        parked = self._parked.pop(token)
+        parked.session.post_nowait(Expired(parked.call))
+
+    def expire(self, now: float) -> None:
+        """Let go what has waited for too long. Called by the supervisor every now and then."""
+        for token, parked in list(self._parked.items()):
+            if parked.until > now:
+                break
+            self._let_go(token)
+        wall = time.time()
+        for state_id, expires in list(self._used.items()):
+            if expires > wall:
+                break
+            del self._used[state_id]
+
+    def forget(self, session: Session) -> None:
+        """A session is over, and its calls with it."""
+        for token in [token for token, parked in self._parked.items() if parked.session is session]:
+            del self._parked[token]

@@ -1,0 +1,31 @@
+"""What is measured while a server is served over HTTP: the metrics page, and the lag of the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.session import Session
+from mcptrio._actors.watchdog import Watchdog
+from mcptrio.telemetry.metrics import Metrics
+
+
+def measure(runtime: Runtime, metrics: Metrics) -> Runtime:
+    """Have `metrics` count what happens in a runtime that is not open yet, and a watchdog watch its loop."""
+    runtime.listeners.append(metrics)
+    runtime.watchdog = Watchdog(runtime.hub, metrics.loop_lag.add)
+    supervisor = runtime.supervisor
+
+    def total(of: Callable[[Session], int]) -> Callable[[], int]:
+        return lambda: sum(map(of, (*supervisor.sessions.values(), *supervisor.exchanges)))
+
+    metrics.look_at(
+        sessions_open=lambda: len(supervisor.sessions),
+        calls_in_flight=total(lambda session: session.calls),
+        calls_parked=total(lambda session: session.peer.parked),
+        inbox_messages=lambda: sum(session.backlog for session in supervisor.sessions.values()),
+        handlers_left_behind=total(lambda session: session.zombies),
+        store_degraded=lambda: runtime.store.degraded is not None,
+        ready=lambda: runtime.ready and not runtime.stalled,
+    )
+    return runtime

@@ -1,0 +1,220 @@
+"""The exchange: what a request means. A head and a body go in, a response or a stream of events comes out.
+
+Pure of any server: shells (`app` for ASGI, the express lane of the listener) only move bytes, so that every check and
+every status is here. The order of the checks is the order of this file: who is asked and from where, which thing is
+asked for, in which form; then, with the body read, what it says.
+
+A request of a date without sessions is told from the others in `_post`, before a session is looked for: `Exchanges`
+serves it then, and not `Sessions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.session import Session
+from mcptrio._eras.choose import Served
+from mcptrio._eras.stateless import is_stateless
+from mcptrio._peer.era import Era
+from mcptrio._wire.headers import is_visible_ascii
+from mcptrio._wire.jsonrpc import Request, decode
+from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
+from mcptrio.stores.base import Store
+
+from .config import HttpConfig
+from .exchange import Exchanges
+from .guard import Guard
+from .message import TEXT, Head, Plain, Stream, refuse, refuse_frame
+from .sessions import Sessions, session_needed, unknown_session
+
+_HEALTH: Final = ("/livez", "/readyz", "/metrics")
+
+Authenticator = Callable[[Head], Awaitable[Any]]
+"""Gives the principal of a request, or a `Plain` that refuses it."""
+
+
+@define(eq=False)
+class Endpoint:
+    """The MCP endpoint of one runtime, and what is served beside it.
+
+    `authenticator` is asked before a body is read; `metrics` gives the text of /metrics.
+    """
+
+    runtime: Runtime
+    config: HttpConfig = field(factory=HttpConfig)
+    metrics: Callable[[], str] | None = None
+    authenticator: Authenticator | None = None
+    guard: Guard = field(init=False)
+    sessions: Sessions = field(init=False)
+    exchanges: Exchanges = field(init=False)
+    calls: int = 0
+    """Requests being served."""
+    dates: dict[str, Era] = field(init=False)
+    _answers: tuple[str, ...] = field(init=False)
+    _legacy: Any = None
+
+    def __attrs_post_init__(self) -> None:
+        self.guard = Guard(self.config)
+        self.sessions = Sessions(self)
+        self.exchanges = Exchanges(self)
+        self.dates = cast(Served, self.runtime.app.eras).eras
+        # basic/transports: a client lists both. Where a stream is never sent the other one will do.
+        self._answers = ("application/json",) if self.config.json_only else ("application/json", "text/event-stream")
+        if self.config.legacy_sse:
+            from mcptrio.transports.legacy_sse import LegacyEndpoint
+
+            self._legacy = LegacyEndpoint(self)
+
+    @property
+    def store(self) -> Store:
+        store: Store = self.runtime.store
+        return store
+
+    @property
+    def hub(self) -> telemetry.Hub:
+        return self.runtime.hub
+
+    @property
+    def draining(self) -> bool:
+        return self.runtime.supervisor.draining
+
+    # -- before the body
+
+    def refuse_early(self, head: Head) -> Plain | None:
+        """Every check that needs no body."""
+        path = head.path
+        if path == self.config.path:
+            return self._refuse_early(head)
+        if self.config.health and path in _HEALTH:
+            # Probes come by address, so /livez and /readyz, which tell nothing, take any Host.
+            refusal = self.guard.check_sender(head) if path == "/metrics" else None
+            return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))
+        if self._legacy is not None and path in (self.config.sse_path, self.config.messages_path):
+            early: Plain | None = self._legacy.refuse_early(head)
+            return early
+        return self.guard.check_sender(head) or refuse(
+            404, f"nothing is served here; the endpoint is {self.config.path}"
+        )
+
+    def _refuse_early(self, head: Head) -> Plain | None:
+        if head.method == "POST":
+            refusal = self.guard.check_post(head, self._answers)
+        else:
+            refusal = self.guard.check_sender(head)
+            if refusal is None and head.method == "GET":
+                refusal = self.guard.check_accept(head, ("text/event-stream",))
+            elif refusal is None and head.method != "DELETE":
+                refusal = _not_allowed()
+        if refusal is not None:
+            return refusal
+        date = head.text(b"mcp-protocol-version")
+        if date is not None:
+            era = self.dates.get(date)
+            if era is None:
+                # With a body there is an id to answer to.
+                return None if head.method == "POST" else self._unsupported(date)
+            if not era.http.sessions:
+                return None if head.method == "POST" else _not_allowed(b"POST")
+        session_id = head.fields.get(b"mcp-session-id")
+        if session_id is None:
+            return None if head.method == "POST" else session_needed()
+        if not is_visible_ascii(session_id.decode("latin-1")):
+            return refuse(400, "Mcp-Session-Id is not one id of visible ASCII characters")
+        # With authentication the order is: who are you, then what do you want.
+        if self.authenticator is None and head.method != "GET" and self.sessions.find(head) is None:
+            return unknown_session()
+        return None
+
+    def _unsupported(self, date: str, request_id: int | str | None = None) -> Plain:
+        # basic/transports: an invalid or unsupported version header MUST be answered with 400
+        return refuse(
+            400,
+            f"MCP-Protocol-Version {date!a:.80} is not supported; {', '.join(self.dates)} are",
+            code=UNSUPPORTED_PROTOCOL_VERSION,
+            data={"supported": list(self.dates), "requested": date[:80]},
+            request_id=request_id,
+        )
+
+    async def authenticate(self, head: Head) -> Plain | None:
+        """Find out who sent a request; shells call it when there is an `authenticator`, before they read the body."""
+        if self.authenticator is None or (head.path in _HEALTH and head.path != self.config.path):
+            return None
+        found = await self.authenticator(head)
+        if type(found) is Plain:
+            return found
+        head.principal = found
+        return None
+
+    # -- with the body
+
+    async def answer(self, head: Head, body: bytes) -> Plain | Stream:
+        """Serve a request that `refuse_early` let pass."""
+        if head.path == self.config.path:
+            if head.method == "POST":
+                return await self._post(head, body)
+            return await self.sessions.listen(head) if head.method == "GET" else self.sessions.delete(head)
+        if self._legacy is not None and head.path in (self.config.sse_path, self.config.messages_path):
+            reply: Plain | Stream = await self._legacy.answer(head, body)
+            return reply
+        return self._health(head.path)
+
+    def timed_out(self) -> Plain:
+        """The body did not come in time."""
+        self.limit("body_timeout")
+        return refuse(
+            408, f"the body took longer than {self.config.body_timeout:g} s", headers=((b"connection", b"close"),)
+        )
+
+    def too_large(self) -> Plain:
+        """More bytes came than were declared, or than are allowed."""
+        self.limit("max_body")
+        return self.guard.too_large()
+
+    # -- POST: a message of the client
+
+    async def _post(self, head: Head, body: bytes) -> Plain | Stream:
+        try:
+            frame = decode(body, self.config.json_limits)
+        except RemoteProtocolError as error:
+            if error.http_status == 413:
+                self.limit("json_nodes")
+            return refuse_frame(error)
+        date = head.text(b"mcp-protocol-version")
+        era = None if date is None else self.dates.get(date)
+        # A request that declares its date is stateless whatever the header says; the two are compared then.
+        if (era is not None and not era.http.sessions) or (type(frame) is Request and is_stateless(frame.params)):
+            return await self.exchanges.post(head, frame)
+        if date is not None and era is None:
+            return self._unsupported(date, frame.id if type(frame) is Request else None)
+        return await self.sessions.post(head, frame)
+
+    # -- what is served beside it
+
+    def _health(self, path: str) -> Plain:
+        if path == "/livez":
+            return Plain(200, TEXT, b"ok\n")
+        if path == "/readyz":
+            if self.draining or not self.runtime.ready:
+                return Plain(503, TEXT, b"draining\n" if self.draining else b"starting\n")
+            if self.runtime.stalled:
+                return Plain(503, TEXT, b"the event loop was blocked\n")
+            degraded = self.store.degraded
+            return Plain(
+                200, TEXT, b"ok\n" if degraded is None else f"ok, but the store is degraded: {degraded}\n".encode()
+            )
+        if self.metrics is None:
+            return refuse(404, "there are no metrics here")
+        return Plain(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), self.metrics().encode())
+
+    def limit(self, name: str, session: Session | None = None) -> None:
+        if self.hub:
+            self.hub.emit(telemetry.LimitHit(name=name, session=None if session is None else session.id))
+
+
+def _not_allowed(allow: bytes = b"GET, POST, DELETE") -> Plain:
+    return refuse(405, "this method is not served here", headers=((b"allow", allow),))

@@ -1,0 +1,239 @@
+"""The stateless life over HTTP: one POST, one exchange. The headers repeat the body and must agree with it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._actors.exchange import Exchange
+from mcptrio._actors.link import Outbox
+from mcptrio._eras.choose import Served
+from mcptrio._wire.headers import decode_header_value
+from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
+from mcptrio._wire.sse import COMMENT, encode_event
+from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, LinkClosed, RemoteProtocolError
+
+from .message import EVENTS, JSON, Head, Plain, Stream, overloaded, refuse, refuse_frame
+
+if TYPE_CHECKING:
+    from .answer import Endpoint
+
+NAMED: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""Which parameter `Mcp-Name` repeats."""
+_PARAM: Final = b"mcp-param-"
+
+
+class Phase(enum.Enum):
+    PENDING = enum.auto()
+    ANSWERED = enum.auto()
+    STREAMING = enum.auto()
+    OVER = enum.auto()
+
+
+@define(eq=False, kw_only=True)
+class ExchangeLink:
+    """The link of one POST: plain JSON if the answer comes first and soon, otherwise a stream. Also its `Events`."""
+
+    shared: bool = field(default=False, init=False)
+    head: Head
+    endpoint: Endpoint
+    exchange: Exchange = field(init=False)
+    phase: Phase = Phase.PENDING
+    answer: bytes = b""
+    status: int = 200
+    _outbox: Outbox | None = None
+    _waiter: trio.lowlevel.Task | None = None
+    _done: bool = False
+
+    # -- the exchange's side: nothing here waits
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        config = self.endpoint.config
+        if self.phase is Phase.PENDING:
+            if final and (status != 200 or not config.sse_only):
+                self.answer, self.status = data, status
+                self._settle(Phase.ANSWERED)
+            elif config.json_only and not final:
+                if hub := self.endpoint.hub:
+                    hub.emit(telemetry.Dropped(kind="json_only", session=self.exchange.id))
+            else:
+                self._open()
+        if self._outbox is not None:
+            self._outbox.put(data)
+        if final:
+            self.end()
+
+    def end(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        self.endpoint.calls -= 1
+        if self.phase is Phase.PENDING:
+            self._settle(Phase.OVER)
+        elif self._outbox is not None:
+            self._outbox.close()
+
+    async def room(self) -> None:
+        if self._outbox is not None:
+            await self._outbox.room()
+
+    def _open(self) -> None:
+        config = self.endpoint.config
+        self._outbox = Outbox(max_items=config.outbox_events, max_bytes=config.outbox_bytes)
+        self._settle(Phase.STREAMING)
+
+    def _settle(self, phase: Phase) -> None:
+        self.phase = phase
+        if self._waiter is not None:
+            trio.lowlevel.reschedule(self._waiter)
+            self._waiter = None
+
+    # -- the shell's side
+
+    async def decided(self) -> None:
+        """Wait until it is known how to answer."""
+        config = self.endpoint.config
+        if self.phase is not Phase.PENDING:
+            return
+        try:
+            with trio.move_on_after(float("inf") if config.json_only else config.stream_after):
+                await self._wait()
+        except BaseException:
+            self.detach("cancelled")
+            raise
+        if self.phase is Phase.PENDING:
+            self._open()
+
+    async def _wait(self) -> None:
+        self._waiter = trio.lowlevel.current_task()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._waiter = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async def next(self) -> bytes | None:
+        assert self._outbox is not None
+        with trio.move_on_after(self.endpoint.config.heartbeat):
+            try:
+                return b"".join([encode_event(item) for item in await self._outbox.take_all()])
+            except LinkClosed:
+                return None
+        return COMMENT
+
+    def detach(self, cause: str) -> None:
+        """2026-07-28 basic/transports/streamable-http: a closed stream MUST be taken for a cancellation."""
+        if not self._done:
+            self.exchange.lose(self)
+            self.end()
+
+
+@define(eq=False)
+class Exchanges:
+    """Serves the POSTs of dates that have no sessions."""
+
+    endpoint: Endpoint
+
+    async def post(self, head: Head, frame: Frame | Batch) -> Plain | Stream:
+        match frame:
+            case Request():
+                try:
+                    self._check(head, frame)
+                except RemoteProtocolError as error:
+                    return refuse_frame(error)
+                return await self._request(head, frame)
+            case Notification():
+                return Plain(202)
+            case _:
+                # basic/transports/streamable-http: one request or notification; clients MUST NOT send responses
+                return refuse(400, "the body must be a single request or notification", code=INVALID_REQUEST)
+
+    def _check(self, head: Head, frame: Request) -> None:
+        """What the headers say and what the body says must be the same, or somebody on the way was misled."""
+        served: Served = self.endpoint.runtime.app.eras  # type: ignore[assignment]  # the application's own
+        declared = served.declared(frame, required=True)
+        assert declared is not None
+        era, _ = declared
+        self._compare(head, frame, b"mcp-protocol-version", era.date)
+        self._compare(head, frame, b"mcp-method", frame.method)
+        parameter = NAMED.get(frame.method)
+        if parameter is not None:
+            name = frame.params.get(parameter)
+            if type(name) is str:
+                self._compare(head, frame, b"mcp-name", name, encoded=True)
+        if frame.method == "tools/call":
+            self._compare_arguments(head, frame)
+
+    def _compare_arguments(self, head: Head, frame: Request) -> None:
+        name = frame.params.get("name")
+        marks = self.endpoint.runtime.app.parameter_headers(name) if type(name) is str else {}
+        if not marks:
+            return
+        arguments = frame.params.get("arguments")
+        for mark, path in marks.items():
+            value: Any = arguments if isinstance(arguments, dict) else {}
+            for step in path:
+                value = value.get(step) if isinstance(value, dict) else None
+            header = _PARAM + mark.lower().encode()
+            if value is None:
+                if header in head.fields:
+                    raise _mismatch(frame, header, "the body has no such argument")
+            else:
+                text = (
+                    value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+                )
+                self._compare(head, frame, header, text, encoded=True)
+
+    def _compare(self, head: Head, frame: Request, name: bytes, wanted: str, *, encoded: bool = False) -> None:
+        if head.doubled and head.count(name) > 1:
+            raise _mismatch(frame, name, "it was sent twice")
+        found = head.text(name)
+        if found is None:
+            raise _mismatch(frame, name, "it is missing")
+        found = found.strip(" \t")
+        if encoded:
+            try:
+                found = decode_header_value(found)
+            except ValueError:
+                raise _mismatch(frame, name, "it cannot be decoded") from None
+        if found != wanted:
+            raise _mismatch(frame, name, "it differs from the body")
+
+    async def _request(self, head: Head, frame: Request) -> Plain | Stream:
+        endpoint = self.endpoint
+        if endpoint.draining:
+            return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
+        if endpoint.calls >= endpoint.config.max_calls:
+            endpoint.limit("max_calls")
+            return overloaded("too many requests are being served", 1, request_id=frame.id)
+        link = ExchangeLink(head=head, endpoint=endpoint)
+        endpoint.calls += 1
+        runtime = endpoint.runtime
+        link.exchange = Exchange(
+            id="-", service=runtime.app, link=link, transport="http", runtime=runtime, principal=head.principal
+        )
+        await link.exchange.deliver(frame, link)
+        await link.decided()
+        if link.phase is Phase.STREAMING:
+            return Stream(200, EVENTS, link)
+        if link.phase is Phase.ANSWERED:
+            return Plain(link.status, JSON, link.answer)
+        return refuse(500, "the request ended without an answer", request_id=frame.id)
+
+
+def _mismatch(frame: Request, name: bytes, why: str) -> RemoteProtocolError:
+    shown = name.decode("ascii").title()
+    return RemoteProtocolError(f"header {shown}: {why}", code=HEADER_MISMATCH, request_id=frame.id)
