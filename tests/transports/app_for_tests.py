@@ -16,8 +16,7 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Call, Limits, Session
 from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
 from mcptrio._eras.choose import Served
-from mcptrio._peer.effects import Start
-from mcptrio._peer.era import Era, Role
+from mcptrio._peer.era import Role
 from mcptrio._wire.sse import ServerSentEvent, SseReader
 from mcptrio.errors import McpError
 from mcptrio.stores.memory import MemoryBus, MemoryStore
@@ -131,21 +130,6 @@ class App:
 
     def make_context(self, session: Session, call: Call) -> Ctx:
         return Ctx(session, call)
-
-    def finish(self, result: dict[str, Any], era: Era) -> dict[str, Any]:
-        return result
-
-    def may_replay(self, start: Start) -> bool:
-        return False
-
-    def request_scope(self, session: Session, call: Call) -> None:
-        return None
-
-    def offers_now(self) -> frozenset[str]:
-        return frozenset({"tools"})
-
-    def parameter_headers(self, tool: str) -> dict[str, tuple[str, ...]]:
-        return {}
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:

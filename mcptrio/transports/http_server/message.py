@@ -1,0 +1,132 @@
+"""What goes into the exchange and what comes out: a request head, a plain answer, a stream of events.
+
+Shells translate between these and a server's own forms; nothing here knows ASGI or sockets.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from attrs import define, field, frozen
+
+from mcptrio._wire.jsonrpc import ErrorResponse, encode
+from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, RemoteProtocolError
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+JSON: Final[Headers] = ((b"content-type", b"application/json"),)
+TEXT: Final[Headers] = ((b"content-type", b"text/plain; charset=utf-8"),)
+CLOSE: Final = (b"connection", b"close")
+EVENTS: Final[Headers] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),  # a proxy that buffers would hold events back
+)
+
+
+@define(eq=False, kw_only=True)
+class Head:
+    """The head of one HTTP request. Header names are lower-case bytes, as ASGI has them."""
+
+    method: str
+    path: str
+    """Decoded, without the path that the application is mounted under."""
+    headers: list[tuple[bytes, bytes]]
+    query: bytes = b""
+    target: bytes | None = None
+    """As it was sent, where the shell knows: `path?query`, or a whole URL."""
+    scheme: str = "http"
+    http_version: str = "1.1"
+    client: tuple[str, int] | None = None
+    root: str = ""
+    """The path that the application is mounted under."""
+    principal: Any = None
+    """Who sent it, once `Endpoint.authenticate` found out."""
+    fields: dict[bytes, bytes] = field(init=False)
+    """Each header once; several lines of one name are joined with a comma (RFC 9110 section 5.3)."""
+    doubled: bool = field(init=False, default=False)
+    """Some header has several lines."""
+
+    def __attrs_post_init__(self) -> None:
+        self.fields = fields = dict(self.headers)
+        if len(fields) != len(self.headers):
+            self.doubled = True
+            fields.clear()
+            for name, value in self.headers:
+                fields[name] = fields[name] + b", " + value if name in fields else value
+
+    def text(self, name: bytes) -> str | None:
+        """The value of a header, or None."""
+        value = self.fields.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def count(self, name: bytes) -> int:
+        """In how many lines a header was sent."""
+        return sum(1 for header, _ in self.headers if header == name)
+
+    @property
+    def may_have_body(self) -> bool:
+        """Whether bytes may follow the head."""
+        length = self.fields.get(b"content-length")
+        if length is not None:
+            return length != b"0"
+        # HTTP/1.1 without a length or a transfer coding has no body; later versions end a body by themselves.
+        return b"transfer-encoding" in self.fields or (
+            not self.http_version.startswith("1") and self.method in ("POST", "PUT", "PATCH")
+        )
+
+
+@frozen
+class Plain:
+    """A whole response. Its length and its framing are the shell's."""
+
+    status: int
+    headers: Headers = ()
+    body: bytes = b""
+
+
+class Events(Protocol):
+    """Where the bytes of a stream come from. One task asks for them."""
+
+    async def next(self) -> bytes | None:
+        """The next piece, which may hold several events or only a heartbeat; None is the end."""
+        ...
+
+    def detach(self, cause: str) -> None:
+        """The connection is gone or done. Always called in the end; calling it again is harmless."""
+        ...
+
+
+@frozen
+class Stream:
+    """A response that goes on: its head, and where its bytes come from."""
+
+    status: int
+    headers: Headers
+    events: Events
+
+
+def refuse(
+    status: int,
+    message: str,
+    *,
+    code: int = INVALID_REQUEST,
+    headers: Headers = (),
+    request_id: int | str | None = None,
+    data: Any = None,
+) -> Plain:
+    """A refusal whose body is a JSON-RPC error (basic/transports: it may be one, without an id if none is known)."""
+    return Plain(status, JSON + headers, encode(ErrorResponse(request_id, code, message, data)))
+
+
+def refuse_frame(error: RemoteProtocolError) -> Plain:
+    """The answer to a body that is no valid message."""
+    return refuse(error.http_status, error.message, code=error.code, request_id=error.request_id, data=error.data)
+
+
+def overloaded(message: str, retry_after: int, *, request_id: int | str | None = None, close: bool = False) -> Plain:
+    """Try again later."""
+    headers: Headers = ((b"retry-after", b"%d" % retry_after),)
+    if close:
+        headers += (CLOSE,)
+    return refuse(503, f"overloaded: {message}", code=INTERNAL_ERROR, headers=headers, request_id=request_id)

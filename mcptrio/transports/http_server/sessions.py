@@ -1,0 +1,293 @@
+"""The stateful life over HTTP: sessions that begin with `initialize` and are named by a header.
+
+What each request does to a session is here; what a POST and a GET are to it is in `links`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+import trio
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._actors.link import Link
+from mcptrio._actors.session import Session
+from mcptrio._peer.machine import check_batch
+from mcptrio._peer.messages import Cause, Received
+from mcptrio._peer.states import State
+from mcptrio._wire.converter import StructureError, structure
+from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request
+from mcptrio.errors import INVALID_PARAMS, LinkClosed, Overloaded, RemoteProtocolError
+from mcptrio.stores.base import StreamKey, UnknownCursor
+from mcptrio.types.lifecycle import InitializeParams
+
+from .cursor import EventIds, read_cursor
+from .links import HttpLink, Phase, PostStream
+from .message import EVENTS, JSON, Head, Headers, Plain, Stream, overloaded, refuse, refuse_frame
+from .stream import Connection
+
+if TYPE_CHECKING:
+    from .answer import Endpoint
+
+ACCEPTED: Final = Plain(202)
+DELETED: Final = Plain(200)
+_START_OVER: Final = "Last-Event-ID cannot be resumed from; start over without it"
+
+
+def identity(principal: Any) -> str:
+    """What tells principals apart: their `identity` if they have one (issuer, client and subject), else their text."""
+    return "" if principal is None else str(getattr(principal, "identity", principal))
+
+
+class SessionRecord(msgspec.Struct, frozen=True):
+    """What a restarted process must know of a session."""
+
+    date: str
+    identity: str
+
+
+@define(eq=False)
+class Sessions:
+    """Finds, opens and ends the sessions of one endpoint. They live under the supervisor; nothing here owns one."""
+
+    endpoint: Endpoint
+    _by_identity: dict[str, int] = field(factory=dict)
+
+    def find(self, head: Head) -> Session | None:
+        """The session that a request names, if it is the sender's."""
+        session = self.endpoint.runtime.supervisor.find(head.fields[b"mcp-session-id"].decode("latin-1"))
+        if session is None:
+            return None
+        http = session.link
+        if type(http) is not HttpLink or http.closed or http.endpoint is not self.endpoint:
+            return None
+        # Another's session is answered exactly like one that does not exist.
+        return session if http.identity == identity(head.principal) else None
+
+    # -- POST: a message of the client
+
+    async def post(self, head: Head, frame: Frame | Batch) -> Plain | Stream:
+        if b"mcp-session-id" not in head.fields:
+            if type(frame) is Request and frame.method == "initialize":
+                return self._busy(frame) or await self._initialize(head, frame)
+            return session_needed(_id_of(frame))
+        session = self.find(head)
+        if session is None:
+            return unknown_session(_id_of(frame))
+        self._note_version(head, session)
+        if type(frame) is tuple:
+            try:
+                check_batch(session.peer.era, frame)
+            except RemoteProtocolError as error:
+                return refuse_frame(error)
+            asks = any(isinstance(member, Request | Malformed) for member in frame)
+        else:
+            asks = type(frame) is Request
+        if not asks:
+            return await self.hand_over(session, frame, session.link) or ACCEPTED
+        refusal = self._busy(frame)
+        if refusal is not None:
+            return refusal
+        config = self.endpoint.config
+        patience = math.inf if config.json_only else config.stream_after
+        post = cast(HttpLink, session.link).new_post(head, patience=patience)
+        refusal = await self.hand_over(session, frame, post)
+        if refusal is not None:
+            post.end()
+            return refusal
+        return await self._outcome(post)
+
+    def _busy(self, frame: Frame | Batch) -> Plain | None:
+        """Why no further request is taken in. Answers and notifications are: running calls may wait for them."""
+        if self.endpoint.draining:
+            return overloaded("the server is shutting down", 5, request_id=_id_of(frame), close=True)
+        if self.endpoint.calls >= self.endpoint.config.max_calls:
+            self.endpoint.limit("calls")
+            return overloaded("too many requests are being served", 1, request_id=_id_of(frame))
+        return None
+
+    async def _outcome(self, post: PostStream, headers: Headers = ()) -> Plain | Stream:
+        await post.decided()
+        if post.phase is Phase.ANSWERED:
+            return Plain(post.status, JSON + headers, post.answer)
+        if post.phase is Phase.STREAMING:
+            try:
+                return Stream(200, EVENTS + headers, post.connect())
+            except UnknownCursor:
+                pass  # the session ended in this very moment, and its streams with it
+        if post.http.closed or post.http.session.ended is not None:
+            return unknown_session()
+        # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one; this one says nothing.
+        return ACCEPTED if self.endpoint.config.json_only else Plain(200, EVENTS + headers, b":\n\n")
+
+    async def hand_over(self, session: Session, frame: Frame | Batch, link: Link) -> Plain | None:
+        """Put a message into the session's inbox, or say why not."""
+        if session.congested and type(frame) in (Request, tuple):
+            with trio.move_on_after(self.endpoint.config.busy_timeout):
+                await session.wait_for_room()
+            if session.congested:
+                self.endpoint.limit("waiting", session)
+                return overloaded("the session has too many requests waiting", 1, request_id=_id_of(frame))
+        session.last_used = trio.current_time()
+        if session.post_nowait(Received(frame, link, contextvars.copy_context())):
+            return None
+        try:
+            with trio.move_on_after(self.endpoint.config.busy_timeout):
+                await session.deliver(frame, link)
+                return None
+        except LinkClosed:
+            return unknown_session(_id_of(frame))
+        self.endpoint.limit("inbox", session)
+        return overloaded("the session is busy", 1, request_id=_id_of(frame))
+
+    # -- opening and ending
+
+    async def _initialize(self, head: Head, frame: Request) -> Plain | Stream:
+        try:
+            structure(frame.params, InitializeParams)  # nothing is created for rubbish
+        except StructureError as error:
+            text = "; ".join(error.faults) or "invalid params"
+            return refuse(200, text, code=INVALID_PARAMS, request_id=frame.id)
+        who = identity(head.principal)
+        if who and self._by_identity.get(who, 0) >= self.endpoint.config.max_sessions_per_principal:
+            self.endpoint.limit("sessions_per_principal")
+            return overloaded("you have too many sessions", 30, request_id=frame.id)
+        http = HttpLink(endpoint=self.endpoint, identity=who)
+        try:
+            session = self.endpoint.runtime.new_session(http, transport="http", principal=head.principal)
+        except Overloaded as error:
+            return overloaded(str(error), error.retry_after, request_id=frame.id, close=self.endpoint.draining)
+        http.session = session
+        if who:
+            self._by_identity[who] = self._by_identity.get(who, 0) + 1
+        post = http.new_post(head, patience=math.inf, on_answer=lambda: self._opened(http))
+        refusal = await self.hand_over(session, frame, post)
+        if refusal is not None:
+            post.end()
+            return refusal
+        reply = await self._outcome(post, ((b"mcp-session-id", session.id.encode()),))
+        if http.closed:  # it was refused: the client gets the error and no session
+            kept = tuple(header for header in reply.headers if header[0] != b"mcp-session-id")
+            return Plain(reply.status, kept, reply.body) if type(reply) is Plain else reply
+        return reply
+
+    def _opened(self, http: HttpLink) -> None:
+        """`initialize` was answered, or never will be."""
+        session = http.session
+        era = session.peer.era
+        if session.peer.state is State.NEW or era is None:
+            http.close()
+            session.close_nowait(Cause.SESSION_END)
+        elif self.endpoint.store.durable:
+            record = SessionRecord(era.date, http.identity)
+            self.endpoint.store.sessions.put(session.id, msgspec.json.encode(record))
+
+    def session_over(self, http: HttpLink) -> None:
+        """A session ended: what is kept for it can go, unless the next process shall go on with it."""
+        who = http.identity
+        if who and who in self._by_identity:
+            self._by_identity[who] -= 1
+            if not self._by_identity[who]:
+                del self._by_identity[who]
+        session = http.session
+        leaving = session.ended is Cause.DRAIN or not self.endpoint.runtime.ready
+        if leaving and self.endpoint.store.durable:
+            return
+        self.endpoint.store.forget(session.id)
+        if self.endpoint.store.durable:
+            self.endpoint.store.sessions.drop(session.id)
+
+    def delete(self, head: Head) -> Plain:
+        session = self.find(head)
+        if session is None:
+            return unknown_session()
+        cast(HttpLink, session.link).close()
+        session.close_nowait(Cause.SESSION_END)
+        return DELETED
+
+    def _note_version(self, head: Head, session: Session) -> None:
+        date = head.fields.get(b"mcp-protocol-version")
+        era = session.peer.era
+        if date is not None and era is not None and date != era.date.encode() and self.endpoint.hub:
+            # The session's own revision governs.
+            self.endpoint.hub.emit(telemetry.ConnectionEvent(kind="version_header", detail=date.decode("latin-1")))
+
+    # -- GET: events
+
+    async def listen(self, head: Head) -> Plain | Stream:
+        cursor = head.text(b"last-event-id")
+        session = self.find(head)
+        if session is None:
+            return await self._replay(head, cursor) if cursor and self.endpoint.store.durable else unknown_session()
+        http = cast(HttpLink, session.link)
+        self._note_version(head, session)
+        if cursor:
+            try:
+                return Stream(200, EVENTS, http.resume(cursor))
+            except UnknownCursor:
+                return self._start_over(session.id)
+        if self.endpoint.draining:
+            return overloaded("the server is shutting down", 5, close=True)
+        if http.listening:
+            return refuse(409, "this session has an open stream already; resume it with Last-Event-ID to take over")
+        try:
+            return Stream(200, EVENTS, http.listen())
+        except Overloaded as error:
+            return overloaded(str(error), error.retry_after)
+
+    async def _replay(self, head: Head, cursor: str) -> Plain | Stream:
+        """The session was another process's: what the store has of the stream, and then the end."""
+        session_id = head.fields[b"mcp-session-id"].decode("latin-1")
+        store = self.endpoint.store
+        stored = await store.sessions.get(session_id)
+        if stored is None:
+            return unknown_session()
+        record = msgspec.json.decode(stored, type=SessionRecord)
+        if record.identity != identity(head.principal) or record.date not in self.endpoint.dates:
+            return unknown_session()
+        found = read_cursor(cursor, secret=store.secret, session=session_id)
+        if found is None:
+            return self._start_over(session_id)
+        key = StreamKey(session_id, found[0])
+        store.finish(key)
+        try:
+            follower = store.follow(key, found[1])
+        except UnknownCursor:
+            return unknown_session()  # an id of ours, but there is neither a session nor anything kept of the stream
+        ids = EventIds(store.secret, session_id, found[0])
+        events = Connection(
+            session=session_id, ids=ids, follower=follower, config=self.endpoint.config, hub=self.endpoint.hub
+        )
+        if self.endpoint.hub:
+            self.endpoint.hub.emit(telemetry.StreamOpened(session=session_id, resumed=True))
+        first = await events.next()
+        if first is None:
+            # Nothing is left: coming back again and again would bring nothing. 404 makes a client start anew.
+            events.detach("nothing left")
+            return unknown_session()
+        events.prologue = first
+        return Stream(200, EVENTS, events)
+
+    def _start_over(self, session_id: str) -> Plain:
+        if self.endpoint.hub:
+            self.endpoint.hub.emit(telemetry.ReplayRefused(session=session_id))
+        return refuse(400, _START_OVER)
+
+
+def _id_of(frame: Frame | Batch) -> int | str | None:
+    """The id to put into an error: that of a request; any other would be taken for the answer to something else."""
+    return frame.id if type(frame) is Request else None
+
+
+def session_needed(request_id: int | str | None = None) -> Plain:
+    # basic/transports: a request without the id of its session SHOULD be answered with 400
+    return refuse(400, "Mcp-Session-Id is missing; only initialize comes without it", request_id=request_id)
+
+
+def unknown_session(request_id: int | str | None = None) -> Plain:
+    # basic/transports: a session that was ended MUST be answered with 404
+    return refuse(404, "there is no such session; start a new one with initialize", request_id=request_id)

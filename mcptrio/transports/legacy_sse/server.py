@@ -1,0 +1,144 @@
+"""The server's side of HTTP+SSE, as part of the same exchange.
+
+One connection is one session: GET opens both and names, in its first event, where to POST to; when it ends the session
+ends too. There are no cursors and nothing is stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+import trio
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._actors.link import Outbox
+from mcptrio._actors.session import Session
+from mcptrio._peer.messages import Cause
+from mcptrio._peer.states import State
+from mcptrio._wire.jsonrpc import decode
+from mcptrio._wire.sse import COMMENT, encode_event
+from mcptrio.errors import LinkClosed, Overloaded, RemoteProtocolError
+from mcptrio.transports.http_server.message import EVENTS, Head, Plain, Stream, overloaded, refuse, refuse_frame
+from mcptrio.transports.http_server.sessions import ACCEPTED, identity
+
+if TYPE_CHECKING:
+    from mcptrio.transports.http_server.answer import Endpoint
+
+_OPENING_TIME: Final = 60.0
+"""A client that opened a stream and did not initialize by then is hung up on."""
+
+
+@define(eq=False, kw_only=True)
+class LegacyLink:
+    """The link of one HTTP+SSE session, and the events of its one stream."""
+
+    shared: bool = field(default=True, init=False)
+
+    endpoint: Endpoint
+    identity: str
+    outbox: Outbox
+    opened: float
+    session: Session = field(init=False)
+    attached: bool = True
+    _prologue: bytes = b""
+
+    # -- the session's side
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        self.outbox.put(data)
+
+    def end(self) -> None:
+        self.outbox.close()
+
+    async def room(self) -> None:
+        await self.outbox.room()
+
+    # -- the connection's side
+
+    def start(self, session: Session, uri: str) -> None:
+        self.session = session
+        self._prologue = encode_event(uri, event="endpoint")
+
+    async def next(self) -> bytes | None:
+        if self._prologue:
+            chunk, self._prologue = self._prologue, b""
+            return chunk
+        try:
+            with trio.move_on_after(self.endpoint.config.heartbeat):
+                return b"".join([encode_event(data, event="message") for data in await self.outbox.take_all()])
+        except LinkClosed:
+            return None
+        if self.session.peer.state is State.NEW and trio.current_time() - self.opened > _OPENING_TIME:
+            return None
+        return COMMENT
+
+    def detach(self, cause: str) -> None:
+        if not self.attached:
+            return
+        self.attached = False
+        self.outbox.close()
+        self.session.close_nowait(Cause.DISCONNECT)
+        hub = self.endpoint.hub
+        if hub:
+            hub.emit(telemetry.StreamClosed(session=self.session.id, cause=cause))
+
+
+@define(eq=False)
+class LegacyEndpoint:
+    """GET `sse_path` and POST `messages_path`, beside the endpoint."""
+
+    endpoint: Endpoint
+
+    def refuse_early(self, head: Head) -> Plain | None:
+        guard = self.endpoint.guard
+        wanted = "GET" if head.path == self.endpoint.config.sse_path else "POST"
+        if head.method != wanted:
+            refusal = guard.check_sender(head)
+            allowed = ((b"allow", wanted.encode()),)
+            return refusal or refuse(405, f"only {wanted} is served here", headers=allowed)
+        if wanted == "POST":
+            return guard.check_post(head, ())  # answers come on the stream
+        return guard.check_sender(head) or guard.check_accept(head, ("text/event-stream",))
+
+    async def answer(self, head: Head, body: bytes) -> Plain | Stream:
+        if head.method == "GET":
+            return self._open(head)
+        return await self._deliver(head, body)
+
+    def _open(self, head: Head) -> Plain | Stream:
+        endpoint = self.endpoint
+        config = endpoint.config
+        outbox = Outbox(max_items=config.outbox_events, max_bytes=config.outbox_bytes)
+        link = LegacyLink(
+            endpoint=endpoint, identity=identity(head.principal), outbox=outbox, opened=trio.current_time()
+        )
+        try:
+            session = endpoint.runtime.new_session(link, transport="sse", principal=head.principal)
+        except Overloaded as error:
+            return overloaded(str(error), error.retry_after, close=endpoint.draining)
+        # 2024-11-05 basic/transports: the first event MUST hold a URI for the client to send messages to
+        link.start(session, f"{head.root}{config.messages_path}?session_id={session.id}")
+        hub = endpoint.hub
+        if hub:
+            hub.emit(telemetry.StreamOpened(session=session.id, resumed=False))
+        return Stream(200, EVENTS, link)
+
+    async def _deliver(self, head: Head, body: bytes) -> Plain:
+        endpoint = self.endpoint
+        try:
+            frame = decode(body, endpoint.config.json_limits)
+        except RemoteProtocolError as error:
+            return refuse_frame(error)
+        ids = parse_qs(head.query.decode("latin-1")).get("session_id", [])
+        if len(ids) != 1:
+            return refuse(400, "session_id is missing: POST to the address that the endpoint event named")
+        session = endpoint.runtime.supervisor.find(ids[0])
+        link = None if session is None else session.link
+        if session is None or not isinstance(link, LegacyLink) or not self._owns(link, head):
+            return refuse(404, "there is no such session; open a new stream")
+        return await endpoint.sessions.hand_over(session, frame, link) or ACCEPTED
+
+    def _owns(self, link: LegacyLink, head: Head) -> bool:
+        return link.attached and link.endpoint is self.endpoint and link.identity == identity(head.principal)

@@ -1,0 +1,141 @@
+"""The endpoint on a real socket, and a client that reads its answers as they come."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import h11
+import trio
+
+from mcptrio._wire.sse import ServerSentEvent, SseReader
+from mcptrio.transports.http_server.answer import Endpoint
+from mcptrio.transports.http_server.app import AsgiApp
+from mcptrio.transports.http_server.config import HttpConfig
+from tests.transports.app_for_tests import LATEST, initialize, notification, open_endpoint
+
+from .raw_peer import Served, serving
+
+
+@asynccontextmanager
+async def serving_endpoint(config: HttpConfig | None = None, **options: Any) -> AsyncIterator[tuple[Served, Endpoint]]:
+    listener = options.pop("listener", {})
+    async with open_endpoint(config, **options) as endpoint:
+        async with serving(AsgiApp(endpoint), **listener) as server:
+            yield server, endpoint
+
+
+class Response:
+    """A response that is being read."""
+
+    def __init__(self, stream: trio.SocketStream, parser: h11.Connection) -> None:
+        self.stream = stream
+        self._parser = parser
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.complete = False
+        self._sse = SseReader()
+        self._events: list[ServerSentEvent] = []
+        self.raw = b""
+
+    async def _next(self) -> Any:
+        while True:
+            event = self._parser.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            self._parser.receive_data(await self.stream.receive_some(65536))
+
+    async def start(self) -> Response:
+        event = await self._next()
+        assert isinstance(event, h11.Response)
+        self.status = event.status_code
+        self.headers = {name.decode(): value.decode() for name, value in event.headers}
+        return self
+
+    async def piece(self) -> bytes | None:
+        event = await self._next()
+        if isinstance(event, h11.EndOfMessage):
+            self.complete = True
+            return None
+        assert isinstance(event, h11.Data)
+        self.raw += bytes(event.data)
+        return bytes(event.data)
+
+    async def body(self) -> bytes:
+        while await self.piece() is not None:
+            pass
+        return self.raw
+
+    async def json(self) -> Any:
+        return json.loads(await self.body())
+
+    async def event(self) -> ServerSentEvent | None:
+        """The next event with data; None when the response is complete."""
+        while True:
+            while self._events:
+                event = self._events.pop(0)
+                if event.data:
+                    return event
+            piece = await self.piece()
+            if piece is None:
+                return None
+            self._events += self._sse.feed(piece)
+
+    async def rest(self) -> list[ServerSentEvent]:
+        found = []
+        while (event := await self.event()) is not None:
+            found.append(event)
+        return found
+
+    @property
+    def cursor(self) -> str:
+        """The id in the first line: that of the priming event."""
+        return self.raw.split(b"\n")[0].removeprefix(b"id: ").decode()
+
+    def reset(self) -> None:
+        """Cut the connection without a goodbye."""
+        self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.stream.socket.close()
+
+
+class HttpClient:
+    """One session; every request on a connection of its own."""
+
+    def __init__(self, server: Served, session_id: str | None = None) -> None:
+        self.server = server
+        self.session_id = session_id
+
+    @classmethod
+    async def open(cls, server: Served, date: str = LATEST, **capabilities: Any) -> HttpClient:
+        client = cls(server)
+        opened = await client.send("POST", initialize(date, **capabilities))
+        assert opened.status == 200
+        assert (await opened.json())["result"]["protocolVersion"] == date
+        client.session_id = opened.headers["mcp-session-id"]
+        told = await client.send("POST", notification("notifications/initialized"))
+        assert (told.status, await told.body()) == (202, b"")
+        return client
+
+    async def send(self, method: str, body: bytes = b"", *, path: str = "/mcp", **headers: Any) -> Response:
+        stream = await self.server.connect()
+        fields = {
+            "host": f"127.0.0.1:{self.server.address.port}",
+            "accept": "application/json, text/event-stream",
+            **({"content-type": "application/json", "content-length": len(body)} if method == "POST" else {}),
+            **({"mcp-session-id": self.session_id} if self.session_id else {}),
+            **{name.replace("_", "-"): value for name, value in headers.items() if value is not None},
+        }
+        parser = h11.Connection(h11.CLIENT)
+        request = h11.Request(method=method, target=path, headers=[(n, str(v)) for n, v in fields.items()])
+        await stream.send_all((parser.send(request) or b"") + body)
+        if method == "POST":
+            parser.send(h11.Data(data=body))
+        parser.send(h11.EndOfMessage())
+        return await Response(stream, parser).start()
+
+    async def listen(self, cursor: str | None = None) -> Response:
+        return await self.send("GET", last_event_id=cursor)
