@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +21,9 @@ examples:
 
 def main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
-    _set_up_logging(arguments.log_level)
+    from mcptrio.telemetry.log import set_up_logging
+
+    set_up_logging(arguments.log_level, arguments.log_format)
     if arguments.transport != "stdio":
         return _serve(arguments, {})
     from mcptrio.transports.stdio import private_stdio
@@ -44,6 +45,9 @@ def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
 
             traceback.print_exception(error.__cause__)
         return 2
+    from mcptrio.telemetry.log import LogListener
+
+    server.on_event(LogListener())
     try:
         server.run(arguments.transport, **settings, **_settings(arguments))
     except (MCPTrioException, OSError) as error:
@@ -100,6 +104,9 @@ def parser() -> argparse.ArgumentParser:
         default=os.environ.get("MCPTRIO_LOG_LEVEL", "info"),
         help="what is logged to stderr (default: info)",
     )
+    run.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="lines for people (default) or for machines"
+    )
     return top
 
 
@@ -127,10 +134,3 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.allow_origin:
         settings["allowed_origins"] = tuple(arguments.allow_origin)
     return settings
-
-
-def _set_up_logging(level: str) -> None:
-    # stderr only: stdout is the wire of a stdio server
-    logging.basicConfig(
-        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )

@@ -1,18 +1,23 @@
 """The events that mcptrio emits, one frozen class each, and the hub that hands them to listeners.
 
-A listener is any callable that takes one event: logging, the `/metrics` page and tracing are three of them. With no
-listener an event costs one truth test, since it is not even built: write `if hub: hub.emit(CallEnded(...))`.
+A listener is any callable that takes one event: `log.LogListener` and `metrics.Metrics` are two of them. One that has
+an attribute `hears` gets only the classes named there. With no listener an event costs one truth test, since it is not
+even built: write `if hub: hub.emit(CallEnded(...))`, or `if hub.wants(CallStarted): ...` for what few listeners need.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 import msgspec
 
 logger = logging.getLogger("mcptrio")
+
+current_call: Final[ContextVar[tuple[str, int | str | None] | None]] = ContextVar("mcptrio_call", default=None)
+"""The session and the request id of the handler that runs here; the formatters in `log` put them into every line."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +131,7 @@ class LoopStalled(Event, frozen=True):
 
 
 class ConnectionEvent(Event, frozen=True):
-    """What the HTTP listener saw on a connection: refused, write_timeout, header_timeout ..."""
+    """What the HTTP listener saw: opened, ended, refused, request_refused, handshake_failed, write_timeout ..."""
 
     kind: str
     detail: str = ""
@@ -138,23 +143,36 @@ Listener = Callable[[Any], None]
 class Hub:
     """Hands events to listeners. A listener that raises is logged and never disturbs the others."""
 
-    __slots__ = ("_listeners",)
+    __slots__ = ("_by_class", "_listeners", "_others")
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
-        self._listeners: tuple[Listener, ...] = tuple(listeners)
+        self._set(tuple(listeners))
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
     def add(self, listener: Listener) -> None:
-        self._listeners = (*self._listeners, listener)
+        self._set((*self._listeners, listener))
 
     def remove(self, listener: Listener) -> None:
-        self._listeners = tuple(kept for kept in self._listeners if kept is not listener)
+        self._set(tuple(kept for kept in self._listeners if kept != listener))
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody hears events of this class."""
+        return bool(self._by_class.get(kind, self._others))
 
     def emit(self, event: Event) -> None:
-        for listener in self._listeners:
+        for listener in self._by_class.get(type(event), self._others):
             try:
                 listener(event)
             except Exception:
                 logger.exception("a telemetry listener failed on %s", type(event).__name__)
+
+    def _set(self, listeners: tuple[Listener, ...]) -> None:
+        self._listeners = listeners
+        pairs = [(listener, getattr(listener, "hears", None)) for listener in listeners]
+        self._others = tuple(listener for listener, kinds in pairs if kinds is None)
+        named = {kind for _, kinds in pairs if kinds is not None for kind in kinds}
+        self._by_class: dict[type[Event], tuple[Listener, ...]] = {
+            kind: tuple(listener for listener, kinds in pairs if kinds is None or kind in kinds) for kind in named
+        }

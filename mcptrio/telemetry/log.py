@@ -1,0 +1,219 @@
+"""The logging listener, and formatters for the lines of a program of its own.
+
+Nothing that a peer chose reaches a line raw: control characters and line ends are escaped, long texts are cut, and of a
+session's id, which is a key to the session, only the first eight characters are shown.
+
+What is logged with its traceback where it happens (`GuardCaught`, `Zombie`, `StoreChanged`, the stack of a stalled
+loop) is not repeated by the listener: a cause appears in the log once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from mcptrio import telemetry
+from mcptrio.telemetry import current_call
+
+_LONGEST: Final = 200
+_EVERY: Final = 10.0
+_OUTCOMES: Final = {"ok": logging.DEBUG, "cancelled": logging.DEBUG, "disconnected": logging.DEBUG}
+_FLOODS: Final = {"refused", "request_refused", "write_timeout", "handshake_failed", "accept_failed"}
+
+
+def escape(text: object, limit: int = _LONGEST) -> str:
+    """`text` on one line: what cannot be printed is written as an escape, and what is too long is cut."""
+    text = str(text)
+    if len(text) > limit:
+        text = text[:limit] + "…"
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode()
+        for letter in text
+    )
+
+
+class LogListener:
+    """Writes one line for each event worth a line, at a level that fits; `clock` is for tests."""
+
+    def __init__(self, logger: logging.Logger | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger or logging.getLogger("mcptrio.events")
+        self._clock = clock
+        self._floods: dict[str, tuple[float, int]] = {}
+        self._on: dict[type[telemetry.Event], Callable[[Any], None]] = {
+            telemetry.SessionOpened: self._session_opened,
+            telemetry.SessionClosed: self._session_closed,
+            telemetry.CallEnded: self._call_ended,
+            telemetry.AskEnded: self._ask_ended,
+            telemetry.StreamOpened: self._stream_opened,
+            telemetry.StreamClosed: self._stream_closed,
+            telemetry.ReplayRefused: self._replay_refused,
+            telemetry.LimitHit: self._limit_hit,
+            telemetry.Dropped: self._dropped,
+            telemetry.LoopStalled: self._loop_stalled,
+            telemetry.ConnectionEvent: self._connection,
+        }
+        self.hears = frozenset(self._on)
+
+    def __call__(self, event: telemetry.Event) -> None:
+        write = self._on.get(type(event))
+        if write is not None:
+            write(event)
+
+    # -- one method for each class of event; each asks for the level before it builds anything
+
+    def _session_opened(self, event: telemetry.SessionOpened) -> None:
+        self._write(logging.INFO, "session opened", event.session, transport=event.transport)
+
+    def _session_closed(self, event: telemetry.SessionClosed) -> None:
+        self._write(logging.INFO, "session closed", event.session, cause=event.cause, seconds=event.seconds)
+
+    def _call_ended(self, event: telemetry.CallEnded) -> None:
+        level = _OUTCOMES.get(event.outcome) or (logging.WARNING if event.outcome == "timeout" else logging.INFO)
+        if self._logger.isEnabledFor(level):
+            fields = {"request": event.request_id, "method": event.method, "outcome": event.outcome}
+            if event.code is not None:
+                fields["code"] = event.code
+            self._write(level, "call ended", event.session, **fields, seconds=event.seconds)
+
+    def _ask_ended(self, event: telemetry.AskEnded) -> None:
+        level = logging.INFO if event.outcome == "timeout" else logging.DEBUG
+        self._write(
+            level, "ask ended", event.session, method=event.method, outcome=event.outcome, seconds=event.seconds
+        )
+
+    def _stream_opened(self, event: telemetry.StreamOpened) -> None:
+        self._write(logging.DEBUG, "stream resumed" if event.resumed else "stream opened", event.session)
+
+    def _stream_closed(self, event: telemetry.StreamClosed) -> None:
+        self._write(logging.DEBUG, "stream closed", event.session, cause=event.cause)
+
+    def _replay_refused(self, event: telemetry.ReplayRefused) -> None:
+        self._write(logging.INFO, "resumption refused", event.session)
+
+    def _limit_hit(self, event: telemetry.LimitHit) -> None:
+        self._write_some(logging.WARNING, "limit hit", event.session, "name", event.name)
+
+    def _dropped(self, event: telemetry.Dropped) -> None:
+        self._write(logging.DEBUG, "message dropped", event.session, kind=event.kind)
+
+    def _loop_stalled(self, event: telemetry.LoopStalled) -> None:
+        self._write(logging.INFO, "event loop turns again", None, seconds=event.seconds, culprit=event.culprit)
+
+    def _connection(self, event: telemetry.ConnectionEvent) -> None:
+        if event.kind in _FLOODS:
+            self._write_some(logging.INFO, "connection", None, "kind", event.kind, detail=event.detail)
+        else:
+            self._write(logging.DEBUG, "connection", None, kind=event.kind, detail=event.detail)
+
+    # -- lines
+
+    def _write_some(self, level: int, what: str, session: str | None, name: str, value: str, **fields: Any) -> None:
+        """One line in ten seconds for each value; the next one says how many were left out."""
+        now = self._clock()
+        last, left_out = self._floods.get(value, (-_EVERY, 0))
+        if now - last < _EVERY:
+            self._floods[value] = (last, left_out + 1)
+            return
+        self._floods[value] = (now, 0)
+        if left_out:
+            fields["left_out"] = left_out
+        self._write(level, what, session, **{name: value}, **fields)
+
+    def _write(self, level: int, what: str, session: str | None, **fields: Any) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        known: dict[str, Any] = {} if session is None else {"session": session[:8]}
+        for name, value in fields.items():
+            if value is None or value == "":
+                continue
+            known[name] = round(value, 4) if type(value) is float else value if type(value) is int else escape(value)
+        text = " ".join(f"{name}={_quoted(value)}" for name, value in known.items())
+        self._logger.log(level, "%s %s", what, text, extra={"mcptrio_event": what, "mcptrio_fields": known})
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text or '"' in text or not text else text
+
+
+# -- formatters, for whoever owns the process
+
+
+class TextFormatter(logging.Formatter):
+    """Lines for people: one for a record, then its traceback, indented, so that no text can pose as another record."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.exc_text = None  # what another handler's formatter left there is not escaped
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name is logging's
+        record.message = escape(record.message, 4000)
+        text = super().formatMessage(record)
+        for name, value in _call_ids(record).items():
+            text += f" {name}={_quoted(value)}"
+        return text
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        return _indented(stack_info)
+
+
+class JsonFormatter(logging.Formatter):
+    """Lines for machines: one JSON object each, with the fields of an event beside its message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": getattr(record, "mcptrio_event", None) or escape(record.getMessage(), 4000),
+            **_call_ids(record),
+            **getattr(record, "mcptrio_fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        # A lone surrogate, which a file name may hold, has no UTF-8; an unusual name is no reason to lose a line.
+        return msgspec.json.encode(_writable(line)).decode()
+
+
+def _call_ids(record: logging.LogRecord) -> dict[str, Any]:
+    """Whose handler wrote this line: what it logs, and what it raised, can be told from others'."""
+    call = current_call.get()
+    if call is None or hasattr(record, "mcptrio_fields"):
+        return {}
+    session, request = call
+    ids: dict[str, Any] = {"session": session[:8]}
+    if request is not None:
+        ids["request"] = request if type(request) is int else escape(request)
+    return ids
+
+
+def _writable(line: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.encode("utf-8", "backslashreplace").decode() if type(value) is str else value
+        for name, value in line.items()
+    }
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + escape(line, 4000) for line in text.splitlines())
+
+
+def set_up_logging(level: str, style: str) -> None:
+    """Log to stderr: stdout is the wire of a stdio server. For the program that owns the process."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])

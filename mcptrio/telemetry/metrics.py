@@ -1,0 +1,262 @@
+"""The metrics listener: counts events and writes them as Prometheus text (exposition format 0.0.4).
+
+Every label has a bounded set of values: methods that are not known are "other", and a family that has seen too many
+values counts the rest as "other" too. Nothing that a peer can choose makes a series of its own.
+
+One event for each call is all that is heard of calls: how many are running, and what else has a value at any time, is
+looked up when somebody asks for the page.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any, Final
+
+from mcptrio import telemetry
+
+METHODS: Final = (
+    "initialize",
+    "ping",
+    "server/discover",
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+    "logging/setLevel",
+    "subscriptions/listen",
+    "sampling/createMessage",
+    "elicitation/create",
+    "roots/list",
+    "notifications/initialized",
+    "notifications/cancelled",
+    "notifications/progress",
+    "notifications/roots/list_changed",
+)
+OTHER: Final = "other"
+_VALUES_MAX: Final = 64
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_LAGS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+GAUGES: Final[Mapping[str, str]] = {
+    "mcptrio_sessions_open": "Sessions that are open.",
+    "mcptrio_calls_in_flight": "Requests of peers that are not answered yet.",
+    "mcptrio_calls_parked": "Handlers that wait for a request to be repeated with answers.",
+    "mcptrio_inbox_messages": "Messages that wait in the inboxes of sessions.",
+    "mcptrio_handlers_left_behind": "Handlers that still run although nobody waits for them.",
+    "mcptrio_connections_open": "Connections that are open.",
+    "mcptrio_store_degraded": "1 while the store cannot keep what it is given.",
+    "mcptrio_ready": "1 while the server takes work in.",
+}
+"""What is looked up when the page is asked for: `Metrics.look_at` says where."""
+
+
+class Family:
+    """A counter with one label, or with none."""
+
+    __slots__ = ("_values", "help", "label", "name")
+
+    def __init__(self, name: str, help: str, label: str | None = None) -> None:
+        self.name = name
+        self.help = help
+        self.label = label
+        self._values: dict[str, int] = {} if label is not None else {"": 0}
+
+    def add(self, value: str = "") -> None:
+        values = self._values
+        if value in values:
+            values[value] += 1
+        elif len(values) < _VALUES_MAX or value == OTHER:
+            values[value] = 1
+        else:
+            self.add(OTHER)
+
+    @property
+    def total(self) -> int:
+        return sum(self._values.values())
+
+    def lines(self) -> Iterator[str]:
+        yield from _head(self.name, self.help, "counter")
+        for value, count in self._values.items():
+            labels = "" if self.label is None else f'{{{self.label}="{_label(value)}"}}'
+            yield f"{self.name}{labels} {count}"
+
+
+class Histogram:
+    """How often a value fell below each bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str, labels: str = "") -> Iterator[str]:
+        inner = f"{labels}," if labels else ""
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), accumulate(self.counts), strict=True):
+            yield f'{name}_bucket{{{inner}le="{bound}"}} {count}'
+        outer = f"{{{labels}}}" if labels else ""
+        yield f"{name}_sum{outer} {self.total:.9g}"
+        yield f"{name}_count{outer} {sum(self.counts)}"
+
+
+class Calls:
+    """The calls of one method: how they ended, and how long they took."""
+
+    __slots__ = ("outcomes", "seconds")
+
+    def __init__(self) -> None:
+        self.outcomes: defaultdict[str, int] = defaultdict(int)
+        self.seconds = Histogram(_SECONDS)
+
+
+class Metrics:
+    """Counts what happens. `text()` is the page; `methods` adds names that have a row of their own."""
+
+    def __init__(self, methods: Iterable[str] = ()) -> None:
+        self._known = frozenset(METHODS) | frozenset(methods)
+        self._other = Calls()
+        self._calls: dict[str, Calls] = {method: Calls() for method in sorted(self._known)}
+        self._asks: dict[str, Calls] = {OTHER: Calls()}
+        self._gauges: dict[str, Callable[[], float]] = {}
+        self.loop_lag = Histogram(_LAGS)
+        self.sessions_created = Family("mcptrio_sessions_created_total", "Sessions opened.", "transport")
+        self.sessions_closed = Family("mcptrio_sessions_closed_total", "Sessions closed.", "cause")
+        self.sessions_refused = Family("mcptrio_sessions_refused_total", "Sessions not opened for want of room.")
+        self.limits = Family("mcptrio_limits_hit_total", "Bounds that were reached and did their work.", "name")
+        self.dropped = Family("mcptrio_dropped_total", "Messages left out on purpose.", "kind")
+        self.streams_opened = Family("mcptrio_streams_opened_total", "Event streams opened.")
+        self.streams_closed = Family("mcptrio_streams_closed_total", "Event streams closed.", "cause")
+        self.replays = Family("mcptrio_replays_total", "Resumptions of a stream, served or refused.", "outcome")
+        self.write_timeouts = Family("mcptrio_write_timeouts_total", "Peers cut because they did not read.")
+        self.guards = Family("mcptrio_guard_catches_total", "Failures that a guard stopped.", "layer")
+        self.zombies = Family("mcptrio_zombies_total", "Handlers that ignored their cancellation.")
+        self.stalls = Family("mcptrio_loop_stalls_total", "Times the event loop was blocked.")
+        self.store_changes = Family("mcptrio_store_changes_total", "Times the store degraded or recovered.", "state")
+        self.connections = Family("mcptrio_connection_events_total", "What happened to connections.", "kind")
+        self._families = [value for value in vars(self).values() if type(value) is Family]
+        self._on: dict[type[telemetry.Event], Callable[[Any], None]] = {
+            telemetry.CallEnded: self._call_ended,
+            telemetry.AskEnded: self._ask_ended,
+            telemetry.SessionOpened: lambda event: self.sessions_created.add(event.transport),
+            telemetry.SessionClosed: lambda event: self.sessions_closed.add(event.cause),
+            telemetry.StreamOpened: self._stream_opened,
+            telemetry.StreamClosed: self._stream_closed,
+            telemetry.ReplayRefused: lambda event: self.replays.add("refused"),
+            telemetry.LimitHit: self._limit_hit,
+            telemetry.Dropped: lambda event: self.dropped.add(event.kind),
+            telemetry.GuardCaught: lambda event: self.guards.add(event.layer),
+            telemetry.Zombie: lambda event: self.zombies.add(),
+            telemetry.LoopStalled: lambda event: self.stalls.add(),
+            telemetry.StoreChanged: lambda event: self.store_changes.add("degraded" if event.problem else "recovered"),
+            telemetry.ConnectionEvent: self._connection,
+        }
+        self.hears = frozenset(self._on)
+
+    def __call__(self, event: telemetry.Event) -> None:
+        count = self._on.get(type(event))
+        if count is not None:
+            count(event)
+
+    def look_at(self, **gauges: Callable[[], float]) -> None:
+        """Say where the gauges are found: `look_at(sessions_open=lambda: 3)`. The names are those of `GAUGES`."""
+        for name, read in gauges.items():
+            if f"mcptrio_{name}" not in GAUGES:
+                raise KeyError(name)
+            self._gauges[f"mcptrio_{name}"] = read
+
+    # -- events
+
+    def _call_ended(self, event: telemetry.CallEnded) -> None:
+        calls = self._calls.get(event.method, self._other)
+        calls.outcomes[event.outcome] += 1
+        calls.seconds.add(event.seconds)
+
+    def _ask_ended(self, event: telemetry.AskEnded) -> None:
+        method = event.method if event.method in self._known else OTHER
+        calls = self._asks.get(method)
+        if calls is None:
+            calls = self._asks[method] = Calls()
+        calls.outcomes[event.outcome] += 1
+        calls.seconds.add(event.seconds)
+
+    def _stream_opened(self, event: telemetry.StreamOpened) -> None:
+        self.streams_opened.add()
+        if event.resumed:
+            self.replays.add("served")
+
+    def _stream_closed(self, event: telemetry.StreamClosed) -> None:
+        self.streams_closed.add(event.cause)
+        if event.cause == "write timeout":
+            self.write_timeouts.add()
+
+    def _limit_hit(self, event: telemetry.LimitHit) -> None:
+        self.limits.add(event.name)
+        if event.name == "sessions":
+            self.sessions_refused.add()
+
+    def _connection(self, event: telemetry.ConnectionEvent) -> None:
+        self.connections.add(event.kind)
+        if event.kind == "write_timeout":
+            self.write_timeouts.add()
+
+    # -- the page
+
+    def text(self) -> str:
+        """Everything counted so far, in the format that Prometheus reads."""
+        return "\n".join((*self._gauge_lines(), *self._call_lines(), *self._ask_lines(), *self._rest(), ""))
+
+    def _gauge_lines(self) -> Iterator[str]:
+        for name, read in self._gauges.items():
+            yield from _head(name, GAUGES[name], "gauge")
+            yield f"{name} {read():g}"
+        yield from _head("mcptrio_streams_open", "Event streams that are open.", "gauge")
+        yield f"mcptrio_streams_open {self.streams_opened.total - self.streams_closed.total}"
+
+    def _call_lines(self) -> Iterator[str]:
+        rows = {**self._calls, OTHER: self._other}
+        yield from _both("mcptrio_calls", "Calls that ended.", "How long calls took.", rows)
+
+    def _ask_lines(self) -> Iterator[str]:
+        yield from _both("mcptrio_asks", "Questions to peers that ended.", "How long peers took.", self._asks)
+
+    def _rest(self) -> Iterator[str]:
+        for family in self._families:
+            yield from family.lines()
+        yield from _head("mcptrio_loop_lag_seconds", "How late the event loop turned.", "histogram")
+        yield from self.loop_lag.lines("mcptrio_loop_lag_seconds")
+
+
+def _both(prefix: str, ended: str, seconds: str, rows: Mapping[str, Calls]) -> Iterator[str]:
+    name = f"{prefix}_ended_total"
+    yield from _head(name, ended, "counter")
+    for method, calls in rows.items():
+        for outcome, count in calls.outcomes.items():
+            yield f'{name}{{method="{_label(method)}",outcome="{_label(outcome)}"}} {count}'
+    name = f"{prefix.removesuffix('s')}_seconds"
+    yield from _head(name, seconds, "histogram")
+    for method, calls in rows.items():
+        if calls.outcomes:
+            yield from calls.seconds.lines(name, f'method="{_label(method)}"')
+
+
+def _head(name: str, help: str, kind: str) -> Iterator[str]:
+    yield f"# HELP {name} {help}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _label(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,137 @@
+"""The metrics page: what is counted, that its text can be read, and that no peer can make it grow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcptrio import telemetry
+from mcptrio.telemetry.metrics import GAUGES, Metrics
+
+LINE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+)\})? (-?[0-9.e+-]+|\+Inf|NaN)$')
+LABEL = re.compile(r'([a-z]+)="((?:[^"\\]|\\.)*)"')
+
+
+def read(text: str) -> dict[tuple[str, ...], float]:
+    """A page as samples, keyed by the name and the labels' values; fails on anything Prometheus would not take."""
+    assert text.endswith("\n")
+    found: dict[tuple[str, ...], float] = {}
+    typed: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            continue
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in typed, f"{name} comes twice"
+            typed[name] = kind
+            continue
+        match = LINE.match(line)
+        assert match, line
+        name = match[1]
+        assert name in typed or re.sub("_(bucket|sum|count)$", "", name) in typed
+        key = (name, *(value for _, value in LABEL.findall(match[2] or "")))
+        assert key not in found, f"{key} comes twice"
+        found[key] = float(match[3])
+    return found
+
+
+def ended(method: str = "tools/call", outcome: str = "ok", seconds: float = 0.002) -> telemetry.CallEnded:
+    return telemetry.CallEnded(session="s", call=1, request_id=1, method=method, outcome=outcome, seconds=seconds)
+
+
+def test_calls_are_counted_by_method_and_outcome_with_their_seconds() -> None:
+    metrics = Metrics()
+    for event in (ended(), ended(seconds=0.2), ended(outcome="timeout", seconds=60), ended("resources/read")):
+        metrics(event)
+    page = read(metrics.text())
+    assert page["mcptrio_calls_ended_total", "tools/call", "ok"] == 2
+    assert page["mcptrio_calls_ended_total", "tools/call", "timeout"] == 1
+    assert page["mcptrio_calls_ended_total", "resources/read", "ok"] == 1
+    assert page["mcptrio_call_seconds_count", "tools/call"] == 3
+    assert page["mcptrio_call_seconds_sum", "tools/call"] == pytest.approx(60.202)
+    assert page["mcptrio_call_seconds_bucket", "tools/call", "0.001"] == 0
+    assert page["mcptrio_call_seconds_bucket", "tools/call", "0.0025"] == 1
+    assert page["mcptrio_call_seconds_bucket", "tools/call", "60.0"] == 3
+    assert page["mcptrio_call_seconds_bucket", "tools/call", "+Inf"] == 3
+
+
+def test_methods_nobody_knows_share_one_row() -> None:
+    metrics = Metrics(["shop/checkout"])
+    metrics(ended("shop/checkout"))
+    for number in range(1000):
+        metrics(ended(f'evil/{number}"\n'))
+        metrics(telemetry.AskEnded(session="s", method=f"ask/{number}", outcome="ok", seconds=1))
+    page = read(metrics.text())
+    assert page["mcptrio_calls_ended_total", "shop/checkout", "ok"] == 1
+    assert page["mcptrio_calls_ended_total", "other", "ok"] == 1000
+    assert page["mcptrio_asks_ended_total", "other", "ok"] == 1000
+    assert not [key for key in page if "evil" in str(key)]
+
+
+def test_a_label_with_too_many_values_counts_the_rest_as_other() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        metrics(telemetry.Dropped(kind=f"kind{number}"))
+    rows = {key: value for key, value in read(metrics.text()).items() if key[0] == "mcptrio_dropped_total"}
+    assert len(rows) <= 65
+    assert sum(rows.values()) == 1000
+    assert rows["mcptrio_dropped_total", "other"] == 1000 - 64
+
+
+@pytest.mark.parametrize(
+    ("event", "sample"),
+    [
+        (telemetry.SessionOpened(session="s", transport="http"), ("mcptrio_sessions_created_total", "http")),
+        (
+            telemetry.SessionClosed(session="s", cause="the session was idle for too long", seconds=1),
+            ("mcptrio_sessions_closed_total", "the session was idle for too long"),
+        ),
+        (telemetry.LimitHit(name="sessions"), ("mcptrio_sessions_refused_total",)),
+        (telemetry.LimitHit(name="inbox"), ("mcptrio_limits_hit_total", "inbox")),
+        (
+            telemetry.AskEnded(session="s", method="elicitation/create", outcome="timeout", seconds=600),
+            ("mcptrio_asks_ended_total", "elicitation/create", "timeout"),
+        ),
+        (telemetry.StreamOpened(session="s", resumed=False), ("mcptrio_streams_open",)),
+        (telemetry.StreamOpened(session="s", resumed=True), ("mcptrio_replays_total", "served")),
+        (telemetry.ReplayRefused(session="s"), ("mcptrio_replays_total", "refused")),
+        (telemetry.StreamClosed(session="s", cause="write timeout"), ("mcptrio_write_timeouts_total",)),
+        (telemetry.ConnectionEvent(kind="write_timeout"), ("mcptrio_write_timeouts_total",)),
+        (telemetry.ConnectionEvent(kind="refused"), ("mcptrio_connection_events_total", "refused")),
+        (telemetry.GuardCaught(layer="session", error=ValueError()), ("mcptrio_guard_catches_total", "session")),
+        (telemetry.Zombie(session="s", method="m", request_id=1), ("mcptrio_zombies_total",)),
+        (telemetry.LoopStalled(seconds=2), ("mcptrio_loop_stalls_total",)),
+        (telemetry.StoreChanged(store="x", problem="disk full"), ("mcptrio_store_changes_total", "degraded")),
+        (telemetry.StoreChanged(store="x", problem=None), ("mcptrio_store_changes_total", "recovered")),
+    ],
+)
+def test_each_event_counts_where_the_page_says(event: Any, sample: tuple[str, ...]) -> None:
+    metrics = Metrics()
+    assert not read(metrics.text()).get(sample)
+    metrics(event)
+    assert read(metrics.text())[sample] == 1
+
+
+def test_gauges_are_looked_up_when_the_page_is_asked_for() -> None:
+    metrics = Metrics()
+    sessions = [1, 2]
+    metrics.look_at(sessions_open=lambda: len(sessions))
+    assert read(metrics.text())["mcptrio_sessions_open",] == 2
+    sessions.clear()
+    assert read(metrics.text())["mcptrio_sessions_open",] == 0
+    with pytest.raises(KeyError):
+        metrics.look_at(nonsense=lambda: 1)
+
+
+def test_the_start_of_a_call_is_not_even_built_for_the_metrics() -> None:
+    assert not telemetry.Hub([Metrics()]).wants(telemetry.CallStarted)
+
+
+def test_every_metric_is_in_the_reference_and_the_other_way_round() -> None:
+    reference = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
+    documented = set(re.findall(r"`(mcptrio_[a-z_]+)", reference))
+    served = {line.split()[2] for line in Metrics().text().splitlines() if line.startswith("# TYPE")}
+    assert documented == served | set(GAUGES)
