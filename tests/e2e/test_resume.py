@@ -10,6 +10,7 @@ import trio
 
 from mcptrio._wire.sse import ServerSentEvent
 from mcptrio.stores.sqlite import SqliteStore
+from mcptrio.transports.http_server.message import Head
 from tests.transports.app_for_tests import Client, error_of, head, make_runtime, open_endpoint, plain, request, stage_of
 
 from .http_peer import HttpClient, serving_endpoint
@@ -108,3 +109,21 @@ async def test_after_a_restart_the_file_gives_out_what_was_missed_and_then_the_s
         stranger = await plain(endpoint, head("GET", mcp_session_id=other.session_id, last_event_id=whole[0].id))
         assert (stranger.status, error_of(stranger)["code"]) == (400, -32600)
         assert (await deleted.refused(theirs[0].id)).status == 404
+
+
+async def test_after_a_restart_a_session_still_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
+    async def who(request_head: Head) -> str | None:
+        return request_head.text(b"authorization")
+
+    path = tmp_path / "events.db"
+    async with open_endpoint(runtime=make_runtime(store=SqliteStore(path)), authenticator=who) as endpoint:
+        client = await Client.open(endpoint, extra={"authorization": "ann"})
+        events = await (await client.stream(request(1, "count", to=2))).rest()
+    async with open_endpoint(runtime=make_runtime(store=SqliteStore(path)), authenticator=who) as endpoint:
+        client.endpoint = endpoint
+        for other in ("bob", None):
+            stolen = client.head("GET", last_event_id=events[0].id, authorization=other)
+            reply = await plain(endpoint, stolen)
+            unknown = await plain(endpoint, client.head("GET", mcp_session_id="nobody", last_event_id=events[0].id))
+            assert (reply.status, reply.body) == (404, unknown.body)
+        assert await (await client.listen(events[0].id)).rest() == events[1:]

@@ -127,6 +127,7 @@ async def test_a_refused_host_is_refused_again_after_a_good_one_was_seen() -> No
             assert endpoint.refuse_early(head(host="evil.example")) is not None
             twice = Head(method="POST", path="/mcp", headers=[*head().headers, (b"host", b"localhost:8000")])
             assert endpoint.refuse_early(twice) is not None
+            assert endpoint.refuse_early(head(target=b"http://evil.example/mcp")) is not None
 
 
 async def test_the_texts_name_the_setting_to_change() -> None:

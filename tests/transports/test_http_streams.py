@@ -311,6 +311,19 @@ async def test_a_call_goes_on_without_its_connection_until_the_grace_is_over(aut
         assert app_of(endpoint).counted("disconnected") == 1
 
 
+async def test_nothing_is_left_of_a_call_that_ended_without_its_connection(autojump_clock: MockClock) -> None:
+    async with open_endpoint() as endpoint:
+        client = await Client.open(endpoint)
+        await wait_all_tasks_blocked()
+        before = trio.lowlevel.current_statistics().tasks_living
+        reader = await client.stream(request(1, "sleep", seconds=5))
+        reader.hang_up()
+        await trio.sleep(4)
+        assert trio.lowlevel.current_statistics().tasks_living > before
+        await trio.sleep(2)
+        assert trio.lowlevel.current_statistics().tasks_living == before
+
+
 async def test_a_client_that_comes_back_in_time_stops_the_clock(autojump_clock: MockClock) -> None:
     async with open_endpoint(limits=Limits(call_timeout=10_000, call_timeout_hard=10_000)) as endpoint:
         client = await Client.open(endpoint)

@@ -54,8 +54,8 @@ class Guard:
     def check_sender(self, head: Head) -> Plain | None:
         """Host and Origin, of requests and of WebSocket handshakes."""
         host = head.text(b"host")
-        if host is None or (head.doubled and head.count(b"host") > 1):
-            return refuse(400, "exactly one Host header is required")
+        if host is None:
+            return refuse(400, "a Host header is required")
         try:
             name, port = parse_host(host)
             target = _authority(head)
@@ -63,6 +63,7 @@ class Guard:
             if target is not None and parse_host(target) != (name, port):
                 return refuse(400, "the request target names another host than the Host header")
         except ValueError:
+            # Two Host headers end here as well: joined with a comma they are no name.
             return refuse(400, "the Host header is not a host name with an optional port number")
         if not self._allows_host(name, port):
             return refuse(421, f"Host {host!a:.300} is not served here; HttpConfig.allowed_hosts decides which are")
@@ -104,11 +105,11 @@ class Guard:
             fields.get(b"accept"),
             fields.get(b"content-encoding"),
         )
-        if key not in self._passed or head.doubled or (head.target is not None and head.target[:1] != b"/"):
+        if key not in self._passed or (head.target is not None and head.target[:1] != b"/"):
             refusal = self.check_sender(head) or self._check_forms(head, answers)
             if refusal is not None:
                 return refusal
-            if len(self._passed) < _MEMO and not head.doubled and sum(len(v) for v in key if v) < _MEMO_BYTES:
+            if len(self._passed) < _MEMO and sum(len(v) for v in key if v) < _MEMO_BYTES:
                 self._passed.add(key)
         length = fields.get(b"content-length")
         if length is not None:
