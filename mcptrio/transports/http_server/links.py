@@ -165,18 +165,22 @@ class PostStream:
 
     # -- the exchange's side
 
+    @property
+    def pending(self) -> bool:
+        return self.phase is Phase.PENDING
+
     async def decided(self) -> None:
         """Wait until it is known how to answer. After it the phase is another than PENDING."""
-        if self.phase is not Phase.PENDING:
+        if not self.pending:
             return
         try:
             with trio.move_on_after(self.patience):
                 await self._wait()
-            if self.phase is Phase.PENDING and (self.json_only or not self._open()):
+            if self.pending and (self.json_only or not self._open()):
                 await self._wait()
         except BaseException:
             # Only the shell can cancel this. Nobody holds an id to come back with; the call goes on all the same.
-            if self.phase is Phase.PENDING:
+            if self.pending:
                 self.phase = Phase.OVER
             else:
                 self.detached()
