@@ -165,22 +165,21 @@ class PostStream:
 
     # -- the exchange's side
 
-    @property
-    def pending(self) -> bool:
+    def _undecided(self) -> bool:
         return self.phase is Phase.PENDING
 
     async def decided(self) -> None:
         """Wait until it is known how to answer. After it the phase is another than PENDING."""
-        if not self.pending:
+        if not self._undecided():
             return
         try:
             with trio.move_on_after(self.patience):
                 await self._wait()
-            if self.pending and (self.json_only or not self._open()):
+            if self._undecided() and (self.json_only or not self._open()):
                 await self._wait()
         except BaseException:
             # Only the shell can cancel this. Nobody holds an id to come back with; the call goes on all the same.
-            if self.pending:
+            if self._undecided():
                 self.phase = Phase.OVER
             else:
                 self.detached()
