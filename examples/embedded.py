@@ -7,10 +7,12 @@ The application measures something every second. The endpoint lets a model look 
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -59,13 +61,13 @@ async def pause(paused: bool = True) -> str:
 async def main(port: int) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(meter.run)
-        bound = await nursery.start(lambda **kw: server.serve_http(port=port, **kw))
+        bound = await nursery.start(partial(server.serve_http, port=port))
         for address in bound:
             print(f"serving at {address.url}/mcp; stop with Ctrl-C", flush=True)
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            await anext(signals)
+        nursery.cancel_scope.cancel()
 
 
 if __name__ == "__main__":
-    try:
-        trio.run(main, int(sys.argv[1]) if len(sys.argv) > 1 else 8000)
-    except* KeyboardInterrupt:
-        pass
+    trio.run(main, int(sys.argv[1]) if len(sys.argv) > 1 else 8000)
