@@ -11,10 +11,12 @@ import mcptrio.types
 
 FRONT = {
     "Audio",
+    "Cache",
     "CapabilityMissing",
     "Context",
     "DeclarationError",
     "Elicited",
+    "Header",
     "HttpInfo",
     "Image",
     "Link",
