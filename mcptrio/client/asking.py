@@ -1,0 +1,225 @@
+"""Asking the server: with what every request carries, again where it is safe, in several rounds if it asks back."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
+
+import trio
+from attrs import define, field, frozen
+
+from mcptrio._wire.converter import StructureError, structure, unstructure
+from mcptrio.client.cache import ResultCache
+from mcptrio.client.connection import ClientService, Connection
+from mcptrio.client.features import rounds
+from mcptrio.client.healing import Keeper
+from mcptrio.client.opening import another, request_meta
+from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, LinkClosed, McpError, RemoteProtocolError
+from mcptrio.transports.carrier import NotDelivered
+from mcptrio.types import ProgressParams
+
+logger = logging.getLogger("mcptrio.client")
+
+T = TypeVar("T")
+ProgressCallback: TypeAlias = Callable[[ProgressParams], Awaitable[None] | None]
+_Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
+
+_SAFE: Final = frozenset(
+    {
+        "ping",
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "prompts/get",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "completion/complete",
+        "logging/setLevel",
+    }
+)
+"""What may be asked twice without harm."""
+
+
+class How(TypedDict, total=False):
+    """What every request can be given."""
+
+    timeout: float | None
+    """Seconds without a sign of life after which it is given up."""
+    total_timeout: float | None
+    """Seconds after which it is given up in any case."""
+    on_progress: ProgressCallback | None
+    max_rounds: int | None
+    """How often the server may ask back; with 0 `InputRequired` is raised, for driving rounds by hand."""
+    answers: Mapping[str, Any] | None
+    """Answers to the questions of an `InputRequired`, by key."""
+    state: str | None
+    """The state of that `InputRequired`."""
+    meta: Mapping[str, Any] | None
+    """Added to `_meta`."""
+
+
+@frozen(kw_only=True)
+class _Wish:
+    """One request, as the caller wants it made."""
+
+    method: str
+    repeat: bool
+    timeout: float | None = None
+    total_timeout: float | None = None
+    on_progress: ProgressCallback | None = None
+
+
+@define(eq=False, kw_only=True)
+class Asker:
+    """Lent: the keeper of the connection."""
+
+    service: ClientService
+    keeper: Keeper
+    cache: ResultCache
+    result_types: dict[str, rounds.OtherResult] = field(factory=dict)
+    """What to do with results of extensions, by their `resultType`."""
+
+    async def get(self, method: str, params: dict[str, Any], cls: type[T], how: How, *, cached: bool = True) -> T:
+        """A typed result: a fresh one that was kept, or a new one."""
+        by_hand = how.get("answers") is not None or how.get("state") is not None
+        key = None if by_hand else self.cache.key(method, params)
+        if key is not None and cached and (kept := self.cache.get(key, trio.current_time())) is not None:
+            await trio.lowlevel.checkpoint()
+            return read(kept, cls, method)
+        changes = self.cache.changes
+        result, several = await self._ask(method, params, how, repeat=None)
+        era = self.keeper.era
+        if key is not None and not several and era is not None and era.features.cache_hints:
+            self.cache.put(key, result, trio.current_time(), changes)
+        return read(result, cls, method)
+
+    async def ask(self, method: str, params: dict[str, Any], how: How, *, repeat: bool | None = None) -> dict[str, Any]:
+        """The result as it came. `repeat` says whether the request may be made twice; None: if it is known to be safe.
+
+        Raises:
+            McpError: the server refused it.
+            InputRequired: the server asks back more often than allowed.
+            RequestTimeout, LinkClosed, RemoteProtocolError, LocalProtocolError
+        """
+        return (await self._ask(method, params, how, repeat=repeat))[0]
+
+    async def _ask(
+        self, method: str, params: dict[str, Any], how: How, *, repeat: bool | None
+    ) -> tuple[dict[str, Any], bool]:
+        """The result, and whether it took several rounds."""
+        whole = dict(params)
+        if meta := how.get("meta"):
+            whole["_meta"] = {**whole.get("_meta", {}), **meta}
+        if (answers := how.get("answers")) is not None:
+            whole["inputResponses"] = {key: unstructure(answer) for key, answer in answers.items()}
+        if (state := how.get("state")) is not None:
+            whole["requestState"] = state
+        wish = _Wish(
+            method=method,
+            repeat=method in _SAFE if repeat is None else repeat,
+            timeout=how.get("timeout"),
+            total_timeout=how.get("total_timeout"),
+            on_progress=how.get("on_progress"),
+        )
+        times = 0
+
+        async def ask(asked: dict[str, Any]) -> dict[str, Any]:
+            nonlocal times
+            times += 1
+            return await self._attempt(wish, asked)
+
+        allowed = how.get("max_rounds")
+        result = await rounds.complete(
+            method,
+            whole,
+            ask,
+            self.service.host,
+            max_rounds=self.service.config.max_rounds if allowed is None else allowed,
+            others=self.result_types,
+        )
+        return result, times > 1
+
+    async def _attempt(self, wish: _Wish, params: dict[str, Any]) -> dict[str, Any]:
+        policy = self.service.config.reconnect
+        for attempt in itertools.count(1):
+            connection = await self.keeper.connected()
+            try:
+                if wish.on_progress is None:
+                    return await self._once(connection, wish, params, None)
+                return await self._with_progress(connection, wish, params, wish.on_progress)
+            except LinkClosed as error:
+                may_repeat = wish.repeat or isinstance(error, NotDelivered)
+                if not may_repeat or attempt > policy.tries or self.keeper.closed:
+                    raise
+                logger.info("%s is repeated: %s", wish.method, error)
+            await trio.sleep(policy.pause(attempt))
+        raise AssertionError("unreachable")
+
+    async def _once(
+        self, connection: Connection, wish: _Wish, params: dict[str, Any], tell: _Tell | None
+    ) -> dict[str, Any]:
+        for _ in range(2):
+            era = connection.era
+            whole = params
+            if era is not None and not era.stateful:
+                whole = {**params, "_meta": {**request_meta(connection, era), **params.get("_meta", {})}}
+            try:
+                return await connection.ask(
+                    wish.method, whole, timeout=wish.timeout, total=wish.total_timeout, on_progress=tell
+                )
+            except McpError as error:
+                if error.code != UNSUPPORTED_PROTOCOL_VERSION or era is None or era.stateful:
+                    raise
+                connection.switch(another(self.service.eras, error))
+        raise RemoteProtocolError(f"the server refuses {wish.method} in every protocol version it says it supports")
+
+    async def _with_progress(
+        self, connection: Connection, wish: _Wish, params: dict[str, Any], on_progress: ProgressCallback
+    ) -> dict[str, Any]:
+        """Tell the callback of progress, in order; one that waits does not hold up the session."""
+        send, receive = trio.open_memory_channel[ProgressParams](64)
+        result: dict[str, Any] = {}
+        raised: Exception | None = None
+
+        def tell(progress: Mapping[str, Any]) -> None:
+            with suppress(StructureError, trio.WouldBlock):
+                send.send_nowait(structure(progress, ProgressParams))
+
+        async def pump() -> None:
+            async for progress in receive:
+                try:
+                    told = on_progress(progress)
+                    if inspect.isawaitable(told):
+                        await told
+                except Exception:
+                    logger.exception("a progress callback failed")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pump)
+            try:
+                result = await self._once(connection, wish, params, tell)
+            except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
+                raised = error
+            send.close()
+        if raised is not None:
+            raise raised
+        return result
+
+
+def read(result: dict[str, Any], cls: type[T], method: str) -> T:
+    """A result as a typed value.
+
+    Raises:
+        RemoteProtocolError: it does not have the shape of one.
+    """
+    try:
+        return structure(result, cls, at="result")
+    except StructureError as error:
+        raise RemoteProtocolError(f"the result of {method} cannot be read: {error}") from error

@@ -1,0 +1,64 @@
+"""The settings of a client, checked when built."""
+
+from __future__ import annotations
+
+import random
+
+from attrs import field, frozen, validators
+
+from mcptrio.types import Implementation, LoggingLevel
+
+positive = validators.gt(0.0)
+
+
+@frozen(kw_only=True)
+class Reconnect:
+    """When and how a lost server is looked for again.
+
+    A call is repeated by itself only if it surely never arrived or cannot do harm: lists and reads, and tools that the
+    server declares read-only or idempotent.
+    """
+
+    tries: int = field(default=5, validator=validators.ge(0))
+    """Attempts in a row to open the connection again, and to repeat a call; 0: what is lost stays lost."""
+    first: float = field(default=0.2, validator=positive)
+    """The pause before the second attempt, doubled for each further one, with jitter."""
+    most: float = field(default=30.0, validator=positive)
+
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait before attempt number `attempt` (the first attempt is number 0 and waits for nothing)."""
+        if attempt <= 0:
+            return 0.0
+        most = min(self.first * 2.0 ** min(attempt - 1, 16), self.most)
+        return random.uniform(most / 2, most)
+
+
+NEVER = Reconnect(tries=0)
+
+
+@frozen(kw_only=True)
+class ClientConfig:
+    """Every limit of a client."""
+
+    info: Implementation
+    timeout: float = field(default=60.0, validator=positive)
+    """A request that shows no sign of life (answer or progress) for so long is given up."""
+    total_timeout: float = field(default=900.0, validator=positive)
+    """A request is given up after so long, whatever progress it reports."""
+    open_timeout: float = field(default=60.0, validator=positive)
+    """How long a server may take to introduce itself."""
+    probe_timeout: float = field(default=5.0, validator=positive)
+    """A server on a pipe that says nothing to the newest form of introduction for so long is tried with the older."""
+    callback_timeout: float = field(default=3600.0, validator=positive)
+    """How long a callback (a person, a model) may take."""
+    max_rounds: int = field(default=16, validator=validators.ge(0))
+    """So often a server may ask back within one request."""
+    max_pages: int = field(default=1000, validator=validators.ge(1))
+    max_items: int = field(default=100_000, validator=validators.ge(1))
+    cache_entries: int = field(default=256, validator=validators.ge(0))
+    """Results that are kept for as long as the server says they are fresh; 0: none."""
+    log_level: LoggingLevel | None = None
+    """The least severe log messages to ask for; None: `info` if there is a callback for them."""
+    reconnect: Reconnect = field(factory=Reconnect)
+    check_results: bool = True
+    """Check `structuredContent` against the tool's `outputSchema`."""

@@ -1,0 +1,288 @@
+"""One connection: a session with the server over one line, from opening to the end.
+
+Theory of operation. The session's loop posts encoded frames to the connection, which is its link and passes them on to
+the line of a transport; what the transport receives is delivered to the session. A connection is never mended: when its
+line is gone, everything that waits on it fails, and whoever needs the server opens another one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Container, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+import msgspec
+import trio
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._actors.router import Route, Router
+from mcptrio._actors.session import Call, Limits, Session
+from mcptrio._eras.choose import Served
+from mcptrio._peer.effects import Start
+from mcptrio._peer.era import Era, Role
+from mcptrio._peer.messages import Cause, Opened
+from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
+from mcptrio.client.config import ClientConfig
+from mcptrio.client.host import Host
+from mcptrio.client.methods import METHODS
+from mcptrio.errors import LinkClosed, McpError, MCPTrioException, RemoteProtocolError, RequestTimeout
+from mcptrio.transports.carrier import Carrier, Line
+from mcptrio.types import LoggingLevel, ServerCapabilities
+
+logger = logging.getLogger("mcptrio.client")
+
+LISTEN: Final = "subscriptions/listen"
+_LISTEN: Final = b'"method":"subscriptions/listen"'
+_numbers: Final = itertools.count(1)
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+
+
+@define(eq=False, kw_only=True)
+class ClientService:
+    """What a client's session is a session of."""
+
+    config: ClientConfig
+    host: Host
+    eras: Served
+    telemetry: telemetry.Hub = field(factory=telemetry.Hub)
+    routes: tuple[Route, ...] = ()
+    """Rows of the user's own."""
+    log_level: LoggingLevel | None = None
+    """The least severe log messages that are asked for."""
+    role: Role = field(default=Role.CLIENT, init=False)
+    limits: Limits = field(init=False)
+    router: Router = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        patience = self.config.callback_timeout
+        self.limits = Limits(call_timeout=patience, call_timeout_hard=patience, ask_timeout=self.config.total_timeout)
+        self.router = Router()
+        self.router.add_all(METHODS)
+        for route in self.routes:
+            self.router.add(route)
+        self.router.freeze()
+
+    def make_context(self, session: Session, call: Call) -> Asking:
+        return Asking(session.data["connection"], self.host, call.start.method)
+
+    def finish(self, result: dict[str, Any], era: Era) -> dict[str, Any]:
+        return result
+
+    def may_replay(self, start: Start) -> bool:
+        return False
+
+    def request_scope(self, session: Session, call: Call) -> AbstractAsyncContextManager[Any] | None:
+        return None
+
+    def offers_now(self) -> Container[str]:
+        return self.host.capabilities(stateful=True)
+
+
+@define(eq=False)
+class Asking:
+    """What the client's handlers get: who asks, and what for."""
+
+    connection: Connection
+    host: Host
+    method: str
+
+
+@define(eq=False, kw_only=True)
+class Connection:
+    """One session with the server.
+
+    Owns: the session's task and the line, while `run` runs.   Lent: the service, the carrier.
+    """
+
+    service: ClientService
+    carrier: Carrier
+    on_told: Callable[[str, dict[str, Any]], None]
+    """Gets every notification of the server's, in the session's loop."""
+    mirror: Callable[[str, Mapping[str, Any]], Mapping[str, str]]
+    """The headers that repeat arguments of a request."""
+    shared: bool = True
+    session: Session = field(init=False)
+    era: Era | None = None
+    capabilities: ServerCapabilities | None = None
+    _line: Line | None = None
+    _over: trio.Event = field(factory=trio.Event)
+    _why: str = ""
+    _listens: dict[str, Callable[[int | str], None]] = field(factory=dict)
+    """Marker in a listen request -> who wants to know the id that it got."""
+    _ended_by_server: dict[int | str, Callable[[], None]] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.session = Session(
+            id=f"client-{next(_numbers)}", service=self.service, link=self, transport=self.carrier.name
+        )
+        self.session.data["connection"] = self
+
+    @property
+    def started(self) -> bool:
+        return self._line is not None
+
+    @property
+    def alive(self) -> bool:
+        return self._line is not None and not self._over.is_set() and self.session.ended is None
+
+    @property
+    def why(self) -> str:
+        """Why it is over."""
+        return self._why
+
+    async def wait_over(self) -> None:
+        await self._over.wait()
+
+    # -- its life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carry frames until somebody closes the connection, or the server is gone."""
+        async with trio.open_nursery() as nursery:
+            async with self.carrier.open(self) as self._line:
+                nursery.start_soon(self._run_session)
+                task_status.started()
+                try:
+                    await self._over.wait()
+                finally:
+                    self._end("the client was closed")
+            # The session ends by itself; a callback that ignores its cancellation is not waited for.
+            nursery.cancel_scope.deadline = trio.current_time() + 1
+
+    async def _run_session(self) -> None:
+        try:
+            await self.session.run()
+        finally:
+            self._end("the session ended")
+
+    def close(self) -> None:
+        self._end("the client was closed")
+
+    def lost(self, reason: str) -> None:
+        """Nothing comes or goes any more: whoever waits is told."""
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        if not self._over.is_set():
+            self._why = reason
+            self._over.set()
+        self.session.close_nowait(Cause.DISCONNECT)
+
+    # -- the session's link
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        if self._line is None:
+            return
+        if self._listens and _LISTEN in data[:100]:
+            frame = msgspec.json.decode(data)
+            found = self._listens.pop(frame["params"]["_meta"]["progressToken"], None)
+            if found is not None:
+                found(frame["id"])
+        self._line.post(data)
+
+    def end(self) -> None:
+        pass
+
+    async def room(self) -> None:
+        if self._line is not None:
+            await self._line.room()
+
+    # -- the transport's receiver
+
+    async def deliver(self, frame: Frame | Batch) -> None:
+        if self.era is not None and not self.era.stateful:
+            if isinstance(frame, Request):
+                # 2026-07-28 basic/transports/stdio: the server MUST NOT write requests
+                logger.warning("the server sent a request (%s), which its protocol version forbids", frame.method)
+                return
+            if isinstance(frame, Notification) and frame.method == "notifications/cancelled":
+                done = self._ended_by_server.get(frame.params.get("requestId", ""))
+                if done is not None:
+                    done()
+                return
+        await self.session.deliver(frame, self)
+
+    def headers_for(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
+        return self.mirror(method, params)
+
+    def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        self.on_told(method, params)
+
+    # -- asking
+
+    def opened(self, era: Era, capabilities: dict[str, Any], typed: ServerCapabilities) -> None:
+        """It is known what the server speaks and offers."""
+        self.era, self.capabilities = era, typed
+        if self._line is not None:
+            self._line.speak(era)
+        self.session.post_nowait(Opened(era, capabilities))
+
+    def switch(self, era: Era) -> None:
+        """Speak another date of the same kind from now on."""
+        self.era = era
+        if self._line is not None:
+            self._line.speak(era)
+        self.session.post_nowait(Opened(era, self.session.peer.capabilities))
+
+    async def confirm(self) -> None:
+        """Say `notifications/initialized`, and wait until it has arrived."""
+        await self.session.notify("notifications/initialized", {})
+        assert self._line is not None
+        await self._line.confirmed()
+
+    async def ask(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        timeout: float | None = None,
+        total: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """Ask the server and wait for its result.
+
+        Raises:
+            McpError, LinkClosed, RequestTimeout, RemoteProtocolError, CapabilityMissing
+        """
+        idle = self.service.config.timeout if timeout is None else timeout
+        total = self.service.config.total_timeout if total is None else total
+        with trio.CancelScope(deadline=trio.current_time() + idle) as scope:
+
+            def progressed(progress: Mapping[str, Any]) -> None:
+                scope.deadline = trio.current_time() + idle
+                if on_progress is not None:
+                    on_progress(progress)
+
+            # A call that reports progress is alive: its token is sent even if nobody wants to see it.
+            wanted = progressed if on_progress is not None or method == "tools/call" else None
+            try:
+                result = await self.session.ask(method, params, timeout=max(total, idle), on_progress=wanted)
+            except LinkClosed as error:
+                raise LinkClosed(f"{method}: {self._why or error}") from error
+            except McpError as error:
+                if isinstance(error.data, MCPTrioException):
+                    raise error.data from None  # of this side: nothing that came as JSON is an exception
+                raise
+            if not isinstance(result, dict):
+                raise RemoteProtocolError(f"the result of {method} is no object")
+            return result
+        raise RequestTimeout(f"{method} was not answered within {idle:g} s")
+
+    async def notify(self, method: str, params: dict[str, Any]) -> None:
+        try:
+            await self.session.notify(method, params)
+        except LinkClosed as error:
+            raise LinkClosed(f"{method}: {self._why or error}") from error
+
+    def expect_listen(self, marker: str, found: Callable[[int | str], None]) -> None:
+        """Have `found` called with the id that the listen request with this marker is sent under."""
+        self._listens[marker] = found
+
+    def on_server_cancel(self, request_id: int | str, done: Callable[[], None]) -> None:
+        self._ended_by_server[request_id] = done
+
+    def forget(self, request_id: int | str) -> None:
+        self._ended_by_server.pop(request_id, None)

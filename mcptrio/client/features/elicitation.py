@@ -1,0 +1,48 @@
+"""The server asks the person: the callback's answer in the form that the protocol has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from mcptrio._schema.check import Checker, SchemaLimits
+from mcptrio._schema.elicit import fill_defaults
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, LocalProtocolError, McpError
+from mcptrio.types import ElicitParams, ElicitResult
+
+ElicitAnswer: TypeAlias = ElicitResult | Mapping[str, Any] | str | None
+"""What an elicit callback returns: a result; the content of an accepted form; `"accept"`, `"decline"` or `"cancel"`;
+None for `"decline"`."""
+
+
+def to_result(params: ElicitParams, answer: Any) -> ElicitResult:
+    """The result for what the callback returned. Defaults of the form are filled in where nothing was said.
+
+    Raises:
+        McpError: the server's form cannot be read.
+        LocalProtocolError: the answer does not fit the form, or is no answer at all.
+    """
+    if answer is None:
+        return ElicitResult(action="decline")
+    if isinstance(answer, str):
+        if answer not in ("accept", "decline", "cancel"):
+            raise LocalProtocolError(f"an elicit callback answers accept, decline or cancel, not {answer!r:.80}")
+        answer = ElicitResult(action=answer)  # type: ignore[arg-type]  # checked in the line before
+    elif isinstance(answer, Mapping):
+        answer = ElicitResult(action="accept", content=answer)
+    elif not isinstance(answer, ElicitResult):
+        raise LocalProtocolError(f"an elicit callback cannot answer with {type(answer).__name__}")
+    if answer.action != "accept" or params.mode == "url" or params.requested_schema is None:
+        return ElicitResult(action=answer.action)
+    content = fill_defaults(params.requested_schema, answer.content or {})
+    _check(params.requested_schema, content)
+    return ElicitResult(action="accept", content=content)
+
+
+def _check(schema: Mapping[str, Any], content: dict[str, Any]) -> None:
+    try:
+        checker = Checker(schema, limits=SchemaLimits())
+    except DeclarationError as error:
+        raise McpError(INVALID_PARAMS, f"the requested schema cannot be used: {error}") from error
+    if faults := checker.faults(content, root="content"):
+        raise LocalProtocolError("the answer does not fit the form: " + "; ".join(faults))

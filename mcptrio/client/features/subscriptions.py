@@ -1,0 +1,137 @@
+"""Being told what changed, in both lives of the protocol.
+
+Stateless: one `subscriptions/listen` request stays open. Stateful: the session tells of lists by itself, and of
+resources after `resources/subscribe`. A listener sees the same either way: changes, each at most once until it is
+taken, since "the tools changed" twice says no more than once. When the server had to be found again, everything that is
+listened to counts as changed: nobody knows what was missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import trio
+from attrs import define, field, frozen
+
+from mcptrio._eras.stateless import SUBSCRIPTION
+
+Kind = Literal["tools", "prompts", "resources", "resource"]
+_KINDS: Final[Mapping[str, Kind]] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+    "notifications/resources/updated": "resource",
+}
+_FIELDS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+_MAX_WAITING: Final = 1024
+
+
+@frozen(kw_only=True)
+class Change:
+    """Something of the server's changed: one of its lists, or the resource with this URI."""
+
+    kind: Kind
+    uri: str | None = None
+
+
+@define(eq=False)
+class Changes:
+    """An open subscription: iterate over it.
+
+    `honoured` says which kinds, and which resources, the server agreed to tell about.
+    """
+
+    kinds: frozenset[Kind]
+    uris: frozenset[str]
+    honoured: tuple[frozenset[Kind], frozenset[str]] = (frozenset(), frozenset())
+    acknowledged: trio.Event = field(factory=trio.Event)
+    subscription: int | str | None = None
+    """The id of the listen request, where there is one."""
+    _waiting: dict[Change, None] = field(factory=dict)
+    _error: Exception | None = None
+    _over: bool = False
+    _news: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+
+    def __aiter__(self) -> Changes:
+        return self
+
+    async def __anext__(self) -> Change:
+        await trio.lowlevel.checkpoint()
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                raise StopAsyncIteration
+            await self._news.park()
+        change = next(iter(self._waiting))
+        del self._waiting[change]
+        return change
+
+    # -- for the client
+
+    @property
+    def filter(self) -> dict[str, Any]:
+        """What is asked for, as it stands on the wire."""
+        wanted: dict[str, Any] = {_FIELDS[kind]: True for kind in sorted(self.kinds) if kind in _FIELDS}
+        if self.uris:
+            wanted["resourceSubscriptions"] = sorted(self.uris)
+        return wanted
+
+    def on_notification(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
+        if not stateful:
+            meta = params.get("_meta")
+            if self.subscription is None or not isinstance(meta, Mapping):
+                return
+            if meta.get(SUBSCRIPTION) != self.subscription:
+                return
+        if method == ACKNOWLEDGED:
+            said = params.get("notifications")
+            self._acknowledge(said if isinstance(said, Mapping) else {})
+            return
+        kind = _KINDS.get(method)
+        if kind == "resource":
+            uri = params.get("uri")
+            if isinstance(uri, str) and (not stateful or any(_within(uri, one) for one in self.uris)):
+                self.put(Change(kind=kind, uri=uri))
+        elif kind is not None and kind in self.kinds:
+            self.put(Change(kind=kind))
+
+    def _acknowledge(self, said: Mapping[str, Any]) -> None:
+        uris = said.get("resourceSubscriptions")
+        kinds = frozenset(kind for kind in self.kinds if said.get(_FIELDS.get(kind, "")) is True)
+        self.honoured = (kinds, frozenset(uris if isinstance(uris, list) else ()) & self.uris)
+        self.acknowledged.set()
+
+    def honour_all(self) -> None:
+        self.honoured = (self.kinds, self.uris)
+        self.acknowledged.set()
+
+    def put(self, change: Change) -> None:
+        if len(self._waiting) < _MAX_WAITING:
+            self._waiting[change] = None
+        self._news.unpark_all()
+
+    def put_everything(self) -> None:
+        """What was missed is unknown."""
+        for kind in sorted(self.kinds):
+            self.put(Change(kind=kind))
+        for uri in sorted(self.uris):
+            self.put(Change(kind="resource", uri=uri))
+
+    def end(self, error: Exception | None = None) -> None:
+        """No more changes follow; what waits can still be taken."""
+        self._over = True
+        self._error = self._error or error
+        self.acknowledged.set()
+        self._news.unpark_all()
+
+    def raise_if_failed(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def _within(uri: str, subscribed: str) -> bool:
+    """Whether an update concerns what was subscribed to: the resource itself, or a part of it."""
+    return uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/")

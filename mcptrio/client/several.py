@@ -1,0 +1,220 @@
+"""Several servers at once, and the configuration that hosts keep them in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+import msgspec
+import trio
+from attrs import define, evolve, field
+
+from mcptrio.client.asking import How
+from mcptrio.client.client import Client
+from mcptrio.errors import DeclarationError, LocalProtocolError, MCPTrioException
+from mcptrio.types import CallToolResult, GetPromptResult, Prompt, Resource, Tool
+
+logger = logging.getLogger("mcptrio.client")
+
+_PLACES: Final = ("mcpServers", "servers")
+_KINDS: Final = {"stdio", "http", "streamable-http", "streamableHttp", "sse", "ws", "websocket"}
+
+
+@define(eq=False)
+class Clients:
+    """Open clients by name. Tools and prompts of all of them are known by `<name><separator><their own name>`."""
+
+    separator: str = "_"
+    failed: dict[str, Exception] = field(factory=dict)
+    """The servers that could not be connected to, and why."""
+    _clients: dict[str, Client] = field(factory=dict)
+
+    def __getitem__(self, name: str) -> Client:
+        if name not in self._clients and name in self.failed:
+            raise LocalProtocolError(f"{name!r} could not be connected to: {self.failed[name]}") from self.failed[name]
+        return self._clients[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._clients
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    async def list_tools(self) -> tuple[Tool, ...]:
+        """The tools of every server; one that fails is left out and logged."""
+        found = await self._each("list_tools")
+        return tuple(evolve(tool, name=self._long(name, tool.name)) for name, tools in found for tool in tools)
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **how: Unpack[How]
+    ) -> CallToolResult:
+        """Call a tool by its long name."""
+        client, short = self._find(name)
+        return await client.call_tool(short, arguments, **how)
+
+    async def list_prompts(self) -> tuple[Prompt, ...]:
+        """The prompts of every server; one that fails is left out and logged."""
+        found = await self._each("list_prompts")
+        return tuple(
+            evolve(prompt, name=self._long(name, prompt.name)) for name, prompts in found for prompt in prompts
+        )
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, **how: Unpack[How]
+    ) -> GetPromptResult:
+        """Fill in a prompt by its long name."""
+        client, short = self._find(name)
+        return await client.get_prompt(short, arguments, **how)
+
+    async def list_resources(self) -> dict[str, tuple[Resource, ...]]:
+        """The resources of every server, by the server's name: URIs of two servers may be the same."""
+        return dict(await self._each("list_resources"))
+
+    def _long(self, client: str, name: str) -> str:
+        return f"{client}{self.separator}{name}"
+
+    def _find(self, name: str) -> tuple[Client, str]:
+        # The longest name wins: `git` and `git_hub` may both be there.
+        for client in sorted(self._clients, key=len, reverse=True):
+            prefix = client + self.separator
+            if name.startswith(prefix):
+                return self._clients[client], name.removeprefix(prefix)
+        for client, error in self.failed.items():
+            if name.startswith(client + self.separator):
+                raise LocalProtocolError(f"{client!r} could not be connected to: {error}") from error
+        raise LocalProtocolError(f"no server is called like the beginning of {name!r:.200}")
+
+    async def _each(self, method: str) -> list[tuple[str, Any]]:
+        """Ask every server that has the feature, all at the same time."""
+        found: dict[str, Any] = {}
+        feature = method.removeprefix("list_")
+
+        async def ask(name: str, client: Client) -> None:
+            if getattr(client.capabilities, feature) is None:
+                return
+            try:
+                found[name] = await getattr(client, method)()
+            except MCPTrioException as error:
+                logger.warning("%s of %r failed: %s", method, name, error)
+
+        async with trio.open_nursery() as nursery:
+            for name, client in self._clients.items():
+                nursery.start_soon(ask, name, client)
+        return [(name, found[name]) for name in self._clients if name in found]
+
+
+@asynccontextmanager
+async def connect_all(servers: Mapping[str, Any], *, separator: str = "_", **options: Any) -> AsyncIterator[Clients]:
+    """Connect to several servers at once; one that fails is in `failed` and does not hold up the others.
+
+    Args:
+        servers: Name -> what `connect` takes, or an entry as in `mcpServers`, or a client that is not open yet.
+        separator: Between a server's name and that of a tool.
+        options: For every client: see `Client`.
+    """
+    clients = Clients(separator)
+    raised: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        leave = trio.Event()
+        try:
+            async with trio.open_nursery() as opening:
+                for name, entry in servers.items():
+                    opening.start_soon(_open, nursery, clients, name, entry, options, leave)
+            clients._clients = {name: clients._clients[name] for name in servers if name in clients._clients}
+            yield clients
+        except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
+            raised = error
+        finally:
+            leave.set()
+    if raised is not None:
+        raise raised
+
+
+async def _open(
+    nursery: trio.Nursery, clients: Clients, name: str, entry: Any, options: Mapping[str, Any], leave: trio.Event
+) -> None:
+    try:
+        client = entry if isinstance(entry, Client) else make_client(entry, **options)
+        clients._clients[name] = await nursery.start(_hold, client, leave, name)
+    except Exception as error:  # noqa: BLE001 - one failing server does not take the others
+        logger.warning("%r could not be connected to: %s", name, error)
+        clients.failed[name] = error
+
+
+async def _hold(client: Client, leave: trio.Event, name: str, *, task_status: trio.TaskStatus[Client]) -> None:
+    opened = False
+    try:
+        async with client:
+            opened = True
+            task_status.started(client)
+            await leave.wait()
+    except Exception:
+        if not opened:
+            raise
+        logger.exception("%r failed when it was closed", name)
+
+
+def make_client(entry: Any, **options: Any) -> Client:
+    """A client for what `connect` takes, or for an entry of `mcpServers`.
+
+    Raises:
+        DeclarationError: the entry cannot be understood.
+    """
+    if not isinstance(entry, Mapping):
+        return Client(entry, **options)
+    kind = entry.get("type", entry.get("transport"))
+    if kind is not None and kind not in _KINDS:
+        raise DeclarationError(f"unknown transport {kind!r:.80}")
+    given = dict(options)
+    if "url" in entry:
+        given["headers"] = {**given.get("headers", {}), **_strings(entry, "headers")}
+        return Client(_text(entry, "url"), **given)
+    if "command" not in entry:
+        raise DeclarationError("an entry needs a command or a url")
+    args = entry.get("args", [])
+    if not isinstance(args, list | tuple) or not all(isinstance(part, str) for part in args):
+        raise DeclarationError("args must be a list of strings")
+    given["env"] = {**given.get("env", {}), **_strings(entry, "env")}
+    if "cwd" in entry:
+        given["cwd"] = _text(entry, "cwd")
+    return Client([_text(entry, "command"), *args], **given)
+
+
+def read_servers(source: str | Path | Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The servers of a host's configuration: a JSON file, or what is in it, with `mcpServers` (or `servers`).
+
+    Entries with `"disabled": true` are left out.
+
+    Raises:
+        DeclarationError: it cannot be read.
+    """
+    if isinstance(source, Mapping):
+        whole: Any = source
+    else:
+        try:
+            whole = msgspec.json.decode(Path(source).read_bytes())
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DeclarationError(f"{source} cannot be read: {error}") from error
+    place = next((whole[key] for key in _PLACES if isinstance(whole, Mapping) and key in whole), None)
+    if not isinstance(place, Mapping) or not all(isinstance(entry, Mapping) for entry in place.values()):
+        raise DeclarationError('a configuration has the form {"mcpServers": {"name": {"command": …}}}')
+    return {name: entry for name, entry in place.items() if entry.get("disabled") is not True}
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    if not isinstance(entry[key], str):
+        raise DeclarationError(f"{key} must be a string")
+    return str(entry[key])
+
+
+def _strings(entry: Mapping[str, Any], key: str) -> dict[str, str]:
+    value = entry.get(key, {})
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
+        raise DeclarationError(f"{key} must be an object of strings")
+    return dict(value)

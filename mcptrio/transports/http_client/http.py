@@ -1,0 +1,199 @@
+"""One HTTP request at a time: redirects, authorization, bounds, and httpx2's exceptions turned into ours."""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import httpx2
+from attrs import define, field, frozen, validators
+
+from mcptrio._wire.headers import media_type
+from mcptrio._wire.sse import MAX_EVENT
+from mcptrio.errors import LinkClosed, McpError, Overloaded, RemoteProtocolError
+from mcptrio.transports.carrier import NotDelivered
+from mcptrio.transports.http_client.auth import AuthRequest, AuthResponse, HttpAuth
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+_MAX_HOPS: Final = 5
+_MAX_AUTH: Final = 8
+_REDIRECTS: Final = {"GET": (301, 302, 303, 307, 308), "POST": (307, 308), "DELETE": (307, 308)}
+_QUOTED: Final = 200
+
+
+class HttpRefused(RemoteProtocolError):
+    """The server answered with an HTTP status that is no answer to a message."""
+
+    def __init__(self, message: str, *, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(message, http_status=status)
+        self.status = status
+        self.headers = dict(headers)
+
+
+class HttpMcpError(McpError):
+    """A JSON-RPC error that came with an HTTP status other than 200."""
+
+    def __init__(self, code: int, message: str, data: Any, *, status: int) -> None:
+        super().__init__(code, message, data)
+        self.status = status
+
+
+@frozen(kw_only=True)
+class HttpClientConfig:
+    """The bounds of an HTTP client, and how patient it is."""
+
+    max_reply: int = field(default=16 * 1024 * 1024, validator=validators.ge(1))
+    max_event: int = field(default=MAX_EVENT, validator=validators.ge(1))
+    connect_timeout: float = field(default=10.0, validator=validators.gt(0))
+    write_timeout: float = field(default=30.0, validator=validators.gt(0))
+    reconnect_tries: int = field(default=8, validator=validators.ge(0))
+    """So many failed attempts in a row to take up a stream again are made."""
+    reconnect_first: float = field(default=0.5, validator=validators.gt(0))
+    """The first pause between them, doubled each time; an explicit `retry` of the server is followed instead."""
+    reconnect_most: float = field(default=30.0, validator=validators.gt(0))
+    goodbye_timeout: float = field(default=2.0, validator=validators.ge(0))
+    """How long ending the session may take."""
+    verify: ssl.SSLContext | bool = True
+
+    def pause(self, failures: int, retry: int | None) -> float:
+        """How long to wait before the next attempt, in seconds."""
+        if retry is not None:
+            return min(max(retry / 1000, 0.1), 60.0)
+        most = min(self.reconnect_first * 2.0 ** min(failures, 16), self.reconnect_most)
+        return random.uniform(most / 2, most)
+
+
+@define(eq=False)
+class Http:
+    """Sends requests to one origin. Lent: the httpx2 client."""
+
+    client: httpx2.AsyncClient
+    url: str
+    config: HttpClientConfig
+    auth: HttpAuth | None = None
+    headers: Mapping[str, str] = field(factory=dict)
+    """The user's own, sent with every request, to this origin only."""
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, headers: Mapping[str, str], content: bytes | None = None, *, url: str | None = None
+    ) -> AsyncIterator[httpx2.Response]:
+        """A response whose body is not read yet, after redirects and authorization.
+
+        Raises:
+            NotDelivered: no connection could be made.
+            LinkClosed: the connection broke.
+            RemoteProtocolError: it redirects to somewhere else, or too often.
+        """
+        with translated():
+            response = await self._send(method, headers, content, url or self.url)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+
+    async def _send(self, method: str, headers: Mapping[str, str], content: bytes | None, url: str) -> httpx2.Response:
+        hops = attempts = 0
+        while True:
+            about = AuthRequest(method=method, url=url)
+            signed = await self.auth.authorize(about) if self.auth is not None else {}
+            whole = {"Accept-Encoding": "identity", **self.headers, **headers, **signed}
+            request = self.client.build_request(method, url, headers=whole, content=content)
+            response = await self.client.send(request, stream=True, follow_redirects=False)
+            try:
+                if response.status_code in _REDIRECTS[method] and "location" in response.headers:
+                    hops += 1
+                    url = self._follow(response, hops)
+                    await response.aclose()
+                    continue
+                if self.auth is not None and attempts < _MAX_AUTH:
+                    head = AuthResponse(request=about, status=response.status_code, headers=_plain(response.headers))
+                    if await self.auth.on_response(head):
+                        attempts += 1
+                        await response.aclose()
+                        continue
+            except BaseException:
+                await response.aclose()
+                raise
+            return response
+
+    def _follow(self, response: httpx2.Response, hops: int) -> str:
+        if hops > _MAX_HOPS:
+            raise RemoteProtocolError(f"the server redirects more than {_MAX_HOPS} times")
+        target = response.url.join(response.headers["location"])
+        if _origin(target) != _origin(response.url):
+            # What is in the body and the headers was meant for this origin.
+            raise RemoteProtocolError(f"the server redirects to another origin, {target.scheme}://{target.host}")
+        return str(target)
+
+    async def read(self, response: httpx2.Response, limit: int | None = None) -> bytes:
+        """The whole body.
+
+        Raises:
+            RemoteProtocolError: it is too large.
+        """
+        limit = limit or self.config.max_reply
+        body = bytearray()
+        async with aclosing(response.aiter_raw()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > limit:
+                    raise RemoteProtocolError(f"the server's reply has more than {limit} bytes")
+        return bytes(body)
+
+    async def refusal(self, response: httpx2.Response, body: bytes | None = None) -> RemoteProtocolError | Overloaded:
+        """What a status that is no success means to the caller."""
+        status = response.status_code
+        text = ""
+        if body is None:
+            try:
+                body = await self.read(response, 64 * 1024)
+            except RemoteProtocolError:
+                body = b""
+        text = " ".join(body[:_QUOTED].decode(errors="replace").split())
+        message = f"the server answered HTTP {status}" + (f": {text}" if text else "")
+        if status in (429, 503):
+            after = response.headers.get("retry-after", "")
+            return Overloaded(message, retry_after=int(after) if after.isdecimal() and len(after) < 7 else 1)
+        return HttpRefused(message, status=status, headers=_plain(response.headers))
+
+
+def kind_of(response: httpx2.Response) -> str:
+    """The media type of a response, empty if there is none that can be read."""
+    try:
+        return media_type(response.headers.get("content-type", ""))
+    except ValueError:
+        return ""
+
+
+def _plain(headers: httpx2.Headers) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise our own exceptions for what goes wrong on the way."""
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError) as error:
+        raise NotDelivered(f"no connection to the server: {str(error) or type(error).__name__}") from error
+    except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+        raise NotDelivered(f"not a URL to connect to: {error}") from error
+    except (httpx2.TransportError, httpx2.StreamError) as error:
+        raise LinkClosed(f"the connection to the server broke: {str(error) or type(error).__name__}") from error
+    except httpx2.RequestError as error:
+        raise RemoteProtocolError(f"the server's HTTP cannot be read: {error}") from error
+
+
+def open_http(config: HttpClientConfig) -> httpx2.AsyncClient:
+    timeout = httpx2.Timeout(None, connect=config.connect_timeout, write=config.write_timeout)
+    limits: Any = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
+    return httpx2.AsyncClient(timeout=timeout, limits=limits, verify=config.verify, follow_redirects=False)

@@ -1,0 +1,211 @@
+"""The stdio transport, client side: a server is a child process, one message per line on its standard streams.
+
+The child gets the argument list as it is (no shell ever), an environment of a few harmless names, and a process group
+of its own, so that what it starts can be ended with it. Its standard error is drained all the time; somebody may read
+it line by line, and its last lines are part of the error when the child dies.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+import trio
+from attrs import define, field, frozen
+
+from mcptrio._wire.lines import LineReader, LineTooLong
+from mcptrio.errors import DeclarationError
+from mcptrio.transports.carrier import NotDelivered, Receiver
+from mcptrio.transports.client_pipe import MAX_MESSAGE, PipeLine, open_pipe_line
+from mcptrio.transports.stdio import LinePipe
+
+logger = logging.getLogger("mcptrio.client.subprocess")
+stderr_logger = logging.getLogger("mcptrio.client.stderr")
+
+READ_SIZE: Final = 64 * 1024
+MAX_STDERR: Final = 1024 * 1024
+"""So much of a child's standard error is handed on; the rest is drained and dropped."""
+_LAST_LINES: Final = 5
+
+# What a program needs to start, and nothing that could be a secret.
+SAFE_NAMES: Final = (
+    ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+    if sys.platform != "win32"
+    else (
+        "APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "NUMBER_OF_PROCESSORS", "OS", "PATH",
+        "PATHEXT", "PROCESSOR_ARCHITECTURE", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP",
+        "USERNAME", "USERPROFILE", "WINDIR",
+    )
+)  # fmt: skip
+
+
+def minimal_environment() -> dict[str, str]:
+    """The variables of this process that every child may see."""
+    # A value that begins with () was a function of a shell once, and is code to an old one.
+    return {
+        name: value for name in SAFE_NAMES if (value := os.environ.get(name)) is not None and not value.startswith("()")
+    }
+
+
+def _as_tuple(argv: Sequence[str]) -> tuple[str, ...]:
+    return tuple(argv)
+
+
+def _check_argv(_: object, __: object, argv: tuple[str, ...]) -> None:
+    if not argv or not all(isinstance(part, str) for part in argv) or not argv[0]:
+        raise DeclarationError("a command is a list of strings, the program first")
+    if any("\0" in part for part in argv):
+        raise DeclarationError("a command must not contain NUL")
+    script = argv[0].lower().endswith((".cmd", ".bat"))
+    if script and any(set(part) & set('&|<>^%"!\r\n') for part in argv[1:]):
+        # Windows runs these through a shell of its own, whose quoting nobody can do right.
+        raise DeclarationError("arguments of a .cmd or .bat file must not contain characters that its shell interprets")
+
+
+@frozen(kw_only=True)
+class SubprocessCarrier:
+    """Starts a server as a child process, a new one for every line."""
+
+    argv: tuple[str, ...] = field(converter=_as_tuple, validator=_check_argv)
+    env: Mapping[str, str] = field(factory=dict)
+    """Added to the minimal environment."""
+    cwd: str | os.PathLike[str] | None = None
+    on_stderr: Callable[[str], None] | None = None
+    """Gets each line of the child's standard error; without it they go to the logger `mcptrio.client.stderr`."""
+    exit_timeout: float = 2.0
+    """How long the child may take to end by itself once its standard input is closed; and again after SIGTERM."""
+    name: str = "stdio"
+
+    @asynccontextmanager
+    async def open(self, receiver: Receiver) -> AsyncIterator[PipeLine]:
+        child = await self._start()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(child.drain_stderr)
+                async with open_pipe_line(child.pipe, receiver, why=child.obituary) as line:
+                    yield line
+                with trio.CancelScope(shield=True):
+                    await child.end(self.exit_timeout)
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await child.end(self.exit_timeout)
+
+    async def _start(self) -> _Child:
+        environment = {**minimal_environment(), **self.env}
+        options: dict[str, Any] = {"start_new_session": True} if sys.platform != "win32" else {}
+        try:
+            process = await trio.lowlevel.open_process(
+                list(self.argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=None if self.cwd is None else os.fspath(self.cwd),
+                **options,
+            )
+        except OSError as error:
+            raise NotDelivered(f"{self.argv[0]!r} could not be started: {error.strerror or error}") from error
+        return _Child(process, self.argv[0], self.on_stderr)
+
+
+@define(eq=False)
+class _Child:
+    """A running server."""
+
+    process: trio.Process
+    program: str
+    on_stderr: Callable[[str], None] | None
+    pipe: LinePipe = field(init=False)
+    _last: deque[str] = field(factory=partial(deque, maxlen=_LAST_LINES))
+    _ended: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        async def read() -> bytes:
+            return bytes(await stdout.receive_some(READ_SIZE))
+
+        self.pipe = LinePipe(read, stdin.send_all, LineReader(MAX_MESSAGE))
+
+    async def drain_stderr(self) -> None:
+        """Read what the child says, as long as it lives: a full pipe would stop it."""
+        stream = self.process.stderr
+        assert stream is not None
+        lines, room = LineReader(READ_SIZE), MAX_STDERR
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while data := await stream.receive_some(READ_SIZE):
+                if room <= 0:
+                    continue
+                room -= len(data)
+                self._tell(lines.feed(bytes(data)))
+                if room <= 0:
+                    logger.warning("%s: more than %d bytes on standard error; dropped", self.program, MAX_STDERR)
+        self._tell(lines.eof())
+
+    def _tell(self, lines: Sequence[bytes | LineTooLong]) -> None:
+        for line in lines:
+            text = line.decode(errors="replace") if isinstance(line, bytes) else f"(more than {line.limit} bytes)"
+            self._last.append(text[:500])
+            if self.on_stderr is None:
+                stderr_logger.info("%s", text)
+                continue
+            try:
+                self.on_stderr(text)
+            except Exception:
+                logger.exception("the callback for standard error failed")
+
+    async def obituary(self) -> str:
+        """What became of the child: asked when its standard output ended."""
+        with trio.move_on_after(0.05):
+            await self.process.wait()
+            await trio.lowlevel.checkpoint()
+        code = self.process.returncode
+        if code is None:
+            end = "the server closed its standard output"
+        elif code < 0:
+            end = f"the server was killed by signal {-code}"
+        else:
+            end = f"the server exited with code {code}"
+        return end + (f"; it said last: {' | '.join(self._last)}" if self._last and code else "")
+
+    async def end(self, timeout: float) -> None:
+        """Close its input, wait, ask it to end, kill its group: the order that the specification wants."""
+        if self._ended:
+            return
+        self._ended = True
+        process = self.process
+        assert process.stdin is not None
+        await process.stdin.aclose()
+        with trio.move_on_after(timeout):
+            await process.wait()
+        if process.returncode is None:
+            self._signal(signal.SIGTERM)
+            with trio.move_on_after(timeout):
+                await process.wait()
+        if sys.platform != "win32":
+            self._signal(signal.SIGKILL)  # of the group: what the child started and left behind
+        elif process.returncode is None:
+            process.kill()
+        await process.wait()
+        # A grandchild in another group may hold the pipes open: they are closed on this side, whoever has the other.
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                await stream.aclose()
+
+    def _signal(self, number: int) -> None:
+        if sys.platform == "win32":
+            self.process.terminate()
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)

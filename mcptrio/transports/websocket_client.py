@@ -1,0 +1,81 @@
+"""WebSocket, client side: one message per text frame, subprotocol `mcp`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+import httpx2
+import trio
+from attrs import define, field, frozen
+
+from mcptrio.errors import LinkClosed, RemoteProtocolError
+from mcptrio.transports.carrier import NotDelivered, Receiver
+from mcptrio.transports.client_pipe import MAX_MESSAGE, PipeLine, open_pipe_line
+from mcptrio.transports.http_client.auth import AuthRequest, HttpAuth
+from mcptrio.transports.http_client.http import HttpClientConfig, open_http, translated
+
+SUBPROTOCOL: Final = "mcp"
+
+
+@frozen(kw_only=True)
+class WebSocketCarrier:
+    """Reaches a server by a ws or wss URL."""
+
+    url: str
+    headers: Mapping[str, str] = field(factory=dict)
+    auth: HttpAuth | None = None
+    config: HttpClientConfig = field(factory=HttpClientConfig)
+    name: str = "websocket"
+
+    @asynccontextmanager
+    async def open(self, receiver: Receiver) -> AsyncIterator[PipeLine]:
+        from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
+
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(open_http(self.config))
+            headers = dict(self.headers)
+            if self.auth is not None:
+                headers.update(await self.auth.authorize(AuthRequest(method="GET", url=self.url)))
+            try:
+                with translated():
+                    socket = await stack.enter_async_context(
+                        client.websocket(
+                            self.url,
+                            headers=headers,
+                            subprotocols=[SUBPROTOCOL],
+                            max_message_size_bytes=MAX_MESSAGE,
+                        )
+                    )
+            except WebSocketUpgradeError as error:
+                status = error.response.status_code
+                raise RemoteProtocolError(f"the server answered HTTP {status}", http_status=status) from error
+            except HTTPXWSException as error:
+                raise NotDelivered(f"no connection to the server: {error}") from error
+            async with open_pipe_line(_SocketPipe(socket), receiver) as line:
+                yield line
+
+
+@define(eq=False)
+class _SocketPipe:
+    _socket: Any
+
+    async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
+        from httpx2.websockets import HTTPXWSException, WebSocketInvalidTypeReceived
+
+        try:
+            return ((await self._socket.receive_text()).encode(),)
+        except WebSocketInvalidTypeReceived:
+            return (RemoteProtocolError("the server sent something else than text"),)
+        except (HTTPXWSException, httpx2.TransportError, trio.ClosedResourceError, trio.BrokenResourceError):
+            return ()
+
+    async def send(self, messages: list[bytes]) -> None:
+        from httpx2.websockets import HTTPXWSException
+
+        try:
+            for message in messages:
+                await self._socket.send_text(message.decode())
+        except (HTTPXWSException, httpx2.TransportError, LinkClosed) as error:
+            raise trio.BrokenResourceError from error
