@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcptrio._schema.build import ArgumentFaults, describe, dump, schema_of
+from tests.schema.names import shown
 
 COUNTER = iter(range(10**9))
 
@@ -137,7 +138,7 @@ WRAPPERS: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("type_", SCALARS, ids=str)
+@pytest.mark.parametrize("type_", SCALARS, ids=shown)
 @pytest.mark.parametrize(("wrap_type", "wrap_value"), [w[1:] for w in WRAPPERS], ids=[w[0] for w in WRAPPERS])
 def test_every_single_value_is_judged_alike_wherever_it_stands(type_: Any, wrap_type: Any, wrap_value: Any) -> None:
     def tool(v: Any) -> None: ...

@@ -38,6 +38,7 @@ import pytest
 
 from mcptrio._schema.build import ArgumentFaults, Reader, Signature, describe, schema_of
 from mcptrio.errors import DeclarationError
+from tests.schema.names import shown
 
 T = TypeVar("T")
 NO_JSON = object()
@@ -226,7 +227,7 @@ GOOD: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "json_value", "value"), GOOD, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("type_", "json_value", "value"), GOOD, ids=shown)
 def test_a_good_value_is_bound_and_is_valid_against_the_schema(type_: Any, json_value: Any, value: Any) -> None:
     def tool(v: Any) -> None: ...
 
@@ -319,7 +320,7 @@ BAD: list[tuple[Any, Any, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "json_value", "expected"), BAD, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("type_", "json_value", "expected"), BAD, ids=shown)
 def test_every_fault_of_a_bad_value_is_named_with_its_path(type_: Any, json_value: Any, expected: list[str]) -> None:
     def tool(v: Any) -> None: ...
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mcptrio._schema.check import Checker, SchemaLimits
 from mcptrio.errors import DeclarationError
+from tests.schema.names import shown
 
 ORDER = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -50,7 +51,7 @@ ORDER = {
         ({"items": [], "code": "b"}, ['arguments.code: must match ^a+$, got "b"']),
         ([], ["arguments: expected object, got an array"]),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_every_fault_has_its_path(value: Any, faults: list[str]) -> None:
     assert sorted(Checker(ORDER).faults(value)) == sorted(faults)
@@ -100,7 +101,7 @@ def test_a_reference_is_not_followed_even_when_it_could_be(tmp_path: pathlib.Pat
         ({"$schema": "https://example.org/mine"}, "names the dialect"),
         ({"$schema": 5}, "names the dialect"),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_a_schema_that_cannot_be_used_is_refused_with_a_reason(schema: Any, text: str) -> None:
     with pytest.raises(DeclarationError, match=text):
@@ -119,7 +120,7 @@ def test_a_schema_that_cannot_be_used_is_refused_with_a_reason(schema: Any, text
         {"$ref": "#/$defs/a", "$defs": {"a": {"$anchor": "here", "type": "string"}}},
         {"$ref": "#here", "$defs": {"a": {"$anchor": "here", "type": "string"}}},
     ],
-    ids=str,
+    ids=shown,
 )
 def test_known_dialects_and_local_references_work(schema: Any) -> None:
     checker = Checker(schema)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mcptrio._schema.elicit import Form, Format, Titles, fill_defaults, form_schema, parse_form
 from mcptrio._schema.faults import ArgumentFaults
 from mcptrio.errors import DeclarationError
+from tests.schema.names import shown
 
 
 class Size(enum.Enum):
@@ -176,7 +177,7 @@ def test_a_pydantic_model_is_made_flat() -> None:
         (Annotated[int, msgspec.Meta(ge=1)], {"type": "integer", "minimum": 1}, 3, 3),
         (list[Literal["a", "b"]], {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}, ["a"], ["a"]),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_a_single_value_becomes_a_form_with_one_field(type_: Any, field: Any, content: Any, value: Any) -> None:
     assert form_schema(type_) == {"type": "object", "properties": {"value": field}, "required": ["value"]}
@@ -202,7 +203,7 @@ class Inner:
 
 
 @pytest.mark.parametrize(
-    "type_", [Inner, dict[str, int], list[str], list[Inner], int | str, Any, tuple[int, int], None], ids=str
+    "type_", [Inner, dict[str, int], list[str], list[Inner], int | str, Any, tuple[int, int], None], ids=shown
 )
 def test_what_is_not_flat_is_refused_with_advice(type_: Any) -> None:
     holder = dataclasses.make_dataclass("Holder", [("field", type_)])

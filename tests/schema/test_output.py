@@ -21,6 +21,7 @@ import pydantic
 import pytest
 
 from mcptrio._schema.build import dump, output_schema
+from tests.schema.names import shown
 
 
 class Colour(enum.Enum):
@@ -87,7 +88,7 @@ def is_content(type_: Any) -> bool:
         (None, None),
         (10**30, 10**30),
     ],
-    ids=lambda v: str(v)[:40],
+    ids=shown,
 )
 def test_typed_values_become_json(value: Any, expected: Any) -> None:
     out = dump(value)
@@ -108,7 +109,7 @@ def test_typed_values_become_json(value: Any, expected: Any) -> None:
         {1.5: 1},
         iter([]),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_what_has_no_json_form_is_refused(value: Any) -> None:
     with pytest.raises(ValueError):
@@ -145,14 +146,14 @@ def test_a_value_that_holds_itself_is_refused() -> None:
         list[str | Block],
         tuple[Block, int],
     ],
-    ids=str,
+    ids=shown,
 )
 def test_text_and_content_have_no_output_schema(annotation: Any) -> None:
     assert output_schema(annotation, is_content=is_content) is None
 
 
 @pytest.mark.parametrize(
-    "annotation", [Line, Private, Point, Job, Weather, Model, dict[str, int], dict[str, Any]], ids=str
+    "annotation", [Line, Private, Point, Job, Weather, Model, dict[str, int], dict[str, Any]], ids=shown
 )
 def test_objects_are_described_as_they_are(annotation: Any) -> None:
     output = output_schema(annotation)
@@ -173,7 +174,7 @@ def test_objects_are_described_as_they_are(annotation: Any) -> None:
         (Weather, {"city": "x"}, {"city": "x"}),
         (Job | Line, Job("a"), {"result": {"type": "job", "jobName": "a"}}),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_structured_content_is_always_an_object_that_fits_its_schema(
     annotation: Any, value: Any, structured: Any

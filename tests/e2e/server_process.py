@@ -1,0 +1,86 @@
+"""`mcptrio run` as a real process, for tests that send it signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import trio
+
+from mcptrio.transports.http_server.bind import BoundAddress
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+class ServerProcess:
+    """A running server. `connect` is all that `HttpClient` needs of it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+        self.process = process
+        self.port = port
+        self.address = BoundAddress(host="127.0.0.1", port=port)
+        self.log = log
+        self.closing = ExitStack()
+
+    async def connect(self) -> trio.SocketStream:
+        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        self.closing.callback(stream.socket.close)
+        return stream
+
+    async def wait_ready(self, within: float = 20) -> None:
+        with trio.fail_after(within):
+            while True:
+                try:
+                    async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
+                        await stream.send_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                        if b" 200" in await stream.receive_some():
+                            return
+                except (OSError, trio.BrokenResourceError):
+                    if self.process.poll() is not None:
+                        raise RuntimeError(self.log.read_text()) from None
+                await trio.sleep(0.02)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def wait(self, within: float) -> int:
+        """The exit code; fails if it takes longer."""
+        with trio.fail_after(within):
+            while (code := self.process.poll()) is None:
+                await trio.sleep(0.01)
+        return code
+
+
+@contextmanager
+def running(program: str, log: Path, *arguments: str, port: int | None = None) -> Iterator[ServerProcess]:
+    """Serve `programs/NAME` over HTTP on a port of its own; killed at the end if it still runs."""
+    port = port or free_port()
+    command = [sys.executable, "-m", "mcptrio", "run", str(PROGRAMS / program), "--transport", "http"]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*command, "--port", str(port), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    server = ServerProcess(process, port, log)
+    try:
+        with server.closing:
+            yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
