@@ -81,11 +81,11 @@ async def test_elicitation_sep1330_enums(ctx: Context) -> str:
 @server.tool
 async def test_elicitation_url(url: str, ctx: Context) -> str:
     """Sends the person to a page."""
-    answer = await ctx.elicit_url("Please visit the link", url)
+    answer = await ctx.elicit_url("Please visit the link", url, key="visit")
     return f"URL elicitation: action={answer.action}"
 
 
 @server.tool
 async def test_list_roots(ctx: Context) -> str:
     """Says which roots the client has."""
-    return f"Roots: {', '.join(root.uri for root in await ctx.list_roots())}"
+    return f"Roots: {', '.join(root.uri for root in await ctx.list_roots(key='roots'))}"

@@ -2,8 +2,9 @@
 
     mcptrio run examples/conformance/server.py --transport http --host 127.0.0.1 --port 3001
 
-What only answers is in `content.py`, what asks the client in `asking.py`, resources and prompts in `library.py`. Here
-is what changes while the server runs: lists, a watched resource, cancelled calls.
+What only answers is in `content.py`, what asks the client in `asking.py` and, under keys of its own, in `rounds.py`,
+resources and prompts in `library.py`. Here is what changes while the server runs: lists, a watched resource, cancelled
+calls.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asking
 import content
 import library
+import rounds
 import trio
 from attrs import define
 
@@ -25,6 +27,7 @@ server = Server(
 )
 server.include(content.server)
 server.include(asking.server)
+server.include(rounds.server)
 server.include(library.server)
 
 

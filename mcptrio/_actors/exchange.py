@@ -61,7 +61,7 @@ class Exchange(Session):
 
     def lose(self, link: Link) -> None:
         """The connection is gone: whoever answers on this link has nobody to answer to."""
-        (self.took_over or self).post_nowait(LinkLost(link))
+        self.post_nowait(LinkLost(link))
 
     def _take(self, message: Message) -> None:
         if self._taking is not None:
@@ -89,19 +89,24 @@ class Exchange(Session):
         for call in list(self._running.values()):
             if call.stopped is None and not call.scope.cancel_called:
                 self._stop(call, self.ended)
-        if self.took_over is None:
-            self.link.end()
+        self.link.end()
+        for scope in self._background_tasks:
+            scope.cancel()
         self.runtime.supervisor.exchanges.discard(self)
         for callback in self.on_end:
             callback()
         self._watchers.unpark_all()
 
+    @trio.lowlevel.enable_ki_protection
     async def _handle(self, call: Call) -> None:
         try:
             await super()._handle(call)
         except Exception:  # the session guard: this task is the supervisor's child
             logger.exception("an exchange failed")
             self.close_nowait(Cause.CRASH)
+
+    def idle_since(self, now: float) -> float:
+        return 0.0  # it ends with its request; what it parks has a time limit of its own
 
     async def wait_until_quiet(self) -> None:
         while self.peer.calls and self.ended is None:

@@ -29,10 +29,12 @@ class Journal:
     """Key -> the digest of the question, and its answer."""
     done: dict[str, Any] = field(factory=dict)
     """Key -> what `once` gave back."""
+    ticket: str = ""
+    """The state that this journal came in, if it still has to be found out whether it was used elsewhere."""
     _given: Mapping[str, Any] = field(factory=dict)
     """Answers that came with the request, not looked at yet."""
-    _expected: Mapping[str, str] = field(factory=dict)
-    """Key -> the digest of the question that they answer."""
+    _expected: Mapping[str, str] | None = None
+    """Key -> the digest of the question that they answer; None if they came without having been asked for."""
     _times: dict[str, int] = field(factory=dict)
 
     def key_for(self, question: str) -> str:
@@ -48,7 +50,7 @@ class Journal:
         recorded = self.answers.get(key)
         if recorded is not None:
             return recorded[1] if recorded[0] == question else MISSING
-        if key in self._given and self._expected.get(key) == question:
+        if key in self._given and (self._expected is None or self._expected.get(key) == question):
             answer = self._given[key]
             try:
                 if check is not None:
@@ -68,11 +70,12 @@ class Journal:
         return {"c": self.chain, "a": self.answers, "o": self.done, "q": asked}
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any], given: object) -> Journal:
+    def from_wire(cls, wire: Mapping[str, Any], given: object, ticket: str = "") -> Journal:
         return cls(
             chain=wire["c"],
             answers={key: (question, answer) for key, (question, answer) in wire["a"].items()},
             done=dict(wire["o"]),
             given=given if isinstance(given, dict) else {},
             expected=wire["q"],
+            ticket=ticket,
         )

@@ -13,14 +13,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import trio
 from attrs import define, field, frozen
 
 from mcptrio import telemetry
 from mcptrio._actors.journal import Journal
 from mcptrio._peer.effects import Start
-from mcptrio._peer.messages import Expired, Resumed
+from mcptrio._peer.messages import Expired
 from mcptrio._wire.request_state import MAX_STATE, KeyRing, State, StateRefused, bind_to
 from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, McpError
 
@@ -34,8 +33,12 @@ REFUSED: Final = "requestState is not valid for this request; begin again withou
 _MAX_USED: Final = 100_000
 
 
-@frozen
+@frozen(kw_only=True)
 class Parked:
+    """A call that waits, and the state that leads back to it."""
+
+    token: str
+    state: bytes
     session: Session
     call: int
     until: float
@@ -50,6 +53,8 @@ class Parking:
     max_parked: int = 1000
     ttl: float = 600.0
     hub: telemetry.Hub = field(factory=telemetry.Hub)
+    store: Any = None
+    """A durable store: what was accepted is known there too, to other processes and after a restart."""
     _parked: dict[str, Parked] = field(factory=dict)
     """Oldest first."""
     _used: dict[bytes, float] = field(factory=dict)
@@ -58,14 +63,17 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def leave(self, call: Call, questions: Mapping[str, Any]) -> dict[str, Any]:
+    def leave(self, call: Call, questions: Mapping[str, Any], *, replayable: bool) -> dict[str, Any]:
         """Park a call; gives the result that its request is answered with.
+
+        The journal only travels with a call that may be run again: nobody else would read it.
 
         Raises:
             LocalProtocolError: what the call has to remember is too much to be sent along.
         """
         token = secrets.token_urlsafe(16)
-        state = State(secrets.token_bytes(16), time.time() + self.ttl, token, call.journal.to_wire(questions))
+        journal = call.journal.to_wire(questions) if replayable else {}
+        state = State(secrets.token_bytes(16), time.time() + self.ttl, token, journal)
         sealed = self.keys.seal(state, self._binding(call.start, call.session.principal))
         if len(sealed) > MAX_STATE:
             raise LocalProtocolError("the answers and recorded results of this call are too large to be sent along")
@@ -73,7 +81,13 @@ class Parking:
             if self.hub:
                 self.hub.emit(telemetry.LimitHit(name="parked"))
             self._let_go(next(iter(self._parked)))
-        self._parked[token] = Parked(call.session, call.start.call, trio.current_time() + self.ttl)
+        self._parked[token] = Parked(
+            token=token,
+            state=state.id,
+            session=call.session,
+            call=call.start.call,
+            until=trio.current_time() + self.ttl,
+        )
         return {"resultType": "input_required", "inputRequests": dict(questions), "requestState": sealed}
 
     def take(self, start: Start, principal: Any, *, may_replay: bool) -> Parked | Journal:
@@ -96,32 +110,46 @@ class Parking:
         if state.id in self._used:
             raise StateRefused("it was used before")
         parked = self._parked.pop(state.parked, None)
-        if parked is None and not may_replay:
+        if parked is None and not (may_replay and state.journal):
             raise StateRefused(
                 "the call is not held by this process, and its handler may not be run again: declare the tool "
                 "read_only, idempotent or replay=True if it may"
             )
         self._use(state)
-        if parked is not None:
-            return parked
-        return Journal.from_wire(state.journal, start.params.get("inputResponses"))
+        if parked is None:
+            ticket = state.id.hex() if self.store is not None else ""
+            return Journal.from_wire(state.journal, start.params.get("inputResponses"), ticket)
+        if self.store is not None:
+            self.store.sessions.put(_used_name(state.id.hex()), b"")
+        return parked
 
     def _use(self, state: State) -> None:
         if len(self._used) >= _MAX_USED:
             del self._used[next(iter(self._used))]
         self._used[state.id] = state.expires
 
+    async def claim(self, ticket: str, start: Start) -> bool:
+        """Take a state whose call is to be run again, unless it was taken elsewhere, or before a restart."""
+        name = _used_name(ticket)
+        if await self.store.sessions.get(name) is not None:
+            logger.warning("%s: a requestState was refused: it was used before, in another process", start.method)
+            return False
+        self.store.sessions.put(name, b"")
+        await self.store.flush()
+        return True
+
     def _binding(self, start: Start, principal: Any) -> bytes:
         who = "" if principal is None else str(getattr(principal, "key", principal))
         return bind_to(self.audience, start.method, start.params, who)
 
-    def hand_over(self, parked: Parked, start: Start) -> bool:
-        """Let a parked call go on for the request that was repeated."""
-        return parked.session.post_nowait(Resumed(parked.call, msgspec.structs.replace(start, call=parked.call)))
+    def put_back(self, parked: Parked) -> None:
+        """A call could not be reached: the same state may be tried again."""
+        self._parked[parked.token] = parked
+        self._used.pop(parked.state, None)
 
     def _let_go(self, token: str) -> None:
         parked = self._parked.pop(token)
-        parked.session.post_nowait(Expired(parked.call))
+        parked.session.post_soon(Expired(parked.call))
 
     def expire(self, now: float) -> None:
         """Let go what has waited for too long. Called by the supervisor every now and then."""
@@ -139,3 +167,7 @@ class Parking:
         """A session is over, and its calls with it."""
         for token in [token for token, parked in self._parked.items() if parked.session is session]:
             del self._parked[token]
+
+
+def _used_name(ticket: str) -> str:
+    return f"state {ticket}"

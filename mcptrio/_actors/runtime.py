@@ -78,6 +78,8 @@ class Runtime:
         """Run everything that a server needs beside its transports. Leaving cancels what is left; drain first."""
         self.supervisor.hub = self.parking.hub = self.hub
         self.supervisor.parking = self.parking
+        if getattr(self.store, "durable", False):
+            self.parking.store = self.store
         self.app.router.freeze()
         store: Store = self.store
         with self._observed():

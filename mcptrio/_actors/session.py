@@ -13,12 +13,15 @@ from collections.abc import Awaitable, Callable, Container
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
+import msgspec
 import trio
 from attrs import define, field, frozen
 
 from mcptrio import telemetry
 from mcptrio._actors.journal import MISSING, Check, Journal
 from mcptrio._actors.link import Link
+from mcptrio._actors.parking import REFUSED
+from mcptrio._actors.relay import Relay
 from mcptrio._actors.reply import ProgressCallback, Reply
 from mcptrio._actors.router import Router, failure
 from mcptrio._peer.effects import (
@@ -53,10 +56,19 @@ from mcptrio._peer.messages import (
     Notified,
     Outcome,
     Received,
+    Resumed,
 )
 from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Frame, Malformed, Response, encode, encode_batch, encode_value
 from mcptrio._wire.request_state import digest
-from mcptrio.errors import INTERNAL_ERROR, LinkClosed, LocalProtocolError, McpError, RequestTimeout
+from mcptrio.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    LinkClosed,
+    LocalProtocolError,
+    McpError,
+    Overloaded,
+    RequestTimeout,
+)
 
 logger = logging.getLogger("mcptrio.session")
 
@@ -149,6 +161,8 @@ class Call:
     held_back: tuple[str, dict[str, Any]] | None = None
     state: Any = None
     """What the user's session function yielded for this request, where it has no session."""
+    offers: Any = None
+    """What the server offers to this request, where it has no session."""
     once_locks: dict[str, trio.Lock] = field(factory=dict)
     _journal: Journal | None = None
 
@@ -157,6 +171,10 @@ class Call:
         if self._journal is None:
             self._journal = Journal()
         return self._journal
+
+    @property
+    def ticket(self) -> str:
+        return "" if self._journal is None else self._journal.ticket
 
     def limit(self, timeout: float) -> None:
         """Give this call another time limit."""
@@ -216,11 +234,11 @@ class Session:
     last_used: float = 0.0
     data: dict[str, Any] = field(factory=dict)
     """What features keep for this session (subscriptions ...)."""
-    took_over: Session | None = None
-    """The session that answers the one request of this one, because the call was parked there."""
     _inbox: trio.MemorySendChannel[Message] = field(init=False)
     _messages: trio.MemoryReceiveChannel[Message] = field(init=False)
     _running: dict[int, Call] = field(factory=dict)
+    _elsewhere: dict[int, Relay] | None = None
+    """Calls that other sessions answer, because they were parked there."""
     _zombies: int = 0
     _nursery: trio.Nursery | None = None
     _state_done: trio.Event | None = None
@@ -379,6 +397,11 @@ class Session:
             return False
         return True
 
+    def post_soon(self, message: Message) -> None:
+        """Post something that must arrive, without waiting for it."""
+        if not self.post_nowait(message) and self.ended is None:
+            self.runtime.supervisor.nursery.start_soon(self._say, message)
+
     # -- what others may look at
 
     @property
@@ -439,6 +462,7 @@ class Session:
 
     # -- the loop: the one place where state changes
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         hub = self.service.telemetry
         began = self.last_used = trio.current_time()
@@ -480,8 +504,8 @@ class Session:
             match effect:
                 case Settle(reply, result, error):
                     reply.settle(result, error)
-                case Stop(call, cause) if call in self._running:
-                    self._stop(self._running[call], cause)
+                case Stop(call, cause):
+                    self._stop_call(call, cause)
         with suppress(trio.WouldBlock):
             while True:
                 match self._messages.receive_nowait():
@@ -521,9 +545,7 @@ class Session:
                 if call in self._running:
                     self._running[call].start = start
             case Stop(call, cause):
-                running = self._running.get(call)
-                if running is not None:
-                    self._stop(running, cause)
+                self._stop_call(call, cause)
             case Retire():
                 pass
             case Settle(reply, result, error):
@@ -549,8 +571,10 @@ class Session:
 
     def _ask_in_result(self, start: Start, questions: dict[str, Any]) -> list[Effect] | None:
         try:
-            result = self.runtime.parking.leave(self._running[start.call], questions)
+            replayable = self.service.may_replay(start)
+            result = self.runtime.parking.leave(self._running[start.call], questions, replayable=replayable)
         except LocalProtocolError as error:
+            logger.error("%s (id %r): %s", start.method, start.request_id, error)
             refusal = ErrorResponse(start.request_id, INTERNAL_ERROR, str(error))
             start.link.post(encode(refusal), final=True)
             return self.peer.step(Expired(start.call))
@@ -567,18 +591,28 @@ class Session:
             return self.peer.step(Finished(start.call, Failed(error.code, error.message)))
         if isinstance(taken, Journal):
             return taken
-        # The call answers this request from now on; here nobody does.
-        self.peer.step(HandedOver(start.call))
-        self.took_over = taken.session
-        if not parking.hand_over(taken, start):
-            error_frame = ErrorResponse(start.request_id, INTERNAL_ERROR, "overloaded: try again")
-            start.link.post(encode(error_frame), final=True, status=503)
+        # The parked call answers this request from now on.
+        resumed = msgspec.structs.replace(start, call=taken.call)
+        if taken.session is self:
+            return [*self.peer.step(Resumed(taken.call, resumed)), *self.peer.step(HandedOver(start.call))]
+        relay = Relay(start.link, self, start.call, taken.session)
+        if self._elsewhere is None:
+            self._elsewhere = {}
+        self._elsewhere[start.call] = relay
+        if not taken.session.post_nowait(Resumed(taken.call, msgspec.structs.replace(resumed, link=relay))):
+            parking.put_back(taken)
+            full = failure(Overloaded("the call cannot be reached now", retry_after=1), start.method)
+            return self.peer.step(Finished(start.call, full))
         return []
 
     def _begin(self, start: Start, method: str) -> list[Effect] | None:
         journal = None
-        if "requestState" in start.params and method in start.era.may_ask:
-            taken = self._take_up(start)
+        if method in start.era.may_ask and ("inputResponses" in start.params or "requestState" in start.params):
+            answers = start.params.get("inputResponses", {})
+            if type(answers) is not dict:
+                fault = Failed(INVALID_PARAMS, "params.inputResponses: expected an object")
+                return self.peer.step(Finished(start.call, fault))
+            taken = self._take_up(start) if "requestState" in start.params else Journal(given=answers)
             if not isinstance(taken, Journal):
                 return taken
             journal = taken
@@ -600,7 +634,7 @@ class Session:
                 telemetry.CallStarted(session=self.id, call=start.call, request_id=start.request_id, method=method)
             )
         router = self.service.router
-        if router.is_inline(method):
+        if router.is_inline(method) and (start.era.stateful or self.service.request_scope(self, call) is None):
             outcome = router.run_inline(method, start.params, self.service.make_context(self, call))
             if hub:
                 self._report(call, outcome)
@@ -615,6 +649,8 @@ class Session:
             self._nursery.start_soon(self._handle, call, name=method)
         return None
 
+    # A Ctrl-C belongs to whoever runs the program, not to the handler that happens to run: see the call guard.
+    @trio.lowlevel.enable_ki_protection
     async def _handle(self, call: Call) -> None:
         start = call.start
         telemetry.current_call.set((self.id, start.request_id))
@@ -640,6 +676,8 @@ class Session:
             await self._post(Finished(start.call, outcome))
 
     async def _run(self, call: Call, start: Start) -> Outcome:
+        if call.ticket and not await self.runtime.parking.claim(call.ticket, start):
+            return Failed(INVALID_PARAMS, REFUSED)
         router = self.service.router
         manager = None if start.era.stateful else self.service.request_scope(self, call)
         if manager is None:
@@ -670,7 +708,15 @@ class Session:
             )
         )
 
+    def _stop_call(self, number: int, cause: Cause) -> None:
+        if number in self._running:
+            self._stop(self._running[number], cause)
+        elif self._elsewhere and number in self._elsewhere:
+            self._elsewhere.pop(number).cancel()
+
     def _stop(self, call: Call, cause: Cause) -> None:
+        if type(call.start.link) is Relay:
+            call.start.link.abandon(cause)
         call.stopped = cause
         call.stopped_at = trio.current_time()
         call.scope.cancel()

@@ -50,6 +50,7 @@ ERA = evolve(
         primes=False,
         version_header=True,
         unknown_method_status=404,
+        missing_capability_status=400,
         disconnect_cancels=True,
     ),
     missing=missing,

@@ -44,6 +44,7 @@ class HttpRules:
     version_header: bool = False
     """Clients repeat the date in `MCP-Protocol-Version`."""
     unknown_method_status: int = 200
+    missing_capability_status: int = 200
     disconnect_cancels: bool = False
 
 

@@ -57,6 +57,7 @@ from mcptrio.errors import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
     CapabilityMissing,
     LinkClosed,
     LocalProtocolError,
@@ -196,6 +197,8 @@ class Peer:
             shown = None if group is not None or link.shared else frame.id
             raise RemoteProtocolError(f"request id {frame.id!r:.80} is already in use", request_id=shown)
         alone = self.eras.declared(frame) if self.role is Role.SERVER else None
+        if alone is not None and group is not None:
+            raise RemoteProtocolError("a request that declares its version cannot be in a batch", request_id=frame.id)
         if alone is None and self.role is Role.SERVER:
             after = move(self.state, method)
             if after is None:
@@ -251,7 +254,7 @@ class Peer:
         ledger.open(entry)
         if entry.start.method == "initialize" and entry.start.request_id is not None:
             self._opening = entry.start.call
-        elif ledger.running >= self.max_running or (self._opening is not None and entry.start.method != "ping"):
+        elif entry.start.method != "ping" and (ledger.running >= self.max_running or self._opening is not None):
             ledger.queue(entry.start.call)
             return []
         entry.running = True
@@ -340,10 +343,17 @@ class Peer:
         if start.request_id is not None:
             if type(outcome) is Answered:
                 effects += self._reply(entry, Response(start.request_id, outcome.result), 200)
+                if start.method == "subscriptions/listen" and start.link.shared:
+                    # 2026-07-28 basic/patterns/cancellation: a server MUST say so when it ends a subscription. Where
+                    # nothing else is on the link its end says it.
+                    effects.append(self._cancel_ask(start.request_id, "the subscription has ended", start.link))
             else:
                 failed: Any = outcome
                 error = ErrorResponse(start.request_id, failed.code, failed.message, failed.data)
-                effects += self._reply(entry, error, failed.http_status)
+                status = failed.http_status
+                if failed.code == MISSING_CLIENT_CAPABILITY:
+                    status = start.era.http.missing_capability_status
+                effects += self._reply(entry, error, status)
         effects.append(Retire(call))
         if call == self._opening:
             self._opening = None
@@ -514,11 +524,19 @@ class Peer:
             effects.append(Gather(call, round.latest))
         return effects
 
+    def _withdraw(self, call: int, round: Round, reply: Any) -> list[Effect]:
+        """A question is not needed any more. Those that waited for it, to leave together, wait no longer."""
+        round.questions = {key: q for key, q in round.questions.items() if q.reply is not reply}
+        if round.latest is not reply or round.parked or not round.questions:
+            return []
+        round.latest = next(reversed(round.questions.values())).reply
+        return [Gather(call, round.latest)]
+
     def _give_up(self, reply: Any, reason: str) -> list[Effect]:
         for call in self._ledger.calls():
             round = self._ledger[call].round
-            if round is not None:
-                round.questions = {key: q for key, q in round.questions.items() if q.reply is not reply}
+            if round is not None and any(q.reply is reply for q in round.questions.values()):
+                return self._withdraw(call, round, reply)
         ask = self._ledger.find_ask(reply)
         if ask is None:
             if self._held is not None:
@@ -530,8 +548,8 @@ class Peer:
         entry = self._ledger[ask.call] if ask.call is not None and ask.call in self._ledger else None
         return [self._cancel_ask(ask.id, reason, entry.start.link if entry is not None else None)]
 
-    def _cancel_ask(self, ask_id: int, reason: str, link: Any) -> Send:
-        return Send(Notification("notifications/cancelled", {"requestId": ask_id, "reason": reason}), link)
+    def _cancel_ask(self, request_id: int | str, reason: str, link: Any) -> Send:
+        return Send(Notification("notifications/cancelled", {"requestId": request_id, "reason": reason}), link)
 
     def _notify(self, told: Notified) -> list[Effect]:
         if told.call is None:
@@ -545,6 +563,8 @@ class Peer:
         start = self._ledger[told.call].start
         if told.method in start.era.lacks:
             return [Ignored("notification_of_another_date")]
+        if self._is_parked(told.call):
+            return [Ignored("parked_notification")]  # its request was answered; the next one has not come yet
         return [Send(Notification(told.method, told.params), start.link)]
 
     # -- the end

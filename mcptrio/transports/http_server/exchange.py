@@ -13,6 +13,7 @@ from mcptrio import telemetry
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.link import Outbox
 from mcptrio._eras.choose import Served
+from mcptrio._eras.stateless import declared_date
 from mcptrio._wire.headers import decode_header_value
 from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
 from mcptrio._wire.sse import COMMENT, encode_event
@@ -164,10 +165,11 @@ class Exchanges:
     def _check(self, head: Head, frame: Request) -> None:
         """What the headers say and what the body says must be the same, or somebody on the way was misled."""
         served: Served = self.endpoint.runtime.app.eras  # type: ignore[assignment]  # the application's own
+        date = declared_date(frame.params)
+        if date is not None:  # first: a version that is not served must be the same in both places too
+            self._compare(head, frame, b"mcp-protocol-version", date)
         declared = served.declared(frame, required=True)
         assert declared is not None
-        era, _ = declared
-        self._compare(head, frame, b"mcp-protocol-version", era.date)
         self._compare(head, frame, b"mcp-method", frame.method)
         parameter = NAMED.get(frame.method)
         if parameter is not None:
