@@ -58,13 +58,22 @@ class ServerProcess:
 
 
 @contextmanager
-def running(program: str, log: Path, *arguments: str, port: int | None = None) -> Iterator[ServerProcess]:
-    """Serve `programs/NAME` over HTTP on a port of its own; killed at the end if it still runs."""
+def running(
+    program: str,
+    log: Path,
+    *arguments: str,
+    port: int | None = None,
+    command: tuple[str, ...] = ("-m", "mcptrio", "run"),
+) -> Iterator[ServerProcess]:
+    """Serve `programs/NAME` over HTTP on a port of its own; killed at the end if it still runs.
+
+    Without a `command` the program is run by itself, with the port as its argument.
+    """
     port = port or free_port()
-    command = [sys.executable, "-m", "mcptrio", "run", str(PROGRAMS / program), "--transport", "http"]
+    options = ("--transport", "http", "--port", str(port)) if command else (str(port),)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*command, "--port", str(port), *arguments],
+            [sys.executable, *command, str(PROGRAMS / program), *options, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -137,3 +137,14 @@ async def test_a_handler_that_misbehaves_disturbs_nobody(tmp_path: Path, tool: s
             body = await misbehaving.body()
             assert b"secret details" not in body
         assert server.process.poll() is None
+
+
+async def test_a_keyboard_interrupt_reaches_the_program_that_embeds_a_server(tmp_path: Path) -> None:
+    """Also while a handler runs: its guard must not take it for the handler's own failure."""
+    with running("embedded_plain.py", tmp_path / "log", command=()) as server:
+        await server.wait_ready()
+        client = await HttpClient.open(server)
+        await call(client, 1, "spin")
+        server.signal(signal.SIGINT)
+        assert await server.wait(within=5) != 0
+        assert b"KeyboardInterrupt" in server.log.read_bytes()

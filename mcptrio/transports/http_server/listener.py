@@ -211,6 +211,8 @@ class Listener:
         self._report(ConnectionOpened(client=guarded.client))
         nursery.start_soon(self._run, guarded, name=f"connection {guarded.client}")
 
+    # A Ctrl-C must not end in some connection's guard: it belongs to whoever runs the program.
+    @trio.lowlevel.enable_ki_protection
     async def _run(self, guarded: GuardedStream) -> None:
         connection = Connection(self._app, self._hyper, self._context, {}, guarded, self._report)
         try:
