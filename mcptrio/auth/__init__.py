@@ -1,1 +1,43 @@
-""""""
+"""Authorization: what is given to `mcptrio.connect(url, auth=…)`, and what tokens are kept in."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+# A front, as `mcptrio` itself is one: the names come from where the flows meet the network, above this layer, and are
+# imported when they are asked for, because few programs need them.
+_CLIENT: Final = "mcptrio.transports.oauth"
+_NAMES: Final = {
+    "FIRST_SEEN": _CLIENT,
+    "AuthorizationFailed": _CLIENT,
+    "ClientCredentials": _CLIENT,
+    "EnterpriseManaged": _CLIENT,
+    "FileStorage": _CLIENT,
+    "KeyringStorage": _CLIENT,
+    "MemoryStorage": _CLIENT,
+    "OAuth": _CLIENT,
+    "PrivateKey": _CLIENT,
+    "TokenStorage": _CLIENT,
+    "WorkloadIdentity": _CLIENT,
+}
+
+__all__ = [  # see __getattr__
+    "FIRST_SEEN",
+    "AuthorizationFailed",
+    "ClientCredentials",
+    "EnterpriseManaged",
+    "FileStorage",
+    "KeyringStorage",
+    "MemoryStorage",
+    "OAuth",
+    "PrivateKey",
+    "TokenStorage",
+    "WorkloadIdentity",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_NAMES[name]), name)

@@ -1,0 +1,159 @@
+"""Grants without a person at hand: client credentials, enterprise-managed authorization, workload identity."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from attrs import field, frozen
+
+from mcptrio.auth.client.binding import discover_bound
+from mcptrio.auth.client.credentials import Credentials
+from mcptrio.auth.client.discovery import Discovered, find_server
+from mcptrio.auth.client.errors import AuthorizationFailed
+from mcptrio.auth.client.metadata import ServerMetadata
+from mcptrio.auth.client.scopes import select
+from mcptrio.auth.client.steps import Flow, supply
+from mcptrio.auth.client.token_request import Need, bound_key, obtain_tokens, request_token
+from mcptrio.auth.client.tokens import Tokens
+
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
+
+Supplier = str | Callable[..., Any]
+
+
+@frozen(kw_only=True)
+class ClientCredentialsGrant:
+    """The client acts for itself (extension: OAuth client credentials)."""
+
+    own: Credentials
+    issuer: str | None = None
+    scopes: tuple[str, ...] | None = None
+
+    def obtain(self, need: Need) -> Flow[Tokens]:
+        discovered = yield from discover_bound(need, self.own, self.issuer, legacy=False)
+        scopes = _scopes(need, discovered, self.scopes)
+        form = {"grant_type": "client_credentials", **_scope(scopes)}
+        tokens = yield from obtain_tokens(
+            need, discovered, self.own, form, scopes=scopes, key=bound_key(need, discovered)
+        )
+        return tokens
+
+    def renew(self, need: Need) -> Flow[Tokens | None]:
+        tokens = yield from self.obtain(need)
+        return tokens
+
+
+@frozen(kw_only=True)
+class WorkloadGrant:
+    """A statement of the platform that we run on says who we are (RFC 7523 section 2.1)."""
+
+    own: Credentials
+    assertion: Supplier = field(repr=False)
+    """The statement, or what makes one when called with the issuer it is for."""
+    issuer: str | None = None
+    scopes: tuple[str, ...] | None = None
+
+    def obtain(self, need: Need) -> Flow[Tokens]:
+        discovered = yield from discover_bound(need, self.own, self.issuer, legacy=False)
+        statement = yield from supply(self.assertion, discovered.server.issuer)
+        if self.issuer is None:
+            # whoever holds the statement is believed: it only goes where it says that it is meant to go
+            check_audience(statement, discovered.server)
+        scopes = _scopes(need, discovered, self.scopes)
+        form = {"grant_type": JWT_BEARER, "assertion": statement, **_scope(scopes)}
+        tokens = yield from obtain_tokens(
+            need, discovered, self.own, form, scopes=scopes, key=bound_key(need, discovered)
+        )
+        return tokens
+
+    def renew(self, need: Need) -> Flow[Tokens | None]:
+        tokens = yield from self.obtain(need)
+        return tokens
+
+
+@frozen(kw_only=True)
+class EnterpriseGrant:
+    """The company's identity provider says what its user may do (extension: enterprise-managed authorization)."""
+
+    own: Credentials
+    """As the server's authorization server knows us."""
+    idp: Credentials
+    """As the identity provider knows us."""
+    idp_issuer: str | None = None
+    idp_token_endpoint: str | None = None
+    subject_token: Supplier = field(repr=False)
+    """The user's ID token, or what gets one."""
+    subject_token_type: str = ID_TOKEN
+    issuer: str | None = None
+    scopes: tuple[str, ...] | None = None
+
+    def obtain(self, need: Need) -> Flow[Tokens]:
+        discovered = yield from discover_bound(need, self.own, self.issuer, legacy=False)
+        scopes = _scopes(need, discovered, self.scopes)
+        provider = yield from self._provider()
+        subject = yield from supply(self.subject_token)
+        exchange = {
+            "grant_type": TOKEN_EXCHANGE,
+            "requested_token_type": ID_JAG,
+            "audience": discovered.server.issuer,
+            "resource": discovered.resource,
+            "subject_token": subject,
+            "subject_token_type": self.subject_token_type,
+            **_scope(scopes),
+        }
+        document = yield from request_token(need, provider, self.idp, exchange, what="the token exchange")
+        grant = document.get("access_token")  # RFC 8693 section 2.2.1: called so whatever it is
+        if document.get("issued_token_type") != ID_JAG or not isinstance(grant, str):
+            raise AuthorizationFailed("the identity provider gave something else than an identity assertion grant")
+        form = {"grant_type": JWT_BEARER, "assertion": grant, **_scope(scopes)}
+        tokens = yield from obtain_tokens(
+            need, discovered, self.own, form, scopes=scopes, key=bound_key(need, discovered)
+        )
+        return tokens
+
+    def renew(self, need: Need) -> Flow[Tokens | None]:
+        tokens = yield from self.obtain(need)
+        return tokens
+
+    def _provider(self) -> Flow[ServerMetadata]:
+        if self.idp_token_endpoint is not None:
+            methods = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
+            issuer = self.idp_issuer or self.idp_token_endpoint
+            return ServerMetadata(issuer=issuer, token_endpoint=self.idp_token_endpoint, auth_methods=methods)
+        if self.idp_issuer is None:
+            raise AuthorizationFailed("neither the issuer nor the token endpoint of the identity provider is known")
+        provider = yield from find_server(self.idp_issuer)
+        return provider
+
+
+def check_audience(statement: str, server: ServerMetadata) -> None:
+    """Refuse to show a statement to an authorization server that it does not name as its audience.
+
+    Raises:
+        AuthorizationFailed: it names another, or cannot be read.
+    """
+    try:
+        payload = statement.split(".")[1]
+        claims = msgspec.json.decode(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        audience = claims["aud"]
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise AuthorizationFailed("the assertion is no JWT with an audience: name the issuer that it is for") from None
+    named = audience if isinstance(audience, list) else [audience]
+    allowed = {server.issuer, server.issuer.rstrip("/"), server.issuer.rstrip("/") + "/", server.token_endpoint}
+    if not allowed & {one for one in named if isinstance(one, str)}:
+        raise AuthorizationFailed("the assertion is meant for another authorization server")
+
+
+def _scopes(need: Need, discovered: Discovered, configured: tuple[str, ...] | None) -> tuple[str, ...]:
+    supported = discovered.scopes_supported
+    return select(challenged=need.challenged, configured=configured, supported=supported, before=need.before)
+
+
+def _scope(scopes: tuple[str, ...]) -> dict[str, str]:
+    return {"scope": " ".join(scopes)} if scopes else {}
