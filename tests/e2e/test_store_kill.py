@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import trio
 from mcptrio.stores import StreamKey
 from mcptrio.stores.sqlite import SqliteStore
 
-KILLS = 12
+KILLS = int(os.environ.get("MCPTRIO_KILLS", "12"))
 
 # Appends in bursts of its own making to three streams, and prints what a follower was shown: stream, number, content.
 CHILD = """
