@@ -15,8 +15,9 @@ import trio
 from attrs import define
 
 from mcptrio import telemetry
+from mcptrio._actors.call import Call
 from mcptrio._actors.link import Link
-from mcptrio._actors.session import Call, Session
+from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause, HungUp, LinkLost, Message, Received
 from mcptrio._wire.jsonrpc import Batch, Frame, Malformed
 from mcptrio.errors import LinkClosed

@@ -24,7 +24,8 @@ from mcptrio._wire.request_state import MAX_STATE, KeyRing, State, StateRefused,
 from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, McpError
 
 if TYPE_CHECKING:
-    from mcptrio._actors.session import Call, Session
+    from mcptrio._actors.call import Call
+    from mcptrio._actors.session import Session
 
 logger = logging.getLogger("mcptrio.parking")
 

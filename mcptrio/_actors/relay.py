@@ -57,6 +57,7 @@ class Relay:
     def _close(self, message: Message) -> None:
         if self.open:
             self.open = False
+            self.asker.take_back(self.call)
             self.asker.post_soon(message)
 
     # -- the asker's side

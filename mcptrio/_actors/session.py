@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 import msgspec
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from mcptrio import telemetry
+from mcptrio._actors.call import Call, Limits
 from mcptrio._actors.journal import MISSING, Check, Journal
 from mcptrio._actors.link import Link
 from mcptrio._actors.parking import REFUSED
@@ -80,31 +81,6 @@ _OUTCOMES = {
 }
 
 
-@frozen(kw_only=True)
-class Limits:
-    """The bounds of one session."""
-
-    inbox: int = 64
-    running: int = 32
-    """Handlers at work at the same time; more requests wait their turn."""
-    waiting: int = 64
-    """Requests that wait for their turn; past that the transport stops reading, or answers that it is overloaded."""
-    call_timeout: float = 60.0
-    """A handler that reports no progress for so long is ended."""
-    call_timeout_hard: float = 900.0
-    """A handler is ended after so long, whatever it reports; waiting for a person does not count."""
-    ask_timeout: float = 600.0
-    """How long a person or a model may take to answer."""
-    ignore_cancel: float = 1.0
-    """A cancelled handler that still runs after so long is a zombie."""
-    zombies: int = 8
-    """So many zombies end the session."""
-    end_grace: float = 5.0
-    """How long the session's own state may take to be torn down."""
-    gather: float = 0.005
-    """Questions that come within so long of each other leave together, where questions travel in results."""
-
-
 class Service(Protocol):
     """What a session is a session of: a server, or a client."""
 
@@ -136,79 +112,6 @@ class Service(Protocol):
     def offers_now(self) -> Container[str]:
         """The capabilities that would be declared now."""
         ...
-
-
-@define(eq=False)
-class Call:
-    """A handler at work."""
-
-    start: Start
-    session: Session
-    scope: trio.CancelScope
-    began: float
-    hard: float
-    """The moment at which it is ended in any case."""
-    patience: float
-    """How long it may go without progress."""
-    stopped: Cause | None = None
-    stopped_at: float = 0.0
-    asking: int = 0
-    """How many asks wait for the peer; the clock stands still meanwhile."""
-    paused_at: float = 0.0
-    allowance: float = 500.0
-    """Notifications that may still be sent in a burst; it refills over time."""
-    refilled_at: float = 0.0
-    held_back: tuple[str, dict[str, Any]] | None = None
-    state: Any = None
-    """What the user's session function yielded for this request, where it has no session."""
-    offers: Any = None
-    """What the server offers to this request, where it has no session."""
-    once_locks: dict[str, trio.Lock] = field(factory=dict)
-    _journal: Journal | None = None
-
-    @property
-    def journal(self) -> Journal:
-        if self._journal is None:
-            self._journal = Journal()
-        return self._journal
-
-    @property
-    def ticket(self) -> str:
-        return "" if self._journal is None else self._journal.ticket
-
-    def limit(self, timeout: float) -> None:
-        """Give this call another time limit."""
-        self.patience = timeout
-        self.hard = max(self.hard, self.began + timeout)
-        self.scope.deadline = self.began + timeout
-
-    def extend(self) -> None:
-        """Progress was made: the soft limit begins anew, the hard one stands."""
-        if not self.asking:
-            self.scope.deadline = min(trio.current_time() + self.patience, self.hard)
-
-    def pause(self) -> None:
-        """The call waits for a person; that time is not its own."""
-        if not self.asking:
-            self.paused_at = trio.current_time()
-            self.scope.deadline = float("inf")
-        self.asking += 1
-
-    def resume(self) -> None:
-        self.asking -= 1
-        if not self.asking and self.stopped is None:
-            self.hard += trio.current_time() - self.paused_at
-            self.extend()
-
-    def may_notify(self) -> bool:
-        """Whether another progress or log message fits the rate of 50 a second (after a burst of 500)."""
-        now = trio.current_time()
-        self.allowance = min(500.0, self.allowance + (now - self.refilled_at) * 50)
-        self.refilled_at = now
-        if self.allowance < 1:
-            return False
-        self.allowance -= 1
-        return True
 
 
 @define(eq=False, kw_only=True)
@@ -396,6 +299,11 @@ class Session:
         except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
             return False
         return True
+
+    def take_back(self, call: int) -> None:
+        """No other session answers this call any more."""
+        if self._elsewhere:
+            self._elsewhere.pop(call, None)
 
     def post_soon(self, message: Message) -> None:
         """Post something that must arrive, without waiting for it."""
@@ -601,6 +509,7 @@ class Session:
         self._elsewhere[start.call] = relay
         if not taken.session.post_nowait(Resumed(taken.call, msgspec.structs.replace(resumed, link=relay))):
             parking.put_back(taken)
+            self.take_back(start.call)
             full = failure(Overloaded("the call cannot be reached now", retry_after=1), start.method)
             return self.peer.step(Finished(start.call, full))
         return []

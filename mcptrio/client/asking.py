@@ -18,6 +18,7 @@ from mcptrio.client.connection import ClientService, Connection
 from mcptrio.client.features import rounds
 from mcptrio.client.healing import Keeper
 from mcptrio.client.opening import another, request_meta
+from mcptrio.client.plain import open_plain_nursery
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, LinkClosed, McpError, RemoteProtocolError
 from mcptrio.transports.carrier import NotDelivered
 from mcptrio.types import ProgressParams
@@ -186,7 +187,6 @@ class Asker:
         """Tell the callback of progress, in order; one that waits does not hold up the session."""
         send, receive = trio.open_memory_channel[ProgressParams](64)
         result: dict[str, Any] = {}
-        raised: Exception | None = None
 
         def tell(progress: Mapping[str, Any]) -> None:
             with suppress(StructureError, trio.WouldBlock):
@@ -201,15 +201,10 @@ class Asker:
                 except Exception:
                     logger.exception("a progress callback failed")
 
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             nursery.start_soon(pump)
-            try:
+            with send:
                 result = await self._once(connection, wish, params, tell)
-            except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
-                raised = error
-            send.close()
-        if raised is not None:
-            raise raised
         return result
 
 

@@ -18,8 +18,9 @@ import trio
 from attrs import define, field
 
 from mcptrio import telemetry
+from mcptrio._actors.call import Call, Limits
 from mcptrio._actors.router import Route, Router
-from mcptrio._actors.session import Call, Limits, Session
+from mcptrio._actors.session import Session
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role

@@ -10,7 +10,8 @@ import msgspec
 import trio
 from attrs import field, frozen
 
-from mcptrio._actors.session import Call, Session
+from mcptrio._actors.call import Call
+from mcptrio._actors.session import Session
 from mcptrio._eras.shape import trim
 from mcptrio._schema.build import dump
 from mcptrio._schema.elicit import form_schema, parse_form

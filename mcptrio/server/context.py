@@ -9,7 +9,8 @@ import trio
 from attrs import frozen
 
 from mcptrio import telemetry
-from mcptrio._actors.session import Call, Session
+from mcptrio._actors.call import Call
+from mcptrio._actors.session import Session
 from mcptrio._eras.stateless import CLIENT_INFO, LOG_LEVEL
 from mcptrio._wire.converter import structure, unstructure
 from mcptrio.errors import DeclarationError

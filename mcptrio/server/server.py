@@ -11,9 +11,11 @@ import trio
 from attrs import evolve
 
 from mcptrio import telemetry
+from mcptrio._actors.call import Call, Limits
+from mcptrio._actors.extension import Extension, Extensions, shipped
 from mcptrio._actors.router import Middleware, Route, Router
 from mcptrio._actors.runtime import Runtime
-from mcptrio._actors.session import Call, Limits, Session
+from mcptrio._actors.session import Session
 from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
@@ -30,7 +32,7 @@ from mcptrio.server.features.listening import Listening
 from mcptrio.server.features.prompts import PromptEntry, PromptOptions, Prompts, declare_prompt
 from mcptrio.server.features.resources import ResourceEntry, ResourceOptions, Resources, declare_resource
 from mcptrio.server.features.subscriptions import Subscriptions, topic
-from mcptrio.server.features.tools import ToolEntry, ToolOptions, Tools, declare_tool
+from mcptrio.server.features.tools import OWN_OPTIONS, ToolEntry, ToolOptions, Tools, declare_tool
 from mcptrio.server.registry import check_name
 from mcptrio.types import (
     Icon,
@@ -124,7 +126,8 @@ class Server:
         self.tools = Tools(limiter, self.hints, _size(page_size, "tools"))
         self.prompts = Prompts(limiter, self.hints, _size(page_size, "prompts"))
         self.resources = Resources(limiter, self.hints, _size(page_size, "resources"), _size(page_size, "templates"))
-        self.listening = Listening(self.resources)
+        self.extensions = Extensions()
+        self.listening = Listening(self.resources, self.extensions)
         self.subscriptions = Subscriptions(self.resources)
         self.completions = Completions(self.prompts, self.resources, limiter)
         self.lifecycle = Lifecycle(self.info, instructions, self.capabilities, self.hints, lambda: self.eras.dates)
@@ -160,8 +163,39 @@ class Server:
         return decorate if fn is None else decorate(fn)
 
     def _add_tool(self, fn: Any, names: Mapping[str, Any], options: Any) -> None:
-        entry = declare_tool(fn, names, **options)
+        extra = {name: value for name, value in options.items() if name not in OWN_OPTIONS and value is not None}
+        entry = declare_tool(fn, names, **{name: value for name, value in options.items() if name in OWN_OPTIONS})
+        entry = self._extended(evolve(entry, extra=extra))
+        self.tools.registry.check_free(entry.tool.name)
+        for option, value in extra.items():
+            self._extension_for(option).declared(self, entry, option, value)
         self.tools.registry.add(entry.tool.name, entry)
+
+    def _extended(self, entry: ToolEntry) -> ToolEntry:
+        for option, value in entry.extra.items():
+            entry = self._extension_for(option).tool(entry, option, value)
+        return entry
+
+    def _extension_for(self, option: str) -> Extension:
+        found = self.extensions.for_option(option)
+        if found is None:
+            found = shipped(option)
+            if found is None:
+                known = ", ".join(sorted(ToolOptions.__annotations__))
+                raise DeclarationError(f"there is no tool option {option!r}; there are {known}, and those of extensions")
+            self.add_extension(found)
+        return found
+
+    def add_extension(self, extension: Extension) -> None:
+        """Add an extension of the protocol, such as `Tasks()`, `Skills.from_folder(...)` or one of your own.
+
+        Those with a tool option (`task=`, `ui=`) are added by using it; add one yourself to give it settings.
+        """
+        self.extensions.add(extension)
+        for route in extension.routes():
+            self.router.add(route)
+        self._offers = None
+        extension.bind(self)
 
     def add_tool(self, fn: Callable[..., Any], **options: Unpack[ToolOptions]) -> None:
         """Declare a tool without a decorator, also while serving; clients are told."""
@@ -277,8 +311,14 @@ class Server:
             self.prompts.registry.check_free(check_name("prompt", prompt.prompt.name))
         for uri, entry in resources:
             self.resources.registry_for(entry).check_free(uri)
+        for extension in other.extensions:
+            own = self.extensions.get(extension.identifier)
+            if own is None:
+                self.add_extension(extension)
+            else:
+                own.absorb(extension)
         for tool in tools:
-            self.tools.registry.add(tool.tool.name, tool)
+            self.tools.registry.add(tool.tool.name, self._extended(tool))
         for prompt in prompts:
             self.prompts.registry.add(prompt.prompt.name, prompt)
         for uri, entry in resources:
@@ -304,6 +344,7 @@ class Server:
             prompts=PromptsCapability(list_changed=True) if prompts else None,
             resources=ResourcesCapability(subscribe=True, list_changed=True) if resources else None,
             tools=ToolsCapability(list_changed=True) if tools else None,
+            extensions=self.extensions.settings() if len(self.extensions) else None,
         )
 
     # -- changes

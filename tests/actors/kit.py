@@ -11,10 +11,11 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio import telemetry
+from mcptrio._actors.call import Call, Limits
 from mcptrio._actors.link import Link
 from mcptrio._actors.router import Route, Router
 from mcptrio._actors.runtime import Runtime
-from mcptrio._actors.session import Call, Limits, Session
+from mcptrio._actors.session import Session
 from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
@@ -72,18 +73,6 @@ class App:
         for method, handler in self.handlers.items():
             inline = not _is_async(handler)
             self.router.add(Route(method, None, handler, inline=inline))
-
-    def finish(self, result: dict[str, Any], era: Any) -> dict[str, Any]:
-        return result
-
-    def may_replay(self, start: Any) -> bool:
-        return True
-
-    def request_scope(self, session: Session, call: Call) -> None:
-        return None
-
-    def offers_now(self) -> frozenset[str]:
-        return frozenset({"tools", "prompts", "resources", "completions"})
 
     def parameter_headers(self, tool: str) -> dict[str, tuple[str, ...]]:
         return {}

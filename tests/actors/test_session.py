@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import telemetry
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 from mcptrio._peer.messages import Cause, Notified
 from mcptrio._wire.jsonrpc import Request, Response
 from mcptrio.errors import INTERNAL_ERROR, CapabilityMissing, LinkClosed, McpError, RequestTimeout

@@ -11,8 +11,8 @@ from attrs import define
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import telemetry
+from mcptrio._actors.call import Limits
 from mcptrio._actors.runtime import Runtime, serve_session
-from mcptrio._actors.session import Limits
 from mcptrio._actors.supervisor import SupervisorLimits, new_session_id
 from mcptrio._peer.messages import Cause
 from mcptrio.errors import LinkClosed, Overloaded

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from mcptrio import CapabilityMissing, Context, Server
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 from mcptrio._peer.era import Era
 from mcptrio.errors import MISSING_CLIENT_CAPABILITY
 from mcptrio.types import ModelPreferences, SamplingMessage, TextContent, Tool, ToolChoice

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from mcptrio import Context, Server, SessionHandle, SessionRefused
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 from mcptrio._peer.era import Era
 from mcptrio._peer.messages import Cause
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, DeclarationError

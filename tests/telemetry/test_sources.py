@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from mcptrio import telemetry
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 from mcptrio._wire.jsonrpc import Request
 from mcptrio.transports.http_server import guarded
 from mcptrio.transports.http_server.report import as_telemetry, report_to

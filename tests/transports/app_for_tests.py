@@ -11,9 +11,10 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio import telemetry
+from mcptrio._actors.call import Call, Limits
 from mcptrio._actors.router import Route, Router
 from mcptrio._actors.runtime import Runtime
-from mcptrio._actors.session import Call, Limits, Session
+from mcptrio._actors.session import Session
 from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
 from mcptrio._eras.choose import Served
 from mcptrio._peer.era import Role

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 from mcptrio.transports.http_server.app import AsgiApp, asgi_app
 from mcptrio.transports.http_server.config import HttpConfig
 

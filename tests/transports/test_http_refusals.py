@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 from mcptrio.errors import DeclarationError
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.message import Head, Plain

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 from mcptrio.stores.base import StoreLimits
 from mcptrio.stores.memory import MemoryStore
 from mcptrio.transports.http_server.config import HttpConfig

@@ -15,7 +15,7 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 from mcptrio._wire.jsonrpc import encode
 from mcptrio._wire.lines import LineReader
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
