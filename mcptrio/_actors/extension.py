@@ -1,8 +1,8 @@
 """What an extension of the protocol is, for both roles, and the registry of those that a server or client uses.
 
 An extension has an identifier (`io.modelcontextprotocol/tasks`) and settings under it, which each side declares in
-`capabilities.extensions`. A server's extension may add methods, understand options of `@server.tool(...)`, run a tool in
-a way of its own, and send notifications on listen streams. A client's extension says which types of results it can
+`capabilities.extensions`. A server's extension may add methods, understand options of `@server.tool(...)`, run a tool
+in a way of its own, and send notifications on listen streams. A client's extension says which types of results it can
 complete (`results`): where a request is answered with a `resultType` that is not the protocol's own, the function of
 that type is called with the method and the result, and gives the result that the caller sees.
 
@@ -177,6 +177,6 @@ def require(capabilities: Mapping[str, Any], identifier: str, what: str) -> Sett
     found = declared(capabilities, identifier)
     if found is None:
         # 2026-07-28 basic/index: the error MUST name what is required, as it would be declared
-        required = {"extensions": {identifier: {}}}
+        required: dict[str, Any] = {"extensions": {identifier: {}}}
         raise CapabilityMissing(f"{what} needs the extension {identifier}, which was not declared", required=required)
     return found

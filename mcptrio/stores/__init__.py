@@ -1,4 +1,4 @@
-"""Where events, sessions and changes are kept: in memory, or in one SQLite file.
+"""Where events, sessions, tasks and changes are kept: in memory, or in one SQLite file.
 
 `mcptrio.stores.sqlite` is imported only when such a store is asked for.
 """
@@ -18,6 +18,7 @@ from mcptrio.stores.base import (
     StoreLimits,
     StreamKey,
     Subscription,
+    TaskStore,
     UnknownCursor,
 )
 from mcptrio.stores.memory import MemoryBus, MemoryStore
@@ -36,6 +37,7 @@ __all__ = [
     "StoreLimits",
     "StreamKey",
     "Subscription",
+    "TaskStore",
     "UnknownCursor",
     "open_store",
 ]

@@ -28,7 +28,8 @@ BUSY_TIMEOUT: Final = 2.0
 DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 # No times are kept: a stream of an earlier process is over, and its age counts from the restart. So neither a wall
-# clock that jumps nor a long outage lets anything expire before its client could come back.
+# clock that jumps nor a long outage lets anything expire before its client could come back. Tasks are the exception:
+# a client is told when one was created and how long it lives.
 SCHEMA: Final = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (
@@ -39,6 +40,7 @@ CREATE TABLE events (
     stream INTEGER NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (stream, seq)
 ) WITHOUT ROWID;
 CREATE TABLE sessions (session TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE tasks (task TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL) WITHOUT ROWID;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
@@ -58,6 +60,8 @@ class Batch:
     removed: Sequence[tuple[int]] = ()  # id
     records: Sequence[tuple[str, bytes]] = ()  # session, record
     dropped: Sequence[tuple[str]] = ()  # session
+    tasks: Sequence[tuple[str, bytes, float | None]] = ()  # task, record, expires
+    dropped_tasks: Sequence[tuple[str]] = ()  # task
 
 
 @frozen(kw_only=True)
@@ -67,6 +71,7 @@ class Contents:
     secret: bytes
     streams: Sequence[tuple[int, str, str, int, int, int]]
     records: Sequence[tuple[str, bytes]]
+    tasks: Sequence[tuple[str, bytes, float | None]]
 
 
 class File:
@@ -129,6 +134,8 @@ class File:
             write.executemany("DELETE FROM streams WHERE id = ?", batch.removed)
             write.executemany("DELETE FROM sessions WHERE session = ?", batch.dropped)
             write.executemany("INSERT OR REPLACE INTO sessions (session, record) VALUES (?, ?)", batch.records)
+            write.executemany("DELETE FROM tasks WHERE task = ?", batch.dropped_tasks)
+            write.executemany("INSERT OR REPLACE INTO tasks (task, record, expires) VALUES (?, ?, ?)", batch.tasks)
 
     def read(self, stream: int, after: int, upto: int, most_bytes: int) -> list[bytes]:
         """The events after `after`, without a gap, at least one if it is there, not many more than `most_bytes`."""
@@ -175,10 +182,11 @@ class File:
             (kept,) = write.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
             streams = write.execute("SELECT id, session, stream, floor, last, size FROM streams ORDER BY id").fetchall()
             records = write.execute("SELECT session, record FROM sessions").fetchall()
+            tasks = write.execute("SELECT task, record, expires FROM tasks").fetchall()
         with self._reading:
             self._reader = _connection(self.path)
             self._reader.execute("PRAGMA query_only = 1")
-        return Contents(secret=kept, streams=streams, records=records)
+        return Contents(secret=kept, streams=streams, records=records, tasks=tasks)
 
     def _disconnect(self) -> None:
         with self._reading:

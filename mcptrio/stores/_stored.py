@@ -10,6 +10,7 @@ from attrs import define, field
 
 from mcptrio.stores._file import Batch
 from mcptrio.stores._streams import Stream
+from mcptrio.stores._tasks import Row
 
 
 @define(eq=False)
@@ -88,7 +89,12 @@ class SqliteSessions:
         self.changes = dict(self._records)
 
 
-def as_batch(dirty: Iterable[StoredStream], removed: Iterable[int], records: Mapping[str, bytes | None]) -> Batch:
+def as_batch(
+    dirty: Iterable[StoredStream],
+    removed: Iterable[int],
+    records: Mapping[str, bytes | None],
+    tasks: Mapping[str, Row | None],
+) -> Batch:
     """What has changed, as rows: the thread that writes them sees no object that a task may change meanwhile."""
     events: list[tuple[int, int, bytes]] = []
     streams = []
@@ -109,4 +115,6 @@ def as_batch(dirty: Iterable[StoredStream], removed: Iterable[int], records: Map
         removed=[(serial,) for serial in removed],
         records=[(session, record) for session, record in records.items() if record is not None],
         dropped=[(session,) for session, record in records.items() if record is None],
+        tasks=[row for row in tasks.values() if row is not None],
+        dropped_tasks=[(task,) for task, row in tasks.items() if row is None],
     )

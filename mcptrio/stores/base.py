@@ -4,8 +4,9 @@
 what was missed and following what comes are one cursor moving over one sequence, so there is no moment between the two
 in which an event could be lost or seen twice.
 
-Three small protocols: `EventStore` keeps the streams, `SessionDirectory` what a restarted process must know of a
-session, `Bus` carries changes to whoever subscribed. Every implementation runs the same test-suite.
+Four small protocols: `EventStore` keeps the streams, `SessionDirectory` what a restarted process must know of a
+session, `TaskStore` tasks and their results, `Bus` carries changes to whoever subscribed. Every implementation runs the
+same test-suite.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class StoreLimits:
     """Records in the session directory; the oldest go first."""
     session_age: float = field(default=1_800.0, validator=gt(0))
     """Seconds that the record of a session from before a restart is kept unless it is put again."""
+    tasks: int = field(default=10_000, validator=gt(0))
+    """Tasks that are kept; the longest untouched go first."""
+    task_bytes: int = field(default=64 * 2**20, validator=gt(0))
+    """Bytes of the same."""
     # What follows is read by durable stores only.
     backlog_events: int = field(default=1_024, validator=gt(0))
     """Events waiting to be written. Above it the store degrades until the disk has caught up."""
@@ -170,12 +175,32 @@ class SessionDirectory(Protocol):
         """Removes the record of a session; never waits."""
 
 
+class TaskStore(Protocol):
+    """Tasks by their ids, for as long as each is to be known. A durable store keeps them across restarts.
+
+    `Store.flush` waits until what was put is stored.
+    """
+
+    def put(self, task: str, record: bytes, ttl: float | None = None) -> None:
+        """Sets the record of a task, to be kept for `ttl` seconds (None: until there is no room); never waits."""
+
+    async def get(self, task: str) -> bytes | None:
+        """The record of a task, unless it is unknown or past its time."""
+
+    def drop(self, task: str) -> None:
+        """Removes the record of a task; never waits."""
+
+
 class Store(EventStore, Protocol):
-    """What `open_store` returns: the streams, and the session directory beside them."""
+    """What `open_store` returns: the streams, and the session directory and the tasks beside them."""
 
     @property
     def sessions(self) -> SessionDirectory:
         """The session directory kept in the same place."""
+
+    @property
+    def tasks(self) -> TaskStore:
+        """The tasks kept in the same place."""
 
 
 class Subscription(Protocol):

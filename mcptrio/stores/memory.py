@@ -13,13 +13,14 @@ from attrs import define, field
 
 from mcptrio.errors import Overloaded
 from mcptrio.stores._streams import Ledger, Stream, StreamFollower, check_cursor, open_tasks
+from mcptrio.stores._tasks import MemoryTasks
 from mcptrio.stores.base import StoreLimits, StreamKey
 
 logger = logging.getLogger(__name__)
 
 
 class MemoryStore:
-    """Streams and sessions of one process.
+    """Streams, sessions and tasks of one process.
 
     Owns: the streams, and while it is open a janitor that removes old ones.   Lent: nothing.
     """
@@ -31,6 +32,7 @@ class MemoryStore:
         self.limits = limits or StoreLimits()
         self.secret = os.urandom(32)
         self.sessions = MemorySessions(self.limits.sessions)
+        self.tasks = MemoryTasks(self.limits)
         self._ledger: Ledger[Stream] = Ledger(self.limits, Stream)
 
     def begin(self, key: StreamKey) -> None:
@@ -77,6 +79,7 @@ class MemoryStore:
             await trio.sleep(min(60.0, self.limits.stream_age / 10))
             for stream in self._ledger.expired(trio.current_time()):
                 self._ledger.remove(stream)
+            self.tasks.expire()
 
     def _begin(self, key: StreamKey) -> Stream:
         while (crowded := self._ledger.crowded()) is not None:

@@ -31,6 +31,7 @@ from mcptrio.errors import LocalProtocolError
 from mcptrio.stores._file import File, is_damage
 from mcptrio.stores._stored import SqliteSessions, StoredStream, as_batch
 from mcptrio.stores._streams import Ledger, Stream, StreamFollower, check_cursor, open_tasks
+from mcptrio.stores._tasks import SqliteTasks
 from mcptrio.stores.base import LaggedBehind, StoreFailed, StoreLimits, StreamKey
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class SqliteStore:
-    """Streams and sessions in one file. Opened once.
+    """Streams, sessions and tasks in one file. Opened once.
 
     Owns: the file, the streams, and while it is open a writer and a janitor.   Lent: `on_state`, called with the
     reason when the store degrades and with `None` when it has recovered.
@@ -66,6 +67,7 @@ class SqliteStore:
         self.on_state = on_state
         self.degraded: str | None = None
         self.sessions = SqliteSessions(self.limits.sessions, self._changed)
+        self.tasks = SqliteTasks(self.limits, self._changed)
         self._file = File(Path(path))
         self._secret: bytes | None = None
         self._opened = 0.0
@@ -175,23 +177,25 @@ class SqliteStore:
                 await self._idle.park()
 
     def _has_work(self) -> bool:
-        return bool(self._dirty or self._removed or self.sessions.changes)
+        return bool(self._dirty or self._removed or self.sessions.changes or self.tasks.changes)
 
     async def _commit(self) -> None:
         settles = self._accepted
         dirty, self._dirty = self._dirty, {}
         removed, self._removed = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
         records, self.sessions.changes = self.sessions.changes, {}
+        tasks, self.tasks.changes = self.tasks.changes, {}
         self._backlog = self._backlog_bytes = 0
         self._writing, self._writing_since = {stream: stream.last for stream in dirty}, time.monotonic()
         floors = [stream.floor for stream in dirty]
         try:
-            await self._in_thread(self._file.commit, as_batch(dirty, removed, records))
+            await self._in_thread(self._file.commit, as_batch(dirty, removed, records, tasks))
         except BaseException as error:  # the guard of the writer; a cancelled one leaves its work for the last commit
             self._writing = {}
             self._dirty = {stream: None for stream in dirty if self._ledger.find(stream.key) is stream} | self._dirty
             self._removed = removed + self._removed
             self.sessions.changes = records | self.sessions.changes
+            self.tasks.changes = tasks | self.tasks.changes
             if not isinstance(error, Exception):
                 raise
             self._on_failure(error)
@@ -257,6 +261,7 @@ class SqliteStore:
         self._failures = 0
         self._removed.clear()
         self.sessions.put_all_again()
+        self.tasks.put_all_again()
         for stream in list(self._ledger):
             stream.written = stream.saved_floor = 0
             stream.stored = False
@@ -279,6 +284,7 @@ class SqliteStore:
                 self._remove(stream)
             if trio.current_time() - self._opened > self.limits.session_age:
                 self.sessions.drop_earlier()
+            self.tasks.expire()
 
     # -- the file
 
@@ -290,6 +296,7 @@ class SqliteStore:
         self._secret = contents.secret
         self._opened = now = trio.current_time()
         self.sessions.load(contents.records)
+        self.tasks.load(contents.tasks)
         for serial, session, name, floor, last, size in contents.streams:
             key = StreamKey(session, name)
             earlier = self._ledger.find(key)

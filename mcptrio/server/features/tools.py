@@ -6,12 +6,14 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, TypedDict, Unpack, cast
+from functools import partial
+from typing import Any, Final, Literal, TypedDict, Unpack, cast
 
 import msgspec
 import trio
 from attrs import define, field
 
+from mcptrio._actors.extension import Around
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._peer.era import Era
 from mcptrio._schema.build import ArgumentFaults, OutputSchema, Signature, dump, output_schema
@@ -74,6 +76,10 @@ class ToolEntry:
     headers: Mapping[str, tuple[str, ...]] = field(factory=dict)
     """`x-mcp-header` marks: the header's name -> the path of the argument that it repeats."""
     wire: dict[str, Any] = field(factory=dict)
+    around: Around | None = None
+    """How an extension runs it."""
+    extra: Mapping[str, Any] = field(factory=dict)
+    """The options that belong to extensions."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -109,6 +115,14 @@ class ToolOptions(TypedDict, total=False):
     """Client capabilities that it cannot do without, e.g. `["sampling"]`."""
     replay: bool
     """It may be run again from the top when an answer reaches another process."""
+    task: bool | Literal["auto", "later"]
+    """It runs as a task (`mcptrio.extensions.tasks`): always, where the client knows tasks, or when it says so."""
+    ui: Any
+    """What its results are shown with: a `Ui`, or the URI of one (`mcptrio.extensions.apps`)."""
+
+
+OWN_OPTIONS: Final = frozenset(ToolOptions.__annotations__) - {"task", "ui"}
+"""The options that are not an extension's."""
 
 
 def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[ToolOptions]) -> ToolEntry:
@@ -258,6 +272,11 @@ class Tools:
             raise McpError(INVALID_PARAMS, text) from None
         if entry.requires:
             _require(entry, ctx)
+        if entry.around is not None:
+            return await entry.around(ctx, partial(self._perform, entry, kwargs))
+        return await self._perform(entry, kwargs, ctx)
+
+    async def _perform(self, entry: ToolEntry, kwargs: dict[str, Any], ctx: Context) -> Any:
         if entry.timeout is not None:
             ctx._call.limit(entry.timeout)
         try:
