@@ -13,7 +13,7 @@ from mcptrio import telemetry
 from mcptrio._actors.parking import Parking
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause, Drained
-from mcptrio.errors import Overloaded
+from mcptrio.errors import DeclarationError, Overloaded
 
 logger = logging.getLogger("mcptrio.supervisor")
 
@@ -23,7 +23,16 @@ class SupervisorLimits:
     max_sessions: int = 10_000
     idle_timeout: float = 1800.0
     """A session with nothing running and no open stream is ended after so long."""
+    parked_max: int = 1000
+    """Calls that wait for their request to be repeated with answers; the oldest is let go first."""
+    parked_ttl: float = 600.0
+    """How long they wait, and how long the state that leads back to them is valid."""
     check_every: float = 0.5
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("parked_max", "parked_ttl"):
+            if not getattr(self, name) > 0:
+                raise DeclarationError(f"SupervisorLimits.{name} must be positive, got {getattr(self, name)!r}")
 
 
 @define(eq=False, kw_only=True)

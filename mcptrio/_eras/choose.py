@@ -29,6 +29,16 @@ class Served:
     """The dates that one server or client speaks."""
 
     eras: dict[str, Era] = field(factory=lambda: dict(ERAS))
+    newest_stateful: Era | None = field(init=False)
+    newest_stateless: Era | None = field(init=False)
+
+    @newest_stateful.default
+    def _newest_stateful(self) -> Era | None:
+        return next((era for era in reversed(self.eras.values()) if era.stateful), None)
+
+    @newest_stateless.default
+    def _newest_stateless(self) -> Era | None:
+        return next((era for era in reversed(self.eras.values()) if not era.stateful), None)
 
     @classmethod
     def only(cls, dates: Iterable[str] | None) -> Served:
@@ -47,14 +57,6 @@ class Served:
     def dates(self) -> tuple[str, ...]:
         return tuple(self.eras)
 
-    @property
-    def newest_stateful(self) -> Era | None:
-        return next((era for era in reversed(self.eras.values()) if era.stateful), None)
-
-    @property
-    def newest_stateless(self) -> Era | None:
-        return next((era for era in reversed(self.eras.values()) if not era.stateful), None)
-
     def declared(self, frame: Request, *, required: bool = False) -> tuple[Era, dict[str, Any]] | None:
         """The era that a request declares for itself, and the client's capabilities; None where it declares nothing.
 
@@ -63,8 +65,13 @@ class Served:
         """
         params = frame.params
         declares = "_meta" in params and stateless.is_stateless(params)
-        if not declares and not required and frame.method not in stateless.ONLY_STATELESS:
-            return None
+        if not declares and not required:
+            if self.newest_stateful is None:
+                if frame.method == "initialize":
+                    # basic/versioning: clients of stateful dates cannot find out otherwise
+                    raise self.unsupported(params.get("protocolVersion"), frame.id)
+            elif frame.method not in stateless.ONLY_STATELESS or self.newest_stateless is None:
+                return None
         capabilities = stateless.read_capabilities(params, frame.id)
         date = stateless.declared_date(params)
         era = self.eras.get(date or "")
@@ -72,10 +79,10 @@ class Served:
             raise self.unsupported(date, frame.id)
         return era, capabilities
 
-    def unsupported(self, date: str | None, request_id: int | str | None) -> RemoteProtocolError:
+    def unsupported(self, date: object, request_id: int | str | None) -> RemoteProtocolError:
         # basic/versioning: the error MUST list the versions that are supported
         return RemoteProtocolError(
-            "unsupported protocol version",
+            f"unsupported protocol version; supported are {', '.join(reversed(self.dates))}",
             code=UNSUPPORTED_PROTOCOL_VERSION,
             request_id=request_id,
             data={"supported": list(reversed(self.dates)), "requested": date},

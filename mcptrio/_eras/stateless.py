@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcptrio.errors import INVALID_PARAMS, RemoteProtocolError
+from mcptrio.types import LOGGING_LEVELS
 
 PREFIX: Final = "io.modelcontextprotocol/"
 VERSION: Final = PREFIX + "protocolVersion"
@@ -48,5 +49,11 @@ def read_capabilities(params: Mapping[str, Any], request_id: int | str) -> dict[
     if type(capabilities) is not dict:
         raise RemoteProtocolError(
             f"params._meta needs {CAPABILITIES}, an object", code=INVALID_PARAMS, request_id=request_id
+        )
+    if LOG_LEVEL in meta and meta[LOG_LEVEL] not in LOGGING_LEVELS:
+        # server/utilities/logging: a level that does not exist SHOULD be refused
+        known = ", ".join(LOGGING_LEVELS)
+        raise RemoteProtocolError(
+            f"params._meta.{LOG_LEVEL} is no log level; there are {known}", code=INVALID_PARAMS, request_id=request_id
         )
     return capabilities

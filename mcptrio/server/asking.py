@@ -87,6 +87,10 @@ class Asking:
                 return Elicited(result.action)
             content = dict(result.content or {})
             if isinstance(form, Mapping):
+                faults = checker(schema).faults(content, root="content")
+                if faults:
+                    text = "; ".join(faults)
+                    raise RemoteProtocolError(f"the answer to elicitation/create does not fit the form: {text}")
                 return Elicited(result.action, cast(T, content), content)
             try:
                 value = parse_form(form, content)
@@ -221,6 +225,12 @@ class Asking:
                 store.sessions.put(name, msgspec.json.encode(done[key]))
                 await store.flush()
             return result
+
+
+def checker(schema: Mapping[str, Any]) -> Any:
+    from mcptrio._schema.check import Checker  # jsonschema-rs is only needed for schemas written by hand
+
+    return Checker(schema)
 
 
 def _read(answer: Any, cls: type[T], method: str) -> T:

@@ -98,6 +98,57 @@ class SessionHandle:
         await self._session.notify("notifications/resources/updated", {"uri": uri})
 
 
+class RequestHandle(SessionHandle):
+    """The same for a request that has no session: it is its own, and ends with it."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, session: Session, call: Call) -> None:
+        super().__init__(session)
+        self._call = call
+
+    @property
+    def protocol_version(self) -> str | None:
+        return self._call.start.era.date
+
+    @property
+    def client_info(self) -> Implementation | None:
+        return declared_info(self._call.start.params.get("_meta"))
+
+    @property
+    def client_capabilities(self) -> ClientCapabilities:
+        return structure(self._call.start.capabilities or {}, ClientCapabilities, at="capabilities")
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server offers to this request; a session function may set it to something narrower."""
+        return cast(ServerCapabilities, self._call.offers)
+
+    @capabilities.setter
+    def capabilities(self, offered: ServerCapabilities) -> None:
+        self._call.offers = offered
+
+    @property
+    def ended(self) -> str | None:
+        """Why the request was ended, if it was."""
+        return None if self._call.stopped is None else self._call.stopped.value
+
+
+def declared_info(meta: Any) -> Implementation | None:
+    """Who a request without a session says that it comes from."""
+    info = meta.get(CLIENT_INFO) if isinstance(meta, dict) else None
+    return structure(info, Implementation, at=f"params._meta.{CLIENT_INFO}") if isinstance(info, dict) else None
+
+
+@frozen
+class TraceContext:
+    """The trace that a request belongs to (W3C Trace Context and Baggage), as the client gave it in `_meta`."""
+
+    traceparent: str
+    tracestate: str | None = None
+    baggage: str | None = None
+
+
 class Context(Asking):
     """A handler's view of its request. Annotate a parameter with it and it is given; it is never part of a schema."""
 
@@ -115,6 +166,8 @@ class Context(Asking):
 
     @property
     def session(self) -> SessionHandle:
+        if self._call.start.capabilities is not None:
+            return RequestHandle(self._session, self._call)
         return SessionHandle(self._session)
 
     @property
@@ -139,8 +192,18 @@ class Context(Asking):
     def client_info(self) -> Implementation | None:
         if self._call.start.capabilities is None:
             return self.session.client_info
-        info = self.meta.get(CLIENT_INFO)
-        return structure(info, Implementation, at=f"params._meta.{CLIENT_INFO}") if isinstance(info, dict) else None
+        return declared_info(self.meta)
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that this request belongs to, for telemetry; None where the client gave none."""
+        meta = self.meta
+        parent, state, baggage = (meta.get(name) for name in ("traceparent", "tracestate", "baggage"))
+        if not isinstance(parent, str):
+            return None
+        return TraceContext(
+            parent, state if isinstance(state, str) else None, baggage if isinstance(baggage, str) else None
+        )
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
@@ -251,4 +314,4 @@ class Context(Asking):
             close()
 
 
-__all__ = ["Context", "Elicited", "HttpInfo", "SessionHandle"]
+__all__ = ["Context", "Elicited", "HttpInfo", "RequestHandle", "SessionHandle", "TraceContext"]

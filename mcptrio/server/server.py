@@ -13,6 +13,7 @@ from attrs import evolve
 from mcptrio import telemetry
 from mcptrio._actors.call import Call, Limits
 from mcptrio._actors.extension import Extension, Extensions, shipped
+from mcptrio._actors.parking import Parking
 from mcptrio._actors.router import Middleware, Route, Router
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
@@ -21,6 +22,7 @@ from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
 from mcptrio._wire.converter import unstructure
+from mcptrio._wire.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 from mcptrio.server import methods
 from mcptrio.server.context import Context, SessionHandle
@@ -80,6 +82,8 @@ class Server:
         cache: Cache | Mapping[str, Cache] | None = None,
         limits: Limits | None = None,
         session_limits: SupervisorLimits | None = None,
+        state_keys: KeyRing | Iterable[str] | None = None,
+        state_audience: str | None = None,
         experimental: Mapping[str, Mapping[str, Any]] | None = None,
         threads: int = 16,
         max_reply: int = 16 * 1024 * 1024,
@@ -98,7 +102,13 @@ class Server:
             page_size: How many entries a page of a list has, for all lists or by name (`{"resources": 50}`).
             cache: How long clients may keep lists, for all lists or by name (`{"tools": Cache(ttl=60)}`).
             limits: The bounds of each session.
-            session_limits: How many sessions, and how long they may be idle.
+            session_limits: How many sessions, and how long they may be idle; how many calls may be parked.
+            state_keys: The keys that the state of a question is sealed with where it travels through the client (from
+                2026-07-28): 32 bytes each, in base64 or hexadecimal. The first one seals, every one opens, so keys can
+                be changed one after the other. Processes that share them can take up each other's calls. By default
+                each process has a random one.
+            state_audience: Whom these states are for; servers that share keys and not states have different ones. By
+                default the server's name.
             experimental: Experimental capabilities to declare.
             threads: How many plain (not async) functions run at the same time.
             max_reply: The largest answer, in bytes.
@@ -114,6 +124,8 @@ class Server:
         self.eras = Served.only(protocols)
         self.limits = limits or Limits()
         self.session_limits = session_limits or SupervisorLimits()
+        self.state_keys = _keys(state_keys)
+        self.state_audience = state_audience if state_audience is not None else name
         self.telemetry = telemetry.Hub()
         self.router = Router(max_reply=max_reply)
         self.experimental = experimental
@@ -182,7 +194,9 @@ class Server:
             found = shipped(option)
             if found is None:
                 known = ", ".join(sorted(ToolOptions.__annotations__))
-                raise DeclarationError(f"there is no tool option {option!r}; there are {known}, and those of extensions")
+                raise DeclarationError(
+                    f"there is no tool option {option!r}; there are {known}, and those of extensions"
+                )
             self.add_extension(found)
         return found
 
@@ -401,11 +415,7 @@ class Server:
         return entry is not None and entry.replay
 
     def request_scope(self, session: Session, call: Call) -> AbstractAsyncContextManager[Any] | None:
-        function = self.lifecycle.session_function
-        if function is None:
-            return None
-        session.data.setdefault("capabilities", self.capabilities())
-        return function(SessionHandle(session))
+        return self.lifecycle.around_request(session, call)
 
     def offers_now(self) -> frozenset[str]:
         """The names of the capabilities that would be declared now."""
@@ -433,6 +443,12 @@ class Server:
             store=store if store is not None else MemoryStore(),
             bus=bus if bus is not None else MemoryBus(),
             supervisor=Supervisor(limits=self.session_limits),
+            parking=Parking(
+                audience=self.state_audience,
+                keys=self.state_keys or KeyRing.random(),
+                max_parked=self.session_limits.parked_max,
+                ttl=self.session_limits.parked_ttl,
+            ),
         )
 
     # -- serving
@@ -487,6 +503,12 @@ def _caches(cache: Cache | Mapping[str, Cache] | None) -> Mapping[str, Cache]:
     if unknown:
         raise DeclarationError(f"cache: there is no list {', '.join(unknown)}; there are {', '.join(CACHED_LISTS)}")
     return dict(cache)
+
+
+def _keys(keys: KeyRing | Iterable[str] | None) -> KeyRing | None:
+    if isinstance(keys, str):
+        raise DeclarationError("state_keys is a list of keys; put the one key into a list")
+    return keys if keys is None or isinstance(keys, KeyRing) else KeyRing.from_texts(keys)
 
 
 def _size(page_size: PageSize, kind: str) -> int | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from attrs import define
 
+from mcptrio._actors.call import Call
+from mcptrio._actors.session import Session
 from mcptrio._eras.shape import trim
 from mcptrio._wire.converter import unstructure
-from mcptrio.errors import INVALID_REQUEST, McpError, SessionRefused
-from mcptrio.server.context import Context, SessionHandle
+from mcptrio.errors import INVALID_REQUEST, METHOD_NOT_FOUND, McpError, RemoteProtocolError, SessionRefused
+from mcptrio.server.context import Context, RequestHandle, SessionHandle
 from mcptrio.server.features.hints import Hints
 from mcptrio.types import Implementation, InitializeParams, Params, ServerCapabilities, SetLevelParams
 
@@ -52,14 +54,36 @@ class Lifecycle:
 
     def discover(self, ctx: Context, params: Params) -> dict[str, Any]:
         """2026-07-28 server/discover: which versions, what capabilities; it opens nothing."""
-        era = ctx._call.start.era
+        era, offers = ctx._call.start.era, ctx._call.offers
         answer: dict[str, Any] = {
             "supportedVersions": list(reversed(self.dates())),
-            "capabilities": trim(era, "capabilities", unstructure(self.capabilities())),
+            "capabilities": trim(era, "capabilities", unstructure(offers or self.capabilities())),
         }
         if self.instructions is not None:
             answer["instructions"] = self.instructions
-        return self.hints.finish_list("discover", answer, era, varies=False)
+        return self.hints.finish_list("discover", answer, era, varies=offers is not None)
+
+    def around_request(self, session: Session, call: Call) -> AbstractAsyncContextManager[Any] | None:
+        """The session function around one request that has no session."""
+        function = self.session_function
+        return None if function is None else self._around_request(function, session, call)
+
+    @asynccontextmanager
+    async def _around_request(self, function: SessionFunction, session: Session, call: Call) -> AsyncIterator[Any]:
+        call.offers = self.capabilities()
+        start = call.start
+        try:
+            async with function(RequestHandle(session, call)) as state:
+                spec = start.era.requests.get(start.method)
+                if spec is not None and spec.needs and spec.needs[0] not in unstructure(call.offers):
+                    raise RemoteProtocolError(
+                        f"method not found: {start.method!r:.80}",
+                        code=METHOD_NOT_FOUND,
+                        http_status=start.era.http.unknown_method_status,
+                    )
+                yield state
+        except SessionRefused as refused:
+            raise McpError(INVALID_REQUEST, str(refused) or "the session was refused") from None
 
 
 def ping(ctx: Context, params: Params) -> dict[str, Any]:

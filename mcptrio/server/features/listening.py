@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
-from attrs import define
+from attrs import define, field
 
+from mcptrio._actors.call import Call
+from mcptrio._actors.extension import Extensions
+from mcptrio._actors.session import Session
 from mcptrio._eras.stateless import SUBSCRIPTION
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, McpError
@@ -18,6 +21,7 @@ from mcptrio.server.features.subscriptions import topic
 from mcptrio.types import SubscriptionFilter, SubscriptionsListenParams
 
 MAX_URIS: Final = 1000
+MAX_NEWS: Final = MAX_URIS + 100
 _LISTS: Final[Mapping[str, str]] = {
     "tools_list_changed": "tools",
     "prompts_list_changed": "prompts",
@@ -26,39 +30,85 @@ _LISTS: Final[Mapping[str, str]] = {
 
 
 @define(eq=False)
+class News:
+    """What has changed and was not told yet, in order; the same change waits once, however slowly a client reads."""
+
+    _waiting: dict[Any, tuple[str, dict[str, Any]]] = field(factory=dict)
+    _came: trio.Event = field(factory=trio.Event)
+    _count: int = 0
+
+    def add(self, method: str, params: dict[str, Any], about: str | None = None) -> None:
+        """`about` names what has changed; news without it are told one by one, the oldest lost if there are many."""
+        self._count += 1
+        self._waiting.setdefault((method, self._count if about is None else about), (method, params))
+        if len(self._waiting) > MAX_NEWS:
+            del self._waiting[next(iter(self._waiting))]
+        self._came.set()
+
+    def take(self) -> list[tuple[str, dict[str, Any]]]:
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        self._came = trio.Event()
+        return waiting
+
+    async def wait(self) -> list[tuple[str, dict[str, Any]]]:
+        await self._came.wait()
+        return self.take()
+
+
+async def _deliver(session: Session, call: Call, news: News) -> None:
+    while True:
+        for method, params in await news.wait():
+            await session.notify(method, params, call=call)
+
+
+@define(eq=False)
 class Listening:
     """Serves `subscriptions/listen`; the bus carries the changes."""
 
     resources: Resources
+    extensions: Extensions
 
     async def listen(self, ctx: Context, params: SubscriptionsListenParams) -> dict[str, Any]:
         """Open until the client hangs up, or the server shuts down: then the client is told that it ended well."""
         ctx._call.limit(math.inf)
         session, call = ctx._session, ctx._call
         honoured = self._honour(ctx, params.notifications)
+        wanted = call.start.params["notifications"]
+        heard = [h for extension in self.extensions if (h := await extension.listen(ctx, wanted)) is not None]
         meta = {SUBSCRIPTION: ctx.request_id}
-        # basic/patterns/subscriptions: the acknowledgement MUST be the first message
-        acknowledged = {"_meta": meta, "notifications": unstructure(honoured)}
-        await session.notify("notifications/subscriptions/acknowledged", acknowledged, call=call)
+        news = News()
 
         def list_changed(_topic: str, kind: str) -> None:
-            session.notify_nowait(f"notifications/{kind}/list_changed", {"_meta": meta}, call=call)
+            news.add(f"notifications/{kind}/list_changed", {"_meta": meta}, kind)
 
         def updated(_topic: str, uri: str) -> None:
-            session.notify_nowait("notifications/resources/updated", {"_meta": meta, "uri": uri}, call=call)
+            news.add("notifications/resources/updated", {"_meta": meta, "uri": uri}, uri)
 
+        def tell(method: str, about: dict[str, Any]) -> None:
+            news.add(method, {**about, "_meta": {**about.get("_meta", {}), **meta}})
+
+        # Heard from now on, sent after the acknowledgement: nothing falls between the two.
         bus = session.runtime.bus
         lists = [f"list {kind}" for field, kind in _LISTS.items() if getattr(honoured, field)]
-        handles = [
-            bus.subscribe(lists, list_changed),
-            bus.subscribe([topic(uri) for uri in honoured.resource_subscriptions or ()], updated),
-        ]
+        uris = [topic(uri) for uri in honoured.resource_subscriptions or ()]
+        closers = [bus.subscribe(lists, list_changed).close, bus.subscribe(uris, updated).close]
+        # basic/patterns/subscriptions: the acknowledgement MUST be the first message
+        acknowledged = {"_meta": meta, "notifications": unstructure(honoured)}
+        for each in heard:
+            acknowledged["notifications"].update(each.honoured)
         try:
-            await session.runtime.supervisor.wait_for_drain()
+            await session.notify("notifications/subscriptions/acknowledged", acknowledged, call=call)
+            closers += [each.begin(tell) for each in heard]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_deliver, session, call, news)
+                await session.runtime.supervisor.wait_for_drain()
+                nursery.cancel_scope.cancel()
+            for method, about in news.take():
+                await session.notify(method, about, call=call)
         finally:
-            for handle in handles:
-                handle.close()
-        await trio.lowlevel.checkpoint()
+            for close in closers:
+                close()
         return {"_meta": dict(meta)}
 
     def _honour(self, ctx: Context, wanted: SubscriptionFilter) -> SubscriptionFilter:

@@ -54,7 +54,10 @@ class Endpoint:
     exchanges: Exchanges = field(init=False)
     calls: int = 0
     """Requests being served."""
+    listeners: int = 0
+    """Of these, the ones that stay open to hear of changes; they are not counted among the others."""
     dates: dict[str, Era] = field(init=False)
+    _sessions_served: bool = field(init=False)
     _answers: tuple[str, ...] = field(init=False)
     _legacy: Any = None
 
@@ -63,6 +66,7 @@ class Endpoint:
         self.sessions = Sessions(self)
         self.exchanges = Exchanges(self)
         self.dates = cast(Served, self.runtime.app.eras).eras
+        self._sessions_served = any(era.http.sessions for era in self.dates.values())
         # basic/transports: a client lists both. Where a stream is never sent the other one will do.
         self._answers = ("application/json",) if self.config.json_only else ("application/json", "text/event-stream")
         if self.config.legacy_sse:
@@ -112,6 +116,9 @@ class Endpoint:
                 refusal = _not_allowed()
         if refusal is not None:
             return refusal
+        if not self._sessions_served:
+            # 2026-07-28 basic/transports/streamable-http, "Earlier Streamable HTTP Revisions": session ids are ignored
+            return None if head.method == "POST" else _not_allowed(b"POST")
         date = head.text(b"mcp-protocol-version")
         if date is not None:
             era = self.dates.get(date)
@@ -187,7 +194,11 @@ class Endpoint:
         date = head.text(b"mcp-protocol-version")
         era = None if date is None else self.dates.get(date)
         # A request that declares its date is stateless whatever the header says; the two are compared then.
-        if (era is not None and not era.http.sessions) or (type(frame) is Request and is_stateless(frame.params)):
+        if (
+            (era is not None and not era.http.sessions)
+            or (type(frame) is Request and is_stateless(frame.params))
+            or not self._sessions_served
+        ):
             return await self.exchanges.post(head, frame)
         if date is not None and era is None:
             return self._unsupported(date, frame.id if type(frame) is Request else None)

@@ -125,7 +125,13 @@ class AsgiApp:
                 await _refuse(head, body, receive, send)
                 return
         assert isinstance(body, bytes)
-        reply = await endpoint.answer(head, body)
+        if head.method == "POST" and self.config.json_only:
+            watched = await self._answer_watched(endpoint, head, body, receive)
+            if watched is None:
+                return
+            reply = watched
+        else:
+            reply = await endpoint.answer(head, body)
         if isinstance(reply, Stream):
             await self._send_stream(reply, receive, send)
         elif head.method == "POST":
@@ -150,6 +156,23 @@ class AsgiApp:
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         return endpoint.timed_out()
+
+    async def _answer_watched(
+        self, endpoint: Endpoint, head: Head, body: bytes, receive: Receive
+    ) -> Plain | Stream | None:
+        """The answer where no stream is opened meanwhile that would notice a disconnect; None after one."""
+        reply: Plain | Stream | None = None
+
+        async def watch(scope: trio.CancelScope) -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nursery.cancel_scope)
+            reply = await endpoint.answer(head, body)
+            nursery.cancel_scope.cancel()
+        return reply
 
     async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
         cause = "failed"

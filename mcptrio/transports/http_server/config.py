@@ -19,6 +19,7 @@ _POSITIVE: Final = (
     "write_timeout",
     "busy_timeout",
     "max_calls",
+    "max_listeners",
     "max_sessions_per_principal",
     "outbox_events",
     "outbox_bytes",
@@ -54,6 +55,8 @@ class HttpConfig:
     json_limits: JsonLimits = DEFAULT_LIMITS
     max_calls: int = 1024
     """Requests being served at the same time, over all sessions."""
+    max_listeners: int = 10_000
+    """Streams of `subscriptions/listen` that are open at the same time."""
     max_sessions_per_principal: int = 200
     """Anonymous clients are not counted."""
     busy_timeout: float = 0.25

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,7 @@ NAMED: Final[Mapping[str, str]] = {
 }
 """Which parameter `Mcp-Name` repeats."""
 _PARAM: Final = b"mcp-param-"
+_INTEGER: Final = re.compile(r"-?[0-9]{1,16}(\.0+)?")
 
 
 class Phase(enum.Enum):
@@ -51,6 +53,8 @@ class ExchangeLink:
     head: Head
     endpoint: Endpoint
     exchange: Exchange = field(init=False)
+    listens: bool
+    """It stays open, and is a stream from the first message on."""
     phase: Phase = Phase.PENDING
     answer: bytes = b""
     status: int = 200
@@ -66,7 +70,7 @@ class ExchangeLink:
             if final and (status != 200 or not config.sse_only):
                 self.answer, self.status = data, status
                 self._settle(Phase.ANSWERED)
-            elif config.json_only and not final:
+            elif config.json_only and not final and not self.listens:
                 if hub := self.endpoint.hub:
                     hub.emit(telemetry.Dropped(kind="json_only", session=self.exchange.id))
             else:
@@ -80,7 +84,10 @@ class ExchangeLink:
         if self._done:
             return
         self._done = True
-        self.endpoint.calls -= 1
+        if self.listens:
+            self.endpoint.listeners -= 1
+        else:
+            self.endpoint.calls -= 1
         if self.phase is Phase.PENDING:
             self._settle(Phase.OVER)
         elif self._outbox is not None:
@@ -194,12 +201,9 @@ class Exchanges:
                 if header in head.fields:
                     raise _mismatch(frame, header, "the body has no such argument")
             else:
-                text = (
-                    value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
-                )
-                self._compare(head, frame, header, text, encoded=True)
+                self._compare(head, frame, header, value, encoded=True)
 
-    def _compare(self, head: Head, frame: Request, name: bytes, wanted: str, *, encoded: bool = False) -> None:
+    def _compare(self, head: Head, frame: Request, name: bytes, wanted: Any, *, encoded: bool = False) -> None:
         if head.doubled and head.count(name) > 1:
             raise _mismatch(frame, name, "it was sent twice")
         found = head.text(name)
@@ -211,18 +215,25 @@ class Exchanges:
                 found = decode_header_value(found)
             except ValueError:
                 raise _mismatch(frame, name, "it cannot be decoded") from None
-        if found != wanted:
+        if found != wanted and not _means(found, wanted):
             raise _mismatch(frame, name, "it differs from the body")
 
     async def _request(self, head: Head, frame: Request) -> Plain | Stream:
         endpoint = self.endpoint
         if endpoint.draining:
             return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
-        if endpoint.calls >= endpoint.config.max_calls:
+        listens = frame.method == "subscriptions/listen"
+        if listens and endpoint.listeners >= endpoint.config.max_listeners:
+            endpoint.limit("max_listeners")
+            return overloaded("too many listen streams are open", 5, request_id=frame.id)
+        if not listens and endpoint.calls >= endpoint.config.max_calls:
             endpoint.limit("max_calls")
             return overloaded("too many requests are being served", 1, request_id=frame.id)
-        link = ExchangeLink(head=head, endpoint=endpoint)
-        endpoint.calls += 1
+        link = ExchangeLink(head=head, endpoint=endpoint, listens=listens)
+        if listens:
+            endpoint.listeners += 1
+        else:
+            endpoint.calls += 1
         runtime = endpoint.runtime
         link.exchange = Exchange(
             id="-", service=runtime.app, link=link, transport="http", runtime=runtime, principal=head.principal
@@ -234,6 +245,17 @@ class Exchanges:
         if link.phase is Phase.ANSWERED:
             return Plain(link.status, JSON, link.answer)
         return refuse(500, "the request ended without an answer", request_id=frame.id)
+
+
+def _means(text: str, value: Any) -> bool:
+    """Whether a header's text stands for an argument that is no text."""
+    match value:
+        case bool():
+            return text == ("true" if value else "false")
+        case int() | float():
+            # "Server Validation": as numbers, 42.0 is 42
+            return _INTEGER.fullmatch(text) is not None and int(text.partition(".")[0]) == value
+    return False
 
 
 def _mismatch(frame: Request, name: bytes, why: str) -> RemoteProtocolError:
