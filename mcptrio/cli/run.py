@@ -99,6 +99,13 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--protocol", metavar="DATES", help="serve only these protocol versions (comma-separated)")
     run.add_argument(
+        "--state-key-file",
+        metavar="FILE",
+        default=os.environ.get("MCPTRIO_STATE_KEY_FILE"),
+        help="keys, one per line, that the state of questions is sealed with; the first one seals, every one opens "
+        "(or keys in MCPTRIO_STATE_KEYS, separated by commas; default: a random one)",
+    )
+    run.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default=os.environ.get("MCPTRIO_LOG_LEVEL", "info"),
@@ -110,12 +117,21 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _state_keys(file: str | None) -> list[str]:
+    if file:
+        with open(file, encoding="utf-8") as lines:
+            return [*lines]
+    return os.environ.get("MCPTRIO_STATE_KEYS", "").replace(",", "\n").split()
+
+
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     settings: dict[str, Any] = {"drain_timeout": arguments.drain_timeout}
     if arguments.store:
         settings["store"] = arguments.store
     if arguments.protocol:
         settings["protocols"] = [date.strip() for date in arguments.protocol.split(",")]
+    if keys := _state_keys(arguments.state_key_file):
+        settings["state_keys"] = keys
     if arguments.transport == "stdio":
         return settings
     settings.update(

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,6 +15,7 @@ import trio
 
 from mcptrio._actors.runtime import Runtime
 from mcptrio._eras.choose import Served
+from mcptrio._wire.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ def run(
     *,
     store: str | Store | None = None,
     protocols: list[str] | None = None,
+    state_keys: Iterable[str] | None = None,
     drain_timeout: float = 25.0,
     fds: tuple[int, int] | None = None,
     **settings: Any,
@@ -219,6 +221,8 @@ def run(
         raise DeclarationError(f"unknown transport {transport!r}: use stdio, http or sse")
     if protocols is not None:
         server.eras = Served.only(protocols)
+    if state_keys is not None:
+        server.state_keys = KeyRing.from_texts(state_keys)
     if isinstance(store, str):
         from mcptrio.stores import open_store
 
