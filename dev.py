@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -129,10 +130,10 @@ def pip_install(python: Path, what: str) -> None:
 # -- the commands
 
 
-def run(*command: str | Path, env: dict[str, str] | None = None) -> int:
+def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> int:
     """Runs a command in the project's folder and returns its exit code."""
     say(" ".join(str(part) for part in command))
-    with subprocess.Popen([str(part) for part in command], cwd=ROOT, env={**os.environ, **(env or {})}) as child:
+    with subprocess.Popen([str(part) for part in command], cwd=cwd, env={**os.environ, **(env or {})}) as child:
         while True:
             try:
                 return child.wait()
@@ -182,10 +183,19 @@ def conformance_all(args: argparse.Namespace) -> int:
 
 def docs(args: argparse.Namespace) -> int:
     """the documentation as a site, in site/"""
-    if not any((ROOT / name).exists() for name in ("zensical.toml", "mkdocs.yml")):
-        fail("this checkout has no zensical.toml: read docs/ as it is")
     python = environment(args.python, "dev", "docs")
-    return run(python, "-m", "zensical", "build", "--strict", *args.rest)
+    if code := run(python, "docs/generate.py"):
+        return code
+    # In a folder of its own: zensical takes a folder .cache beside its configuration for its own, and cleans it.
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copy(ROOT / "mkdocs.yml", scratch)
+        shutil.copytree(ROOT / "docs", Path(scratch, "docs"), ignore=shutil.ignore_patterns("*.py", "snippets", "__*"))
+        code = run(python, "-m", "zensical", "build", "--strict", *args.rest, cwd=Path(scratch))
+        if not code:
+            shutil.rmtree(ROOT / "site", ignore_errors=True)
+            shutil.move(Path(scratch, "site"), ROOT / "site")
+            say("open site/index.html")
+    return code
 
 
 def kill_test(args: argparse.Namespace) -> int:

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Fills in the parts of the documentation that come from elsewhere: files that tests run, tables from the code.
+
+    python docs/generate.py            writes the pages anew
+    python docs/generate.py --check    says which ones are out of date, and changes nothing
+
+A page marks such a part with two comments. What is between them is replaced.
+
+    <!-- docs/snippets/first.py: server add -->     the definitions of these names, or without names the whole file
+    <!-- table: settings HttpConfig -->             what a function of tables.py returns
+    <!-- end -->
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import tables  # noqa: E402  it is beside this file
+
+_PART = re.compile(r"^<!-- (?P<what>[^\n]+?) -->\n(?P<body>.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """Every page of the documentation, and what stands at the top of the project."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in found if "news" not in page.parts or page.name == "README.md"]
+
+
+def fill(text: str) -> str:
+    """A page with its marked parts written anew."""
+    return _PART.sub(lambda part: f"<!-- {part['what']} -->\n{make(part['what'])}\n<!-- end -->", text)
+
+
+def make(what: str) -> str:
+    if what.startswith("table: "):
+        name, *arguments = what.removeprefix("table: ").split()
+        made: str = getattr(tables, name)(*arguments)
+        return made
+    file, _, names = what.partition(":")
+    return f"```python\n{excerpt(ROOT / file, names.split())}\n```"
+
+
+def excerpt(file: Path, names: list[str]) -> str:
+    """The definitions of `names` in a file, in the order of the file; all of it if there are no names."""
+    source = file.read_text()
+    if not names:
+        return source.strip()
+    lines = source.splitlines()
+    found: dict[str, tuple[int, int]] = {}
+    for node in ast.parse(source).body:
+        for name in names_of(node):
+            first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+            found[name] = (first - 1, node.end_lineno or node.lineno)
+    if missing := set(names) - set(found):
+        raise KeyError(f"{file} does not define {', '.join(sorted(missing))}")
+    parts: list[str] = []
+    end = 0
+    for start, stop in sorted(found[name] for name in set(names)):
+        between = lines[end:start] if parts else []
+        # Neighbours keep the distance that they have; anything left out is two empty lines.
+        parts.extend(between if not any(between) else ["", ""])
+        parts.extend(lines[start:stop])
+        end = stop
+    return "\n".join(parts)
+
+
+def names_of(node: ast.stmt) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield node.name
+        case ast.Assign():
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Import() | ast.ImportFrom():
+            yield "import"  # the last one of the file stands for all: name what matters in words
+
+
+def main() -> int:
+    stale = [page for page in pages() if (text := page.read_text()) != fill(text)]
+    for page in stale:
+        print(f"{page.relative_to(ROOT)} {'is out of date' if '--check' in sys.argv else 'written'}")
+        if "--check" not in sys.argv:
+            page.write_text(fill(page.read_text()))
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

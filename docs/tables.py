@@ -1,0 +1,344 @@
+"""The parts of the reference that are read from the code: settings, options, the command line, errors, eras, states."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import io
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import attrs
+import msgspec
+
+_SIZES = ("bytes", "body", "message", "total")
+CONFIGS = {
+    "HttpConfig": "mcptrio.transports.http_server.config",
+    "ListenerConfig": "mcptrio.transports.http_server.serve",
+    "Limits": "mcptrio._actors.session",
+    "SupervisorLimits": "mcptrio._actors.supervisor",
+    "StoreLimits": "mcptrio.stores",
+    "PipeLimits": "mcptrio.transports.pipe",
+    "JsonLimits": "mcptrio._wire.jsonrpc",
+    "Cache": "mcptrio.server.features.hints",
+    "ToolOptions": "mcptrio.server.features.tools",
+    "ResourceOptions": "mcptrio.server.features.resources",
+    "PromptOptions": "mcptrio.server.features.prompts",
+}
+
+# Public by spelling, but called by the runtime only.
+FOR_THE_RUNTIME = {
+    "attach",
+    "finish",
+    "lifespan_context",
+    "make_context",
+    "make_runtime",
+    "may_replay",
+    "offers_now",
+    "parameter_headers",
+    "request_scope",
+    "roots_changed",
+}
+MADE_BY_THE_RUNTIME = {"Context", "SessionHandle", "Elicited", "HttpInfo"}
+
+
+# -- settings
+
+
+def settings(name: str) -> str:
+    """A table of the fields of a class: type, default, meaning."""
+    cls = getattr(import_module(CONFIGS[name]), name)
+    fields = list(documented(cls))
+    if attrs.has(cls):
+        defaults = {field.name: field.default for field in attrs.fields(cls)}
+    elif issubclass(cls, msgspec.Struct):
+        defaults = {field.name: field.default for field in msgspec.structs.fields(cls)}
+    else:  # a TypedDict: everything may be left out
+        rows = [f"| `{field}` | {code(kind)} | {words} |" for field, kind, words in fields]
+        return "\n".join(["| option | type | |", "|---|---|---|", *rows])
+    rows = [f"| `{field}` | {code(kind)} | {show(field, defaults[field])} | {words} |" for field, kind, words in fields]
+    return "\n".join(["| setting | type | default | |", "|---|---|---|---|", *rows])
+
+
+def documented(cls: type) -> Iterator[tuple[str, str, str]]:
+    """Name, annotation and words of each field: the string under it, or the comment behind it."""
+    source = textwrap.dedent(inspect.getsource(cls))
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    body = ast.parse(source).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for node, following in zip(body.body, [*body.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            below = following.value if isinstance(following, ast.Expr) else None
+            text = below.value if isinstance(below, ast.Constant) else comments.get(node.lineno, "")
+            yield node.target.id, ast.unparse(node.annotation), cell(str(text))
+
+
+def show(name: str, default: Any) -> str:
+    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+        return "empty"
+    if default is attrs.NOTHING:
+        return "required"
+    if name.endswith("_mode"):
+        return f"`{default:#o}`"
+    text = f"`{type(default).__name__}()`" if hasattr(default, "__struct_fields__") else f"`{default!r}`"
+    for size, unit in ((2**20, "MiB"), (2**10, "KiB")):
+        if type(default) is int and any(word in name for word in _SIZES) and default >= size and not default % size:
+            return f"{text} ({default // size} {unit})"
+    return text
+
+
+def code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# -- the command line
+
+
+def command_line() -> str:
+    from mcptrio.cli.run import parser
+
+    top = parser()
+    (commands,) = (action for action in top._actions if isinstance(action, argparse._SubParsersAction))
+    parts = []
+    for name, sub in commands.choices.items():
+        parts += [f"## `mcptrio {name}`", "", sub.description or "", "", "| option | default | |", "|---|---|---|"]
+        parts += [row(action) for action in sub._actions if not isinstance(action, argparse._HelpAction)]
+        parts.append("")
+    return "\n".join(parts).strip()
+
+
+def row(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else action.metavar or "|".join(map(str, action.choices or ())) or "VALUE"
+    spelled = f"{', '.join(action.option_strings)} {value}".strip()
+    default = "" if action.default in (None, False) or not action.option_strings else f"`{action.default}`"
+    return f"| {code(spelled)} | {default} | {cell(action.help or '')} |"
+
+
+# -- errors
+
+
+def error_codes() -> str:
+    """The constants of `mcptrio.errors`, with the comment behind each."""
+    import mcptrio.errors
+
+    source = inspect.getsource(mcptrio.errors)
+    lines = source.splitlines()
+    rows = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            comment = lines[node.lineno - 1].partition("#")[2].strip()
+            value = getattr(mcptrio.errors, node.target.id)
+            rows.append(f"| {value} | `{node.target.id}` | {cell(comment) or 'JSON-RPC 2.0'} |")
+    return "\n".join(["| code | name in `mcptrio.errors` | where it comes from |", "|---|---|---|", *rows])
+
+
+def exceptions() -> str:
+    """The exceptions that `mcptrio` exports, and those that only `mcptrio.errors` has."""
+    import mcptrio
+    import mcptrio.errors
+
+    named = [*vars(mcptrio.errors).items(), *((name, getattr(mcptrio, name)) for name in mcptrio.__all__)]
+    classes = {name: cls for name, cls in named if isinstance(cls, type) and issubclass(cls, Exception)}
+    rows = [f"| `{name}` | `{cls.__bases__[0].__name__}` | {first_line(cls)} |" for name, cls in classes.items()]
+    return "\n".join(["| exception | is a | |", "|---|---|---|", *rows])
+
+
+def first_line(thing: Any) -> str:
+    return cell((inspect.getdoc(thing) or "").partition("\n\n")[0])
+
+
+# -- protocol dates
+
+YES, NO = "yes", "no"
+
+
+def dates() -> str:
+    """What each protocol date has, asked of the eras themselves."""
+    from mcptrio._eras.choose import ERAS
+    from mcptrio._peer.era import Era
+
+    def has(method: str) -> Any:
+        return lambda era: YES if method in era.requests or method in era.notifications else NO
+
+    def elicitation(era: Era) -> str:
+        url = "form and URL" if era.features.elicitation_url else "form"
+        return url if era.features.elicitation else NO
+
+    rows: dict[str, Any] = {
+        "begins with": lambda era: "`initialize`" if era.stateful else "nothing; `_meta` of each request",
+        "sessions over HTTP": lambda era: YES if era.http.sessions else NO,
+        "streams can be resumed": lambda era: YES if era.http.resumable else NO,
+        "streams can be polled": lambda era: YES if era.http.primes else NO,
+        "batches": lambda era: YES if era.batching else NO,
+        "tools, resources, prompts": has("tools/call"),
+        "structured results": lambda era: YES if era.features.structured_output else NO,
+        "audio content": lambda era: YES if "audio" in era.content else "as an embedded resource",
+        "resource links": lambda era: YES if "resource_link" in era.content else "as text",
+        "progress": lambda era: "with message" if era.features.progress_message else YES,
+        "asking the person": elicitation,
+        "asking the model": lambda era: "with tools" if era.features.sampling_tools else YES,
+        "how questions travel": lambda era: "in results" if era.features.asks_in_results else "as requests",
+        "resource changes": lambda era: "`resources/subscribe`" if era.stateful else "`subscriptions/listen`",
+        "`server/discover`": has("server/discover"),
+        "cache hints": lambda era: YES if era.features.cache_hints else NO,
+    }
+    head = f"| | {' | '.join(ERAS)} |"
+    lines = [f"| {title} | {' | '.join(say(era) for era in ERAS.values())} |" for title, say in rows.items()]
+    return "\n".join([head, "|---" * (len(ERAS) + 1) + "|", *lines])
+
+
+# -- the machine
+
+
+def state_diagram() -> str:
+    from mcptrio._peer.states import ANY_BUT_INITIALIZE, OPENING, State
+
+    lines = ["stateDiagram-v2", f"    [*] --> {State.NEW.name}"]
+    for state, moves in OPENING.items():
+        for method, after in moves.items():
+            spoken = "anything but initialize" if method == ANY_BUT_INITIALIZE else method
+            lines.append(f"    {state.name} --> {after.name}: {spoken}")
+    return "```mermaid\n" + "\n".join(lines) + "\n```"
+
+
+def state_table() -> str:
+    from mcptrio._peer.states import ANY_BUT_INITIALIZE, OPENING
+
+    rows = []
+    for state, moves in OPENING.items():
+        for method, after in moves.items():
+            spoken = "anything but `initialize`" if method == ANY_BUT_INITIALIZE else f"`{method}`"
+            rows.append(f"| {state.name} | {spoken} | {after.name} |")
+    return "\n".join(["| in | when this arrives | then |", "|---|---|---|", *rows])
+
+
+def routes() -> str:
+    """The routing table of a server."""
+    from mcptrio import Server
+
+    rows = [
+        f"| `{route.method}` | `{route.params.__name__ if route.params else 'object'}` | "
+        f"{'in the loop' if route.inline else 'beside the loop, takes no place' if route.long else 'beside the loop'} |"
+        for route in Server("routes").router
+    ]
+    return "\n".join(["| method | parameters | its handler runs |", "|---|---|---|", *rows])
+
+
+def events() -> str:
+    """The classes of `mcptrio.telemetry`."""
+    from mcptrio import telemetry
+
+    rows = []
+    for cls in vars(telemetry).values():
+        if isinstance(cls, type) and issubclass(cls, telemetry.Event) and cls is not telemetry.Event:
+            names = ", ".join(f"`{name}`" for name in cls.__struct_fields__)
+            own = cls.__dict__.get("__doc__")
+            rows.append(f"| `{cls.__name__}` | {names} | {cell(own or '')} |")
+    return "\n".join(["| event | fields | |", "|---|---|---|", *rows])
+
+
+# -- the public names
+
+
+FIRST = ("Server", "Context", "SessionHandle", "Elicited", "HttpInfo")
+
+
+def api() -> str:
+    """Signature, docstring and public members of every name of `mcptrio`; the exceptions are on a page of their own."""
+    import mcptrio
+
+    def is_error(name: str) -> bool:
+        thing = getattr(mcptrio, name)
+        return isinstance(thing, type) and issubclass(thing, Exception)
+
+    others = [name for name in mcptrio.__all__ if name not in FIRST and not is_error(name)]
+    return "\n\n".join(describe(name, getattr(mcptrio, name)) for name in (*FIRST, *others))
+
+
+def describe(name: str, thing: Any) -> str:
+    parts = [f"### `{name}`"]
+    if not isinstance(thing, type):
+        return "\n\n".join([*parts, spell(name, thing), prose(thing)])
+    own = thing.__dict__.get("__init__")
+    if own is not None and name not in MADE_BY_THE_RUNTIME:
+        parts.append(spell(name, own))
+    parts.append(prose(thing))
+    if own is not None and not attrs.has(thing) and own.__doc__:
+        parts.append(prose(own))
+    if attrs.has(thing) and name in MADE_BY_THE_RUNTIME:
+        parts.append("\n".join(f"- `{field}`: `{kind}`. {words}".rstrip() for field, kind, words in documented(thing)))
+    return "\n\n".join(part for part in (*parts, *members(name, thing)) if part)
+
+
+def members(owner: str, cls: type) -> Iterator[str]:
+    seen: set[str] = set()
+    for base in (cls, *(b for b in cls.__mro__[1:] if b.__module__.startswith("mcptrio.server"))):
+        for name, member in vars(base).items():
+            if name.startswith("_") or name in seen | FOR_THE_RUNTIME:
+                continue
+            seen.add(name)
+            title = f"#### `{owner}.{name}`"
+            if inspect.isfunction(member):
+                yield f"{title}\n\n{spell(name, member)}\n\n{prose(member)}".strip()
+            elif isinstance(member, property) and member.fget is not None:
+                kind = inspect.signature(member.fget).return_annotation
+                yield f"{title}\n\n`{spelled(kind)}`\n\n{prose(member)}".strip()
+
+
+def spell(name: str, fn: Any) -> str:
+    """A signature in a code block: on one line, or with one parameter on each where that is too long."""
+    word = "async " if inspect.iscoroutinefunction(fn) else ""
+    given = inspect.signature(fn)
+    shown: list[str] = []
+    kind = None
+    for parameter in given.parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
+            shown.append("*")
+        if kind is parameter.POSITIONAL_ONLY and parameter.kind is not kind:
+            shown.append("/")
+        kind = parameter.kind
+        text = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(kind, "") + parameter.name
+        if parameter.annotation is not parameter.empty:
+            text += f": {spelled(parameter.annotation)}"
+        if parameter.default is not parameter.empty:
+            text += f" = {'…' if ' at 0x' in repr(parameter.default) else repr(parameter.default)}"
+        shown.append(text)
+    back = given.return_annotation
+    tail = "" if back is given.empty or name[0].isupper() else f" -> {spelled(back)}"
+    line = f"{word}{name}({', '.join(shown)}){tail}"
+    if len(line) > 100:
+        line = f"{word}{name}(\n" + "".join(f"    {text},\n" for text in shown) + f"){tail}"
+    return f"```text\n{line}\n```"
+
+
+def spelled(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def prose(thing: Any) -> str:
+    """A docstring as Markdown: its `Args:` and `Raises:` become lists."""
+    doc = inspect.getdoc(thing) or ""
+    out: list[str] = []
+    for line in doc.splitlines():
+        if line in ("Args:", "Raises:"):
+            out += [f"{line[:-1]}:", ""]
+        elif line.startswith("    ") and ": " in line and out and not line.startswith("     "):
+            name, _, words = line.strip().partition(": ")
+            out.append(f"- `{name}`: {words}")
+        else:
+            out.append(line)
+    return "\n".join(out).strip()

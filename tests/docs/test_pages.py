@@ -1,0 +1,145 @@
+"""The documentation is what the code is: nothing is out of date, no link is broken, every command exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import mcptrio
+from mcptrio._peer.states import OPENING
+from mcptrio.cli.run import parser
+
+ROOT = Path(__file__).resolve().parents[2]
+_FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    before = list(sys.path)
+    try:
+        return load(ROOT / "docs" / "generate.py")
+    finally:
+        sys.path[:] = before
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    return [(found["language"], found["body"]) for found in _FENCE.finditer(text)]
+
+
+@every_page
+def test_what_a_page_takes_from_the_code_is_up_to_date(page: Path, generate: ModuleType) -> None:
+    text = page.read_text()
+    assert generate.fill(text) == text, f"{page.relative_to(ROOT)} is out of date: run python docs/generate.py"
+
+
+@every_page
+def test_every_piece_of_python_comes_from_a_file_that_tests_run(page: Path, generate: ModuleType) -> None:
+    text = page.read_text()
+    marked = [part["what"] for part in generate._PART.finditer(text) if not part["what"].startswith("table: ")]
+    assert sum(language == "python" for language, _ in fences(text)) == len(marked)
+    for what in marked:
+        file = ROOT / what.partition(":")[0]
+        assert file.is_file()
+        assert file.parent in (ROOT / "examples", ROOT / "docs" / "snippets")
+
+
+@every_page
+def test_no_link_is_broken(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text())
+    for found in _LINK.finditer(text):
+        path, _, anchor = found["target"].partition("#")
+        if "://" in path:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{found['target']} does not exist"
+        if anchor:
+            headings = [slug(line) for line in target.read_text().splitlines() if line.startswith("#")]
+            assert anchor in headings, f"{found['target']}: there are {headings}"
+
+
+def slug(heading: str) -> str:
+    bare = re.sub(r"[^\w\s-]", "", heading.lstrip("# ").lower())
+    return re.sub(r"[\s]+", "-", bare.strip())
+
+
+@every_page
+def test_every_command_that_is_shown_exists(page: Path, generate: ModuleType) -> None:
+    commands = load(ROOT / "dev.py").COMMANDS
+    for language, body in fences(page.read_text()):
+        if language == "json":
+            json.loads(body)
+        if language != "sh":
+            continue
+        for line in body.splitlines():
+            program, *arguments = shlex.split(line)
+            if program == "mcptrio":
+                parser().parse_args(arguments)
+            elif program == "make":
+                assert arguments[0] in commands
+            else:
+                assert program.rpartition("/")[2] in {"pip", "python", "python3", "hypercorn", "mcptrio"}, line
+                for file in (part.partition(":")[0] for part in arguments if part.startswith("examples/")):
+                    assert (ROOT / file).is_file()
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = "".join((ROOT / "docs" / "reference" / f"{name}.md").read_text() for name in ("api", "errors"))
+    missing = [name for name in mcptrio.__all__ if f"### `{name}`" not in text and f"| `{name}` |" not in text]
+    assert missing == []
+
+
+def test_the_diagram_has_every_move_of_the_table() -> None:
+    text = (ROOT / "docs" / "design" / "machine.md").read_text()
+    moves = [(state.name, after.name) for state, row in OPENING.items() for after in row.values()]
+    assert moves
+    assert [move for move in moves if f"{move[0]} --> {move[1]}: " not in text] == []
+
+
+def test_every_page_can_be_found_from_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text()
+    docs = ROOT / "docs"
+    pages = [str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name != "news"]
+    assert [page for page in pages if page not in menu] == []
+    named = re.findall(r"[\w/-]+\.md", menu)
+    assert [page for page in named if not (docs / page).is_file()] == []
+
+
+def test_news_fragments_are_named_after_their_kind() -> None:
+    news = [file for file in (ROOT / "docs" / "news").iterdir() if file.name != "README.md"]
+    assert [
+        file.name for file in news if not re.fullmatch(r"[\w-]+\.(feature|fix|change|removal)\.md", file.name)
+    ] == []
+    assert [file.name for file in news if " now " not in file.read_text()] == []
+
+
+@every_page
+def test_a_line_holds_one_sentence(page: Path) -> None:
+    """So that a change of one sentence is a change of one line."""
+    text = re.sub(r"<!-- table: .*?<!-- end -->", "", _FENCE.sub("", page.read_text()), flags=re.DOTALL)
+    crowded = [
+        line
+        for line in text.splitlines()
+        if not re.match(r"[|>#*-]|\d+\.", line) and re.search(r"[a-z`)]\. [A-Z`]", line)
+    ]
+    assert crowded == []

@@ -1,0 +1,279 @@
+"""Every piece of code in the documentation does what the page beside it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcptrio import Server
+from mcptrio._eras.choose import ERAS
+from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.serve import ListenerConfig
+from tests.server.talk import EVERYTHING, Talk, open_house, refusal, talking
+
+SNIPPETS = Path(__file__).resolve().parents[2] / "docs" / "snippets"
+STATELESS = next(date for date, era in ERAS.items() if not era.stateful)
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def load() -> Iterator[Callable[[str], ModuleType]]:
+    """Imports a snippet afresh: what one test changes in it is nothing to the next."""
+    names: list[str] = []
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"docs_snippet_{name}", SNIPPETS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        names.append(spec.name)
+        spec.loader.exec_module(module)
+        return module
+
+    yield load
+    for name in names:
+        del sys.modules[name]
+
+
+Load = Callable[[str], ModuleType]
+
+
+def test_every_snippet_is_run_by_a_test_of_this_file() -> None:
+    source = Path(__file__).read_text()
+    unused = [f.stem for f in SNIPPETS.glob("*.py") if f'"{f.stem}"' not in source and f'"{f.name}"' not in source]
+    assert unused == []
+
+
+# -- the tutorial
+
+
+async def test_the_first_server_is_fifteen_lines_and_answers(load: Load) -> None:
+    assert len((SNIPPETS / "first.py").read_text().splitlines()) <= 15
+    async with talking(load("first").server) as talk:
+        result = await talk.call("book", {"title": "Emma"})
+        assert result["structuredContent"] == {"title": "Emma", "author": "Jane Austen", "year": 1815}
+        assert "Ulysses" in await talk.fault("book", title="Faust")
+        assert talk.opening["instructions"] == "Look books up by their title."
+
+
+async def test_typed_arguments_and_results(load: Load) -> None:
+    async with talking(load("typed").server) as talk:
+        tools = {tool["name"]: tool for tool in (await talk.request("tools/list"))["tools"]}
+        properties = tools["quote"]["inputSchema"]["properties"]
+        assert properties["items"]["description"] == "What to buy; `sku` is mug or shirt."
+        assert tools["quote"]["outputSchema"]["properties"]["total"]["type"] == "number"
+        result = await talk.call("quote", {"items": [{"sku": "shirt"}], "currency": "USD"})
+        assert result["structuredContent"] == {"total": 22.0, "currency": "USD", "lines": ["1 x shirt"]}
+        fault = await talk.fault("quote", items=[{"sku": "mug", "quantity": 0}, {"quantity": "x"}], currency="GBP")
+        assert len(fault.splitlines()) == 4, fault
+        blocks = (await talk.call("picture", {"sku": "mug"}))["content"]
+        assert [block["type"] for block in blocks] == ["text", "image", "resource_link"]
+        assert blocks[1]["mimeType"] == "image/png"
+        assert (await talk.call("search", {"q": "sh"}))["structuredContent"] == {"result": ["shirt"]}
+        assert "arguments.q" in await talk.fault("search", q="s")
+
+
+async def test_asking_the_person_and_the_model(load: Load) -> None:
+    script: dict[str, Callable[[Json], Any]] = {
+        "elicitation/create": lambda params: (
+            {"action": "accept"} if "url" in params else {"action": "accept", "content": {"nights": 2}}
+        ),
+        "sampling/createMessage": lambda params: {
+            "role": "assistant",
+            "model": "m",
+            "content": {"type": "text", "text": f"told: {params['messages'][0]['content']['text']}"},
+        },
+        "roots/list": lambda params: {"roots": [{"uri": "file:///work"}]},
+    }
+    server = load("asking").server
+    async with talking(server, capabilities=EVERYTHING, script=script) as talk:
+        assert await talk.text("book_room", city="Oslo") == "2 nights in Oslo, board: breakfast."
+        (_, asked) = talk.asked[0]
+        assert asked["requestedSchema"]["properties"]["nights"]["maximum"] == 30
+        assert await talk.text("describe", city="Oslo") == "told: Describe Oslo in one sentence."
+        assert "went" in await talk.text("pay", amount=3)
+        assert (await talk.call("workspace", {}))["structuredContent"] == {"result": ["file:///work"]}
+
+
+async def test_a_client_that_cannot_ask_gets_an_answer_too(load: Load) -> None:
+    async with talking(load("asking").server) as talk:
+        assert await talk.text("describe", city="Oslo") == "Oslo is a city."
+        assert "elicitation" in await talk.fault("book_room", city="Oslo")
+
+
+async def test_resources_templates_completion_and_subscriptions(load: Load) -> None:
+    async with talking(load("library").server) as talk:
+        (contents,) = (await talk.request("resources/read", uri="library://books/emma"))["contents"]
+        assert msgspec.json.decode(contents["text"])["author"] == "Jane Austen"
+        ref = {"type": "ref/resource", "uri": "library://books/{key}"}
+        completion = await talk.request("completion/complete", ref=ref, argument={"name": "key", "value": "u"})
+        assert completion["completion"]["values"] == ["ulysses"]
+        await talk.request("resources/subscribe", uri="library://books/emma")
+        assert await talk.text("lend", key="emma", to="Ada") == "Emma is lent to Ada."
+        await talk.settled()
+        assert talk.heard("notifications/resources/updated") == [{"uri": "library://books/emma"}]
+        prompt = await talk.request("prompts/get", name="review", arguments={"title": "Emma", "tone": "harsh"})
+        assert "harsh review of 'Emma'" in prompt["messages"][0]["content"]["text"]
+        ref = {"type": "ref/prompt", "name": "review"}
+        completion = await talk.request("completion/complete", ref=ref, argument={"name": "tone", "value": "h"})
+        assert completion["completion"]["values"] == ["harsh"], "a Literal completes itself"
+        assert (await refusal(talk, "resources/read", uri="library://books/faust")).message == "resource not found"
+
+
+async def test_state_of_a_session_and_of_the_process(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
+    async with open_house(load("state").server) as join:
+        async with join() as ada, join() as grace:
+            await ada.call("add", {"item": "tea"})
+            assert (await ada.call("add", {"item": "milk"}))["structuredContent"] == {"result": 2}
+            assert (await grace.call("add", {"item": "salt"}))["structuredContent"] == {"result": 1}
+            await ada.call("order")
+            assert (await grace.text("order")).startswith("3 things")
+    assert "with 0 items" in capsys.readouterr().out
+
+
+def test_the_settings_of_the_deployed_server_exist(load: Load) -> None:
+    settings = dict(load("deploy").SETTINGS)
+    assert settings.pop("store").startswith("sqlite:///")
+    names = {field.name for config in (HttpConfig, ListenerConfig) for field in config.__attrs_attrs__}
+    assert set(settings) <= names
+    HttpConfig(allowed_hosts=settings["allowed_hosts"], allowed_origins=settings["allowed_origins"])
+
+
+def test_the_tests_that_the_tutorial_shows_pass(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true"]
+    where = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(SNIPPETS), str(SNIPPETS / "test_shop.py")]
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    done = subprocess.run([*command, *where], cwd=SNIPPETS, capture_output=True, text=True, timeout=120, check=False)
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+
+
+# -- the how-to guides
+
+
+async def test_lists_that_change_and_differ(load: Load) -> None:
+    async def names(talk: Talk) -> list[str]:
+        return [tool["name"] for tool in (await talk.request("tools/list"))["tools"]]
+
+    async with talking(load("dynamic").server) as talk:
+        assert await names(talk) == ["enable", "disable"]
+        assert (await refusal(talk, "tools/call", name="self_test", arguments={})).code == -32602
+        await talk.text("enable", plugin="shout")
+        await talk.settled()
+        assert talk.heard("notifications/tools/list_changed") == [{}]
+        assert await talk.text("shout", text="hey") == "HEY"
+        await talk.text("disable", plugin="shout")
+        assert "shout" not in await names(talk)
+        assert (await talk.request("acme/version"))["version"] == "7"
+
+
+async def test_each_way_to_fail(load: Load) -> None:
+    async with talking(load("failing").server) as talk:
+        assert "absolute value" in await talk.fault("wrong_input", number=-1)
+        assert "1234" not in await talk.fault("broken")
+        error = await refusal(talk, "tools/call", name="not_allowed", arguments={})
+        assert (error.code, error.data) == (-32001, {"account": "demo"})
+
+
+async def test_calls_that_take_their_time(load: Load, autojump_clock: MockClock) -> None:
+    async with talking(load("long_calls").server) as talk:
+        result = await talk.call("index", {"pages": 500}, _meta={"progressToken": 7})
+        assert result["content"][0]["text"] == "500 pages", "it took 250 s and has a limit of 120 s without progress"
+        assert talk.heard("notifications/progress")[-1]["progress"] == 500
+        assert (await talk.call("double", {"number": 4}))["structuredContent"] == {"result": 8}
+        assert await talk.text("overnight") == "good morning"
+        began = trio.current_time()
+        ids = [await talk.begin("tools/call", name="one_by_one", arguments={"seconds": 3}) for _ in range(2)]
+        for number in ids:
+            await talk._waiting[number][0].wait()
+        assert trio.current_time() - began >= 6
+
+
+async def test_plain_functions_run_in_threads(load: Load) -> None:
+    async with talking(load("long_calls").server) as talk:
+        assert (await talk.call("checksum", {"text": "ab"}))["structuredContent"] == {"result": 195}
+
+
+async def test_a_cancelled_call_cleans_up(load: Load, autojump_clock: MockClock) -> None:
+    async with talking(load("long_calls").server) as talk:
+        number = await talk.begin("tools/call", name="copy", arguments={})
+        await talk.settled()
+        await talk.notify("notifications/cancelled", requestId=number)
+        await talk.settled()
+        assert talk._waiting[number][1] == [], "a cancelled call is not answered"
+
+
+async def test_events_are_heard(load: Load) -> None:
+    module = load("events")
+    async with talking(module.server) as talk:
+        assert await talk.text("greet", name="Ada") == "Hello, Ada."
+        assert talk.heard("notifications/message") == [{"level": "info", "data": {"greeted": "Ada"}}]
+        await talk.settled()
+        assert module.outcomes["tools/call ok"] == 1
+
+
+# -- asking where questions travel in results
+
+
+@asynccontextmanager
+async def stateless(server: Server) -> Any:
+    """Asks at the newest date; answers nothing by itself."""
+    meta = {VERSION: STATELESS, CAPABILITIES: EVERYTHING, CLIENT_INFO: {"name": "test", "version": "1"}}
+    async with open_house(server) as join, join(opened=False) as talk:
+
+        async def ask(name: str, arguments: Json, **more: Any) -> Json:
+            return await talk.request("tools/call", name=name, arguments=arguments, _meta=meta, **more)
+
+        yield ask
+
+
+def said(**content: Any) -> Json:
+    return {"action": "accept", "content": content}
+
+
+async def test_questions_asked_together_leave_together(load: Load, autojump_clock: MockClock) -> None:
+    async with stateless(load("rounds").server) as ask:
+        asked = await ask("pair", {})
+        assert asked["resultType"] == "input_required"
+        assert set(asked["inputRequests"]) == {"first", "second"}
+        answers = {"first": said(name="Ada"), "second": said(name="Grace")}
+        done = await ask("pair", {}, inputResponses=answers, requestState=asked["requestState"])
+        assert done["content"][0]["text"] == "Ada plays Grace."
+
+
+async def test_what_is_done_once_is_done_once_over_two_rounds(load: Load, autojump_clock: MockClock) -> None:
+    module = load("rounds")
+    async with stateless(module.server) as ask:
+        first = await ask("refund", {"order_id": "7"})
+        answer = {"refund": said(agreed=True)}
+        second = await ask("refund", {"order_id": "7"}, inputResponses=answer, requestState=first["requestState"])
+        assert set(second["inputRequests"]) == {"mail"}
+        answer = {"mail": said(agreed=False)}
+        done = await ask("refund", {"order_id": "7"}, inputResponses=answer, requestState=second["requestState"])
+        assert done["content"][0]["text"] == "receipt 1, not mailed"
+        assert module.paid == ["7"]
+
+
+async def test_the_same_code_asks_at_the_dates_with_sessions(load: Load) -> None:
+    script: dict[str, Callable[[Json], Any]] = {
+        "elicitation/create": lambda params: said(
+            **({"name": "Ada"} if "name" in params["requestedSchema"]["properties"] else {"agreed": True})
+        )
+    }
+    module = load("rounds")
+    async with talking(module.server, capabilities=EVERYTHING, script=script) as talk:
+        assert await talk.text("pair") == "Ada plays Ada."
+        assert await talk.text("refund", order_id="9") == "receipt 1, mailed"
+        assert module.paid == ["9"]
