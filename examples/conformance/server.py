@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asking
 import content
+import extensions
 import library
 import rounds
 import trio
@@ -29,6 +30,7 @@ server.include(content.server)
 server.include(asking.server)
 server.include(rounds.server)
 server.include(library.server)
+server.include(extensions.server)
 
 
 # -- calls that take long

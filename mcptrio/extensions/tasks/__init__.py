@@ -1,0 +1,31 @@
+"""Tasks (`io.modelcontextprotocol/tasks`): a call of a tool is answered with a handle, and its result is fetched later.
+
+    @server.tool(task="auto")          # a task where the client knows tasks, a plain call elsewhere
+    async def render(scene: str, ctx: Context) -> str:
+        answer = await ctx.elicit("Which size?", Size)      # asked through the task
+        ...
+
+`task=True` refuses clients that do not know tasks. With `task="later"` the call is an ordinary one (it may ask) until
+the function says `await begin_task(ctx)`: then the client gets the handle, and the function goes on where it is.
+`server.add_extension(Tasks(ttl=600))` sets how long tasks live, and their bounds.
+
+For clients: `Tasks().client_settings()` and `Tasks().results(peer)` as `mcptrio._actors.extension` says; a call that
+became a task then looks like any other. `follow_task` does the same for a handle that was kept.
+"""
+
+from mcptrio.extensions.tasks.extension import Tasks
+from mcptrio.extensions.tasks.follow import TaskCancelled, follow_task
+from mcptrio.extensions.tasks.running import begin_task
+from mcptrio.extensions.tasks.shapes import IDENTIFIER, CancelTaskParams, GetTaskParams, Task, UpdateTaskParams
+
+__all__ = [
+    "IDENTIFIER",
+    "CancelTaskParams",
+    "GetTaskParams",
+    "Task",
+    "TaskCancelled",
+    "Tasks",
+    "UpdateTaskParams",
+    "begin_task",
+    "follow_task",
+]
