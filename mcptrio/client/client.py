@@ -9,8 +9,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
-import trio
-
 from mcptrio import telemetry
 from mcptrio._actors.router import Route
 from mcptrio._eras.choose import Served
@@ -35,6 +33,7 @@ from mcptrio.client.host import (
 from mcptrio.client.listening import Listening
 from mcptrio.client.opening import Introduction
 from mcptrio.client.pages import Pages
+from mcptrio.client.plain import open_plain_nursery
 from mcptrio.client.targets import HowToReach, Target, carrier_for
 from mcptrio.errors import (
     HEADER_MISMATCH,
@@ -204,18 +203,13 @@ class Client:
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Client]:
-        raised: Exception | None = None
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             await nursery.start(self._keeper.live)
             try:
                 await self._keeper.connected()
                 yield self
-            except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
-                raised = error
             finally:
                 self._keeper.close_nowait()
-        if raised is not None:
-            raise raised
 
     async def aclose(self) -> None:
         """Close the client, from any task: what waits for an answer gets `LinkClosed`."""

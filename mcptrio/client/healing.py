@@ -16,6 +16,7 @@ from attrs import define, field
 from mcptrio._peer.era import Era
 from mcptrio.client.connection import ClientService, Connection
 from mcptrio.client.opening import Introduction, introduce
+from mcptrio.client.plain import plain
 from mcptrio.client.targets import older
 from mcptrio.errors import LinkClosed, MCPTrioException, Overloaded, RequestTimeout
 from mcptrio.transports.carrier import Carrier
@@ -155,15 +156,3 @@ class Keeper:
                 raise plain(error) from None
             logger.error("the connection to the server failed", exc_info=error)
             connection.lost(f"the connection failed: {type(error).__name__}")
-
-
-def plain(error: Exception) -> Exception:
-    """The one exception in a group of one; a group of several becomes one, with the group as its cause."""
-    while isinstance(error, ExceptionGroup):
-        if len(error.exceptions) == 1:
-            error = error.exceptions[0]
-            continue
-        several = LinkClosed("several things failed: " + ", ".join(type(e).__name__ for e in error.exceptions))
-        several.__cause__ = error
-        return several
-    return error

@@ -15,6 +15,7 @@ from mcptrio.client.connection import LISTEN, ClientService, Connection
 from mcptrio.client.features.subscriptions import Changes
 from mcptrio.client.healing import Keeper
 from mcptrio.client.opening import request_meta
+from mcptrio.client.plain import open_plain_nursery
 from mcptrio.errors import LinkClosed, MCPTrioException, RequestTimeout
 
 _LASTED: Final = 10.0
@@ -45,27 +46,22 @@ class Listening:
     @asynccontextmanager
     async def open(self, changes: Changes) -> AsyncIterator[Changes]:
         """Keep `changes` told until the block is left."""
-        raised: Exception | None = None
         self._listeners.add(changes)
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_plain_nursery() as nursery:
                 nursery.start_soon(self._keep, changes)
                 try:
                     await self._await_acknowledgement(changes)
                     yield changes
-                except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
-                    raised = error
                 finally:
                     nursery.cancel_scope.cancel()
         finally:
             self._listeners.discard(changes)
-        if raised is not None:
-            raise raised
 
     async def _await_acknowledgement(self, changes: Changes) -> None:
         with trio.move_on_after(self.service.config.timeout):
             await changes.acknowledged.wait()
-            changes.raise_if_failed()
+            changes.raise_if_refused()
             return
         raise RequestTimeout(f"{LISTEN} was not acknowledged in time")
 

@@ -124,7 +124,7 @@ async def _probe_pipe(connection: Connection, era: Era) -> Introduction:
         if found is None:
             try:
                 found = await _initialize(connection)
-            except (McpError, RemoteProtocolError) as error:
+            except (McpError, RemoteProtocolError, LinkClosed, RequestTimeout) as error:
                 # It may have been slow to start, and know only the newest form.
                 if found is None:
                     found = error

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from attrs import define, field
 
-from mcptrio.errors import RemoteProtocolError
+from mcptrio.errors import CapabilityMissing, RemoteProtocolError
 
 T = TypeVar("T")
 
@@ -45,7 +45,10 @@ class Pages(Generic[T]):
         if self._pages >= self.max_pages:
             raise RemoteProtocolError(f"{self.method} has more than {self.max_pages} pages")
         params = {} if self._cursor is None else {"cursor": self._cursor}
-        items, cursor = await self.fetch(params)
+        try:
+            items, cursor = await self.fetch(params)
+        except CapabilityMissing:
+            items, cursor = (), None  # a server that has no such thing has an empty list of it
         self._pages += 1
         self._count += len(items)
         if self._count > self.max_items:

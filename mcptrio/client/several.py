@@ -14,6 +14,7 @@ from attrs import define, evolve, field
 
 from mcptrio.client.asking import How
 from mcptrio.client.client import Client
+from mcptrio.client.plain import open_plain_nursery
 from mcptrio.errors import DeclarationError, LocalProtocolError, MCPTrioException
 from mcptrio.types import CallToolResult, GetPromptResult, Prompt, Resource, Tool
 
@@ -119,8 +120,7 @@ async def connect_all(servers: Mapping[str, Any], *, separator: str = "_", **opt
         options: For every client: see `Client`.
     """
     clients = Clients(separator)
-    raised: Exception | None = None
-    async with trio.open_nursery() as nursery:
+    async with open_plain_nursery() as nursery:
         leave = trio.Event()
         try:
             async with trio.open_nursery() as opening:
@@ -128,12 +128,8 @@ async def connect_all(servers: Mapping[str, Any], *, separator: str = "_", **opt
                     opening.start_soon(_open, nursery, clients, name, entry, options, leave)
             clients._clients = {name: clients._clients[name] for name in servers if name in clients._clients}
             yield clients
-        except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
-            raised = error
         finally:
             leave.set()
-    if raised is not None:
-        raise raised
 
 
 async def _open(

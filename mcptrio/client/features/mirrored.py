@@ -73,7 +73,8 @@ def _checked(schema: Mapping[str, Any]) -> str:
     mark = schema[MARK]
     if not isinstance(mark, str) or not _TOKEN.fullmatch(mark):
         raise BadMark(f"{MARK} is no name for a header: {mark!r:.80}")
-    if schema.get("type") not in _TYPES:
+    kind = schema.get("type")
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise BadMark(f"{MARK} {mark!r} stands at a value that is no string, integer or boolean")
     return f"Mcp-Param-{mark}"
 

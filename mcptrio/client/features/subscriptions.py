@@ -51,6 +51,7 @@ class Changes:
     """The id of the listen request, where there is one."""
     _waiting: dict[Change, None] = field(factory=dict)
     _error: Exception | None = None
+    _refused: Exception | None = None
     _over: bool = False
     _news: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
 
@@ -124,12 +125,15 @@ class Changes:
         """No more changes follow; what waits can still be taken."""
         self._over = True
         self._error = self._error or error
-        self.acknowledged.set()
+        if not self.acknowledged.is_set():
+            self._refused = error
+            self.acknowledged.set()
         self._news.unpark_all()
 
-    def raise_if_failed(self) -> None:
-        if self._error is not None:
-            raise self._error
+    def raise_if_refused(self) -> None:
+        """Raise what kept the subscription from ever being there."""
+        if self._refused is not None:
+            raise self._refused
 
 
 def _within(uri: str, subscribed: str) -> bool:

@@ -1,0 +1,336 @@
+"""Servers that break the protocol, lie, stall or vanish: every call ends with a typed error, in bounded time."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcptrio import (
+    LinkClosed,
+    McpError,
+    MCPTrioException,
+    Reconnect,
+    RemoteProtocolError,
+    RequestTimeout,
+    connect,
+)
+from tests.client.kit import BOTH, STATEFUL, Wire, scripted
+
+NEVER = Reconnect(tries=0)
+OLD, NEW = BOTH
+
+
+async def nothing(wire: Wire) -> None:
+    while True:
+        await wire.take()
+
+
+async def test_a_server_that_says_nothing_is_given_up(autojump_clock: MockClock) -> None:
+    with pytest.raises(RequestTimeout):
+        async with connect(scripted(nothing), open_timeout=20):
+            pass
+    assert trio.current_time() < 60
+
+
+async def test_a_server_that_hangs_up_at_once_is_reported(autojump_clock: MockClock) -> None:
+    async def leave(wire: Wire) -> None:
+        pass
+
+    with pytest.raises(LinkClosed):
+        async with connect(scripted(leave)):
+            pass
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}},
+        {"protocolVersion": NEW, "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}},
+        {"protocolVersion": OLD, "capabilities": [], "serverInfo": {"name": "x", "version": "1"}},
+        {"protocolVersion": OLD, "capabilities": {}, "serverInfo": "me"},
+    ],
+)
+async def test_an_introduction_that_cannot_be_used_is_refused(result: dict[str, Any]) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.answer(await wire.take("initialize"), **result)
+        await nothing(wire)
+
+    with pytest.raises(RemoteProtocolError):
+        async with connect(scripted(serve), protocol=STATEFUL):
+            pass
+
+
+async def test_a_slow_server_is_not_taken_for_an_old_one(autojump_clock: MockClock) -> None:
+    """A modern server that takes long to start gets both introductions at once, and refuses the older one."""
+
+    async def serve(wire: Wire) -> None:
+        await trio.sleep(8)
+        discover = await wire.take("server/discover")
+        initialize = await wire.take("initialize")
+        await wire.answer(
+            discover, resultType="complete", supportedVersions=[NEW], capabilities={}, ttlMs=0, cacheScope="private"
+        )
+        await wire.refuse(initialize, -32601)
+        await nothing(wire)
+
+    async with connect(scripted(serve)) as client:
+        assert client.protocol_version == NEW
+
+
+async def test_a_silent_old_server_is_found_by_its_silence(autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        request = await wire.take("initialize")
+        await wire.answer(
+            request, protocolVersion=OLD, capabilities={}, serverInfo={"name": "x", "version": "1"}
+        )  # fmt: skip
+        await nothing(wire)
+
+    async with connect(scripted(serve)) as client:
+        assert client.protocol_version == OLD
+
+
+async def test_a_refused_version_is_tried_again_with_one_that_is_offered() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.refuse(await wire.take(), -32022, data={"supported": [NEW], "requested": "x"})
+        await wire.open_stateless()
+        await wire.refuse(await wire.take(), -32022, data={"supported": [NEW], "requested": "x"})
+        await wire.answer(await wire.take(), resultType="complete", tools=[])
+
+    async with connect(scripted(serve)) as client:
+        assert await client.list_tools() == ()
+
+
+@pytest.mark.parametrize("supported", [["1999-01-01"], [], None, "all"])
+async def test_a_server_without_a_common_version_is_left(supported: Any) -> None:
+    async def serve(wire: Wire) -> None:
+        while True:
+            await wire.refuse(await wire.take(), -32022, data={"supported": supported})
+
+    with pytest.raises((RemoteProtocolError, McpError)):
+        async with connect(scripted(serve)):
+            pass
+
+
+@pytest.mark.parametrize("life", BOTH)
+async def test_killing_the_link_ends_every_call_that_waits(life: str, autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        await (wire.open_stateful() if life == OLD else wire.open_stateless())
+        for _ in range(5):
+            await wire.take("tools/call")
+
+    ended: list[float] = []
+    async with connect(scripted(serve), protocol=life, reconnect=NEVER) as client, trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            with pytest.raises(LinkClosed):
+                await client.call_tool("t")
+            ended.append(trio.current_time())
+
+        for _ in range(5):
+            nursery.start_soon(call)
+    assert len(ended) == 5
+    assert max(ended) < 0.1
+
+
+async def test_banner_lines_are_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.raw(b"Welcome to my server!")
+        await wire.raw(b"[1, 2")
+        await wire.open_stateful()
+        await wire.raw(b"\xff\xfe")
+        await wire.answer(await wire.take("tools/list"), tools=[])
+
+    with caplog.at_level(logging.WARNING):
+        async with connect(scripted(serve), protocol=OLD) as client:
+            assert await client.list_tools() == ()
+    assert "Welcome to my server!" in caplog.text
+
+
+async def test_answers_to_nobody_and_second_answers_are_ignored() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        request = await wire.take("tools/list")
+        await wire.say(id=999, result={"tools": []})
+        await wire.say(id="1", result={"tools": []})
+        await wire.answer(request, tools=[{"name": "first", "inputSchema": {"type": "object"}}])
+        await wire.answer(request, tools=[])
+        await wire.say(method="notifications/unheard_of", params={})
+        await nothing(wire)
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["first"]
+
+
+@pytest.mark.parametrize("result", [[], 7, None, "text", {"tools": "many"}, {"tools": [{"name": 1}]}, {}])
+async def test_a_result_of_another_shape_is_the_servers_fault(result: Any) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        request = await wire.take("tools/list")
+        await wire.say(id=request["id"], result=result)
+        await nothing(wire)
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        with pytest.raises(RemoteProtocolError):
+            await client.list_tools()
+
+
+async def test_a_malformed_answer_ends_the_call_that_it_is_for() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        request = await wire.take("tools/list")
+        await wire.raw(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": "bad"}).encode())
+        await nothing(wire)
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        with pytest.raises(RemoteProtocolError):
+            await client.list_tools()
+
+
+async def test_a_list_whose_pages_never_end_is_cut_off() -> None:
+    async def same(wire: Wire) -> None:
+        await wire.open_stateful()
+        while True:
+            await wire.answer(await wire.take("tools/list"), tools=[], nextCursor="more")
+
+    async def fresh(wire: Wire) -> None:
+        await wire.open_stateful()
+        while True:
+            await wire.answer(await wire.take("tools/list"), tools=[], nextCursor=f"more {len(wire.received)}")
+
+    for script in (same, fresh):
+        async with connect(scripted(script), protocol=OLD, max_pages=20) as client:
+            with pytest.raises(RemoteProtocolError):
+                await client.list_tools()
+
+
+async def test_a_stateless_server_that_sends_a_request_is_not_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """2026-07-28 basic/transports/stdio: neither may the server ask, nor the client write responses."""
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        request = await wire.take("tools/list")
+        await wire.say(id=1, method="roots/list", params={})
+        await wire.answer(request, resultType="complete", tools=[])
+        await nothing(wire)
+
+    server = scripted(serve)
+    async with connect(server, protocol=NEW, roots=["file:///secret"]) as client:
+        await client.list_tools()
+        await trio.testing.wait_all_tasks_blocked()
+    assert all("method" in message for message in server.wires[0].received)
+    assert "roots/list" in caplog.text
+
+
+async def test_a_request_that_was_not_offered_is_refused_by_the_client() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        request = await wire.take("tools/list")
+        await wire.say(id="s1", method="sampling/createMessage", params={})
+        refused = await wire.take()
+        assert refused["error"]["code"] == -32601
+        await wire.say(id="s2", method="ping")
+        assert (await wire.take())["result"] == {}
+        await wire.answer(request, tools=[])
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        assert await client.list_tools() == ()
+
+
+@pytest.mark.parametrize(
+    ("structured", "good"),
+    [({"n": 1}, True), ({"n": "x"}, False), (None, False), ([1], False)],
+)
+async def test_structured_results_are_held_against_what_the_tool_promised(structured: Any, good: bool) -> None:
+    promise = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": promise}
+        await wire.answer(await wire.take("tools/list"), tools=[tool])
+        result = {"content": []} | ({} if structured is None else {"structuredContent": structured})
+        await wire.answer(await wire.take("tools/call"), **result)
+        await nothing(wire)
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        await client.list_tools()
+        if good:
+            assert (await client.call_tool("t")).structured_content == structured
+        else:
+            with pytest.raises(RemoteProtocolError):
+                await client.call_tool("t")
+
+
+async def test_an_output_schema_that_leads_out_of_itself_is_never_followed() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": {"$ref": "http://127.0.0.1:9/x.json"}}
+        await wire.answer(await wire.take("tools/list"), tools=[tool])
+        await wire.answer(await wire.take("tools/call"), content=[], structuredContent={})
+        await nothing(wire)
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        await client.list_tools()
+        with pytest.raises(RemoteProtocolError, match="cannot be used"):
+            await client.call_tool("t")
+
+
+async def test_a_flood_of_notifications_costs_bounded_memory_and_no_call(autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        request = await wire.take("tools/list")
+        for number in range(3000):
+            await wire.say(method="notifications/message", params={"level": "info", "data": number})
+        await wire.answer(request, tools=[])
+        await nothing(wire)
+
+    async def slow(_: Any) -> None:
+        await trio.sleep(1)
+
+    async with connect(scripted(serve), protocol=OLD, log=slow) as client:
+        assert await client.list_tools() == ()
+        assert client._service.host.dropped > 1000
+
+
+async def test_a_callback_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        await wire.say(method="notifications/message", params={"level": "info", "data": 1})
+        await wire.say(method="notifications/message", params={"level": "nonsense"})
+        await wire.answer(await wire.take("tools/list"), tools=[])
+        await nothing(wire)
+
+    def log(_: Any) -> None:
+        raise RuntimeError("broken callback")
+
+    async with connect(scripted(serve), protocol=OLD, log=log) as client:
+        assert await client.list_tools() == ()
+        await trio.testing.wait_all_tasks_blocked()
+    assert "broken callback" in caplog.text
+
+
+async def test_a_cancel_is_sent_for_what_is_given_up_but_never_for_the_handshake(autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        request = await wire.take("tools/call")
+        cancelled = await wire.take()
+        assert cancelled["method"] == "notifications/cancelled"
+        assert cancelled["params"]["requestId"] == request["id"]
+        await wire.answer(request, content=[])  # too late: ignored
+        await nothing(wire)
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("t", timeout=1)
+        await trio.testing.wait_all_tasks_blocked()
+
+    server = scripted(nothing)
+    with pytest.raises(MCPTrioException):
+        async with connect(server, protocol=OLD, open_timeout=1):
+            pass
+    assert [message["method"] for message in server.wires[0].received] == ["initialize"]
