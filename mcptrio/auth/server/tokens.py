@@ -1,0 +1,201 @@
+"""Checking an access token. A check is a generator: it yields what it needs to know, and returns the principal.
+
+The order matters: what costs nothing comes first, and nothing that a token says of itself chooses how it is checked.
+The kind of signature must be allowed by the settings and fit the key; keys come from the settings' issuers alone.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import urlsafe_b64decode
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from attrs import field, frozen
+
+from mcptrio.auth.server.config import BearerAuth
+from mcptrio.auth.server.credentials import Presented
+from mcptrio.auth.server.errors import CredentialsRefused
+from mcptrio.auth.server.keys import Key
+from mcptrio.auth.server.principal import Principal
+
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+_REFUSED_HEADERS: Final = ("crit", "jku", "x5u", "jwk", "x5c", "b64", "zip", "enc")
+"""Each would let the token say how or with what it is to be checked."""
+_MAX_TRIED: Final = 8
+
+
+@frozen(kw_only=True)
+class WantKeys:
+    """The keys of an issuer are needed; the answer is a tuple of `Key`."""
+
+    issuer: str
+    kid: str | None
+
+
+@frozen(kw_only=True)
+class WantIntrospection:
+    """The issuer has to be asked; the answer is the JSON that it gave."""
+
+    token: str = field(repr=False)
+
+
+Check: TypeAlias = Generator[WantKeys | WantIntrospection, Any, Principal]
+
+
+def check_token(auth: BearerAuth, shown: Presented, now: float) -> Check:
+    """Who the token is of.
+
+    Raises:
+        CredentialsRefused: it is not good.
+    """
+    if auth.introspection is not None:
+        answer = yield WantIntrospection(token=shown.token)
+        claims = _introspected(auth, answer)
+    else:
+        header, claims, alg = _peek(auth, shown.token)
+        issuer, kid = claims["iss"], header.get("kid")
+        keys: tuple[Key, ...] = yield WantKeys(issuer=issuer, kid=kid)
+        verify(shown.token, _candidates(keys, kid, alg), alg)
+    check_claims(auth, claims, now)
+    return principal_of(auth, claims)
+
+
+# -- a JWT
+
+
+def _peek(auth: BearerAuth, token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """What a token says before anything of it is believed."""
+    header, claims, alg = read_jwt(token, auth.algorithms)
+    kind = header.get("typ")
+    if kind is not None and (not isinstance(kind, str) or kind.lower() not in _TYPES):
+        raise CredentialsRefused("the token is not valid", detail="it is no access token by its type")
+    if header.get("kid") is not None and not isinstance(header["kid"], str):
+        raise CredentialsRefused("the token is not valid", detail="its kid is no string")
+    if claims.get("iss") not in auth.issuers:
+        raise CredentialsRefused("the token is not valid", detail="its issuer is not one of ours")
+    return header, claims, alg
+
+
+def read_jwt(token: str, algorithms: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Header, payload and algorithm of a signed JWT, unverified.
+
+    Raises:
+        CredentialsRefused: it is none, or wants to be checked in a way that is not allowed.
+    """
+    parts = token.split(".")
+    if len(parts) != 3 or not all(parts):
+        raise CredentialsRefused("the token is not valid", detail="it is no signed JWT")
+    header, payload = _json(parts[0]), _json(parts[1])
+    alg = header.get("alg")
+    if not isinstance(alg, str) or alg not in algorithms:
+        raise CredentialsRefused("the token is not valid", detail="its algorithm is not allowed")
+    for name in _REFUSED_HEADERS:
+        if name in header and not (name == "jwk" and header.get("typ") == "dpop+jwt"):
+            raise CredentialsRefused("the token is not valid", detail=f"its header has {name}")
+    return header, payload, alg
+
+
+def _json(part: str) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise CredentialsRefused("the token is not valid", detail="a part of it is no JSON object")
+    return value
+
+
+def _candidates(keys: tuple[Key, ...], kid: str | None, alg: str) -> list[Key]:
+    fitting = [key for key in keys if key.fits(alg) and (kid is None or key.kid == kid)]
+    if not fitting:
+        raise CredentialsRefused("the token is not valid", detail="the issuer has no such key")
+    return fitting[:_MAX_TRIED]
+
+
+def verify(token: str, keys: Iterable[Key], alg: str) -> None:
+    """Raises `CredentialsRefused` unless one of the keys made the signature."""
+    from joserfc import jws
+    from joserfc.errors import JoseError
+
+    for key in keys:
+        try:
+            jws.deserialize_compact(token, key.key, algorithms=[alg])
+        except (JoseError, ValueError, TypeError):
+            continue
+        return
+    raise CredentialsRefused("the token is not valid", detail="its signature is wrong")
+
+
+# -- an answer of the issuer
+
+
+def _introspected(auth: BearerAuth, answer: object) -> dict[str, Any]:
+    if not isinstance(answer, dict) or answer.get("active") is not True:
+        raise CredentialsRefused("the token is not valid", detail="the issuer says that it is not active")
+    kind = answer.get("token_type")
+    if isinstance(kind, str) and kind.lower() not in ("bearer", "dpop", "access_token"):
+        raise CredentialsRefused("the token is not valid", detail="it is no access token")
+    claims = dict(answer)
+    # RFC 7662 section 2.2: iss is optional. The one we asked vouches for it then.
+    if claims.setdefault("iss", auth.issuers[0]) not in auth.issuers:
+        raise CredentialsRefused("the token is not valid", detail="its issuer is not one of ours")
+    return claims
+
+
+# -- what it says
+
+
+def check_claims(auth: BearerAuth, claims: Mapping[str, Any], now: float) -> None:
+    """Raises `CredentialsRefused` unless the token is for us, and for now."""
+    made_for = claims.get("aud")
+    names = [made_for] if isinstance(made_for, str) else made_for if isinstance(made_for, list) else []
+    if not any(isinstance(name, str) and name in auth.audience for name in names):
+        # basic/authorization: servers MUST validate that tokens were issued specifically for them
+        raise CredentialsRefused("the token was not issued for this server")
+    expires = _time(claims, "exp")
+    if expires is None and auth.introspection is None:
+        raise CredentialsRefused("the token is not valid", detail="it never expires")
+    if expires is not None and now >= expires + auth.clock_skew:
+        raise CredentialsRefused("the token has expired")
+    begins, made = _time(claims, "nbf"), _time(claims, "iat")
+    if begins is not None and now < begins - auth.clock_skew:
+        raise CredentialsRefused("the token is not valid yet")
+    if made is not None and now < made - auth.clock_skew:
+        raise CredentialsRefused("the token is not valid yet", detail="it was made in the future")
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise CredentialsRefused("the token is not valid", detail=f"its {name} is no time")
+    return float(value)
+
+
+def principal_of(auth: BearerAuth, claims: Mapping[str, Any]) -> Principal:
+    """Whom the claims of a good token speak of."""
+    subject = claims.get("sub")
+    client = claims.get("client_id") or claims.get("azp") or claims.get("cid")
+    subject = subject if isinstance(subject, str) and subject else None
+    client = client if isinstance(client, str) and client else None
+    if subject is None and client is None:
+        raise CredentialsRefused("the token is not valid", detail="it says neither for whom nor for which client it is")
+    return Principal(
+        issuer=claims["iss"],
+        subject=subject,
+        client_id=client,
+        scopes=auth.widen(granted(claims)),
+        claims=claims,
+        expires=_time(claims, "exp"),
+    )
+
+
+def granted(claims: Mapping[str, Any]) -> list[str]:
+    """The scopes of a token: `scope` as RFC 9068 has it, or `scp`, as text or as a list."""
+    value = claims.get("scope", claims.get("scp"))
+    if isinstance(value, str):
+        return value.split()
+    return [scope for scope in value if isinstance(scope, str)] if isinstance(value, list) else []

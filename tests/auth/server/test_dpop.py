@@ -1,0 +1,132 @@
+"""Tokens that are bound to a key: stealing the token is not enough, and a proof works once."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from joserfc.jwk import ECKey
+
+from mcptrio.auth.server import BearerAuth, Principal
+from mcptrio.auth.server.dpop import Nonces, Replays, check_possession
+from mcptrio.auth.server.errors import CredentialsRefused, Unavailable
+
+from .kit import ISSUER, NOW, b64, ec, proof, settings, shown, token
+
+MINE, THEIRS = ec("mine"), ec("theirs")
+TOKEN = token()
+NONCES = Nonces(b"secret")
+
+
+def bound_to(key: ECKey = MINE) -> Principal:
+    return Principal(issuer=ISSUER, subject="ada", claims={"cnf": {"jkt": key.thumbprint()}})
+
+
+def check(
+    proofs: list[str], principal: Principal | None = None, auth: BearerAuth | None = None, **changes: Any
+) -> None:
+    replays = changes.pop("replays", Replays())
+    now = changes.pop("now", NOW)
+    presented = shown(TOKEN, **{"scheme": "dpop", "proofs": tuple(proofs), **changes})
+    auth = auth or settings(dpop=True)
+    check_possession(auth, presented, principal or bound_to(), now=now, replays=replays, nonces=NONCES)
+
+
+def test_whoever_has_the_key_may_use_the_token() -> None:
+    check([proof(TOKEN, MINE)])
+    check([proof(TOKEN, MINE, htu="https://API.example.org:443/mcp?x=1")])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [],
+        [proof(TOKEN, MINE), proof(TOKEN, MINE, jti="second")],
+        ["nonsense"],
+        [proof(TOKEN, THEIRS)],
+        [proof(TOKEN, MINE, header_typ="JWT")],
+        [proof(TOKEN, MINE, header_jwk=None)],
+        [proof(TOKEN, MINE, header_jwk=THEIRS.as_dict(private=False))],
+        [proof(TOKEN, MINE, header_jwk=MINE.as_dict(private=True))],
+        [proof(TOKEN, MINE, header_alg="none")],
+        [proof(TOKEN, MINE, header_alg="HS256")],
+        [proof(TOKEN, MINE, htm="GET")],
+        [proof(TOKEN, MINE, htu="https://evil.example/mcp")],
+        [proof(TOKEN, MINE, htu="http://api.example.org/mcp")],
+        [proof(TOKEN, MINE, htu="https://api.example.org/other")],
+        [proof(TOKEN, MINE, htu="https://[")],
+        [proof(TOKEN, MINE, iat=NOW - 121)],
+        [proof(TOKEN, MINE, iat=NOW + 61)],
+        [proof(TOKEN, MINE, iat=None)],
+        [proof(TOKEN, MINE, iat="now")],
+        [proof(TOKEN, MINE, jti=None)],
+        [proof(TOKEN, MINE, ath=None)],
+        [proof("another token", MINE)],
+    ],
+    ids=range(22),
+)
+def test_a_proof_that_is_not_for_this_request_is_refused(bad: list[str]) -> None:
+    with pytest.raises(CredentialsRefused) as caught:
+        check(bad)
+    assert (caught.value.error, caught.value.status) == ("invalid_dpop_proof", 401)
+
+
+def test_a_proof_works_once() -> None:
+    replays, first = Replays(), proof(TOKEN, MINE)
+    check([first], replays=replays)
+    with pytest.raises(CredentialsRefused, match="used before"):
+        check([first], replays=replays)
+    check([proof(TOKEN, MINE, jti="second")], replays=replays)
+
+
+def test_used_proofs_are_forgotten_when_they_are_too_old_anyway_and_never_before() -> None:
+    replays = Replays(most=2)
+    assert replays.use(b"a", 10, 0)
+    assert replays.use(b"b", 20, 0)
+    with pytest.raises(Unavailable):
+        replays.use(b"c", 20, 9)
+    assert replays.use(b"c", 20, 11)
+    assert len(replays) == 2
+    assert not replays.use(b"b", 20, 11)
+
+
+@pytest.mark.parametrize("setting", [False, True, "required"])
+def test_a_bound_token_is_never_taken_without_its_proof(setting: Any) -> None:
+    with pytest.raises(CredentialsRefused):
+        check([], auth=settings(dpop=setting), scheme="bearer")
+
+
+def test_a_token_of_no_key_is_no_bound_token() -> None:
+    plain = Principal(subject="ada")
+    check([], plain, scheme="bearer")
+    for auth, scheme in [(settings(dpop="required"), "bearer"), (settings(dpop=True), "dpop")]:
+        with pytest.raises(CredentialsRefused):
+            check([proof(TOKEN, MINE)], plain, auth, scheme=scheme)
+
+
+def test_a_nonce_of_ours_is_wanted_if_set() -> None:
+    auth = settings(dpop=True, dpop_nonce=True)
+    with pytest.raises(CredentialsRefused) as caught:
+        check([proof(TOKEN, MINE)], auth=auth)
+    assert caught.value.error == "use_dpop_nonce"
+    fresh = proof(TOKEN, MINE, nonce=NONCES.now(NOW))
+    check([fresh], auth=auth)
+    check([proof(TOKEN, MINE, nonce=NONCES.now(NOW - 100))], auth=auth)
+    with pytest.raises(CredentialsRefused):
+        check([proof(TOKEN, MINE, nonce=NONCES.now(NOW - 400))], auth=auth)
+
+
+def test_a_token_may_be_bound_to_a_certificate() -> None:
+    certificate = b"the client's certificate"
+    principal = Principal(subject="ada", claims={"cnf": {"x5t#S256": b64(hashlib.sha256(certificate).digest())}})
+    check([], principal, scheme="bearer", certificate=certificate)
+    for other in (None, b"another"):
+        with pytest.raises(CredentialsRefused, match="certificate"):
+            check([], principal, scheme="bearer", certificate=other)
+
+
+@pytest.mark.parametrize("cnf", [{"kid": "7"}, "text", [], {"jku": "https://evil.example"}])
+def test_a_token_that_is_bound_to_something_unknown_is_refused(cnf: Any) -> None:
+    with pytest.raises(CredentialsRefused):
+        check([], Principal(subject="ada", claims={"cnf": cnf}), scheme="bearer")
