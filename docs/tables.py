@@ -19,7 +19,7 @@ _SIZES = ("bytes", "body", "message", "total")
 CONFIGS = {
     "HttpConfig": "mcptrio.transports.http_server.config",
     "ListenerConfig": "mcptrio.transports.http_server.serve",
-    "Limits": "mcptrio._actors.session",
+    "Limits": "mcptrio._actors.call",
     "SupervisorLimits": "mcptrio._actors.supervisor",
     "StoreLimits": "mcptrio.stores",
     "PipeLimits": "mcptrio.transports.pipe",
@@ -252,7 +252,7 @@ def events() -> str:
 # -- the public names
 
 
-FIRST = ("Server", "Context", "SessionHandle", "Elicited", "HttpInfo")
+FIRST = ("Server", "Context", "SessionHandle", "Elicited", "HttpInfo", "connect", "Client")
 
 
 def api() -> str:

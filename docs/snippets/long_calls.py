@@ -7,7 +7,7 @@ import time
 import trio
 
 from mcptrio import Context, Server
-from mcptrio._actors.session import Limits
+from mcptrio._actors.call import Limits
 
 server = Server("slow", limits=Limits(call_timeout=30, call_timeout_hard=600), threads=8)
 

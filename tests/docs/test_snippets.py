@@ -45,7 +45,7 @@ def load() -> Iterator[Callable[[str], ModuleType]]:
 
     yield load
     for name in names:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
 
 
 Load = Callable[[str], ModuleType]
@@ -79,6 +79,8 @@ async def test_typed_arguments_and_results(load: Load) -> None:
         assert result["structuredContent"] == {"total": 22.0, "currency": "USD", "lines": ["1 x shirt"]}
         fault = await talk.fault("quote", items=[{"sku": "mug", "quantity": 0}, {"quantity": "x"}], currency="GBP")
         assert len(fault.splitlines()) == 4, fault
+        shown = (SNIPPETS.parent / "tutorial" / "typed.md").read_text()
+        assert await talk.fault("quote", items=[{"sku": "mug", "quantity": 0}], currency="GBP") in shown
         blocks = (await talk.call("picture", {"sku": "mug"}))["content"]
         assert [block["type"] for block in blocks] == ["text", "image", "resource_link"]
         assert blocks[1]["mimeType"] == "image/png"
@@ -157,7 +159,7 @@ def test_the_tests_that_the_tutorial_shows_pass(tmp_path: Path) -> None:
     where = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(SNIPPETS), str(SNIPPETS / "test_shop.py")]
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     done = subprocess.run([*command, *where], cwd=SNIPPETS, capture_output=True, text=True, timeout=120, check=False)
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "5 passed" in done.stdout, done.stdout + done.stderr
 
 
 # -- the how-to guides
@@ -177,6 +179,13 @@ async def test_lists_that_change_and_differ(load: Load) -> None:
         await talk.text("disable", plugin="shout")
         assert "shout" not in await names(talk)
         assert (await talk.request("acme/version"))["version"] == "7"
+    async with open_house(load("dynamic").server) as join, join(opened=False) as talk:
+        info = {"name": "robot", "version": "1"}
+        date = next(date for date, era in reversed(ERAS.items()) if era.stateful)
+        await talk.request("initialize", protocolVersion=date, capabilities={}, clientInfo=info)
+        await talk.notify("notifications/initialized")
+        assert "self_test" in await names(talk)
+        assert await talk.text("self_test") == "all is well"
 
 
 async def test_each_way_to_fail(load: Load) -> None:
@@ -222,6 +231,18 @@ async def test_events_are_heard(load: Load) -> None:
         assert talk.heard("notifications/message") == [{"level": "info", "data": {"greeted": "Ada"}}]
         await talk.settled()
         assert module.outcomes["tools/call ok"] == 1
+
+
+async def test_a_client_looks_around_answers_and_hears_of_changes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SNIPPETS))
+    try:
+        module = load("client")
+        assert await module.look_around() == ["lend", "library://books/emma", "ulysses"]
+        assert await module.book() == "3 nights in Oslo, board: full."
+        assert await module.follow() == "library://books/emma"
+    finally:
+        for name in ("asking", "library"):
+            sys.modules.pop(name, None)
 
 
 # -- asking where questions travel in results
