@@ -9,6 +9,13 @@ from typing import Final
 from mcptrio.errors import MCPTrioException
 
 _CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+_REGISTERED: Final = frozenset(
+    (
+        *("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"),
+        *("invalid_scope", "invalid_target", "access_denied", "server_error", "temporarily_unavailable"),
+        *("invalid_redirect_uri", "invalid_client_metadata", "invalid_dpop_proof", "use_dpop_nonce"),
+    )
+)
 _LONGEST: Final = 200
 
 
@@ -32,9 +39,10 @@ def refusal(what: str, document: object, secrets: Iterable[str] = ()) -> Authori
     error = description = ""
     if isinstance(document, dict):
         error, description = str(document.get("error") or ""), str(document.get("error_description") or "")
-    for secret in secrets:
-        if secret:
-            error, description = error.replace(secret, "…"), description.replace(secret, "…")
+    for secret in filter(None, secrets):
+        description = description.replace(secret, "…")
+        if error not in _REGISTERED:
+            error = error.replace(secret, "…")
     code = error if _CODE.fullmatch(error) else None
     text = "".join(character if character.isprintable() else " " for character in description)[:_LONGEST].strip()
     return AuthorizationFailed(
