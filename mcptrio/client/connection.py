@@ -29,7 +29,7 @@ from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
 from mcptrio.client.config import ClientConfig
 from mcptrio.client.host import Host
 from mcptrio.client.methods import METHODS
-from mcptrio.errors import LinkClosed, McpError, MCPTrioException, RemoteProtocolError, RequestTimeout
+from mcptrio.errors import LinkClosed, McpError, RemoteProtocolError, RequestTimeout
 from mcptrio.transports.carrier import Carrier, Line
 from mcptrio.types import LoggingLevel, ServerCapabilities
 
@@ -149,7 +149,7 @@ class Connection:
                 try:
                     await self._over.wait()
                 finally:
-                    self._end("the client was closed")
+                    self._end("the connection failed")
             # The session ends by itself; a callback that ignores its cancellation is not waited for.
             nursery.cancel_scope.deadline = trio.current_time() + 1
 
@@ -264,7 +264,7 @@ class Connection:
             except LinkClosed as error:
                 raise LinkClosed(f"{method}: {self._why or error}") from error
             except McpError as error:
-                if isinstance(error.data, MCPTrioException):
+                if isinstance(error.data, Exception):
                     raise error.data from None  # of this side: nothing that came as JSON is an exception
                 raise
             if not isinstance(result, dict):

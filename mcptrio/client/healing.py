@@ -15,10 +15,10 @@ from attrs import define, field
 
 from mcptrio._peer.era import Era
 from mcptrio.client.connection import ClientService, Connection
-from mcptrio.client.opening import Introduction, introduce
+from mcptrio.client.opening import MODERN, Introduction, introduce
 from mcptrio.client.plain import plain
 from mcptrio.client.targets import older
-from mcptrio.errors import LinkClosed, MCPTrioException, Overloaded, RequestTimeout
+from mcptrio.errors import LinkClosed, McpError, MCPTrioException, Overloaded, RequestTimeout
 from mcptrio.transports.carrier import Carrier
 
 logger = logging.getLogger("mcptrio.client")
@@ -121,7 +121,8 @@ class Keeper:
         try:
             return await self._open_with(self.carrier)
         except MCPTrioException as error:
-            carrier = older(self.carrier, error) if self.introduction is None else None
+            known = self.introduction is not None or (isinstance(error, McpError) and error.code in MODERN)
+            carrier = None if known else older(self.carrier, error)
             if carrier is None:
                 raise
             try:

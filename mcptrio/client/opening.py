@@ -30,7 +30,7 @@ from mcptrio.types import DiscoverResult, Implementation, InitializeResult, Serv
 
 logger = logging.getLogger("mcptrio.client")
 
-_MODERN: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
+MODERN: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 _TRIES: Final = 3
 
 
@@ -93,7 +93,7 @@ async def _probe(connection: Connection, era: Era) -> Introduction:
     try:
         return await _discover(connection, era)
     except McpError as error:
-        if error.code in _MODERN:
+        if error.code in MODERN:
             raise
         raise _Older(error) from error
     except RemoteProtocolError as error:

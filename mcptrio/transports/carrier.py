@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Frame, RequestId
-from mcptrio.errors import INTERNAL_ERROR, LinkClosed, MCPTrioException
+from mcptrio.errors import INTERNAL_ERROR, LinkClosed
 
 
 class NotDelivered(LinkClosed):
@@ -77,6 +77,6 @@ class Carrier(Protocol):
         ...
 
 
-def failure(request_id: RequestId, error: MCPTrioException) -> ErrorResponse:
+def failure(request_id: RequestId, error: Exception) -> ErrorResponse:
     """An answer that this side gives in place of the server: its data is the exception to raise to the caller."""
     return ErrorResponse(request_id, INTERNAL_ERROR, str(error), error)

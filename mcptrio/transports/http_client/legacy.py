@@ -86,7 +86,7 @@ class LegacyLine:
             async with self.http.send("POST", {"Content-Type": JSON}, data, url=self.endpoint) as response:
                 if not response.is_success:
                     raise await self.http.refusal(response)
-        except MCPTrioException as error:
+        except Exception as error:  # noqa: BLE001 - the caller sees it
             if "method" in frame and "id" in frame:
                 with suppress(LinkClosed):
                     await self.receiver.deliver(failure(frame["id"], error))
@@ -110,8 +110,9 @@ class LegacyLine:
                     async for chunk in chunks:
                         for event in reader.feed(chunk):
                             if event.event == "endpoint" and not started:
+                                target = self._target(response, event.data.decode())
                                 started = True
-                                task_status.started(self._target(response, event.data.decode()))
+                                task_status.started(target)
                             elif event.event == "message" and event.data and started:
                                 await self.receiver.deliver(decode(event.data))
             if not started:

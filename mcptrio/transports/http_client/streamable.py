@@ -37,6 +37,7 @@ from mcptrio.transports.http_client.http import (
     HttpRefused,
     kind_of,
     open_http,
+    translated,
 )
 
 logger = logging.getLogger("mcptrio.client.http")
@@ -99,7 +100,7 @@ class HttpLine:
     _era: Era | None = None
     _exchanges: dict[RequestId, trio.CancelScope] = field(factory=dict)
     _confirmed: trio.Event = field(factory=trio.Event)
-    _refused: MCPTrioException | None = None
+    _refused: Exception | None = None
 
     # -- what the client does
 
@@ -157,13 +158,13 @@ class HttpLine:
             if isinstance(error, SessionGone):
                 self.session_id = None
                 self.receiver.lost(str(error))
-        except MCPTrioException as error:
+        except Exception as error:  # noqa: BLE001 - the caller sees it: also what the user's own authorization raises
             await self._fail(request_id if method is not None else None, method, error)
         finally:
             if method == INITIALIZED:
                 self._confirmed.set()
 
-    async def _fail(self, request_id: RequestId | None, method: str | None, error: MCPTrioException) -> None:
+    async def _fail(self, request_id: RequestId | None, method: str | None, error: Exception) -> None:
         if request_id is not None:
             with suppress(LinkClosed):
                 await self.receiver.deliver(failure(request_id, error))
@@ -237,13 +238,14 @@ class HttpLine:
 
     async def _follow(self, stream: _Stream, response: httpx2.Response, request_id: RequestId | None) -> bool:
         """Read events until the answer has come (True) or the stream ends."""
-        async with aclosing(response.aiter_raw()) as chunks:
-            async for chunk in chunks:
-                for event in stream.reader.feed(chunk):
-                    if event.event == "message" and event.data:
-                        stream.failures = 0
-                        if await self._take(decode(event.data), request_id):
-                            return True
+        with translated():
+            async with aclosing(response.aiter_raw()) as chunks:
+                async for chunk in chunks:
+                    for event in stream.reader.feed(chunk):
+                        if event.event == "message" and event.data:
+                            stream.failures = 0
+                            if await self._take(decode(event.data), request_id):
+                                return True
         stream.reader.eof()
         return False
 

@@ -1,0 +1,142 @@
+"""Web servers that lie, flood or never end: each call ends with a typed error, in bounded time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcptrio import LinkClosed, MCPTrioException, RemoteProtocolError, RequestTimeout
+from mcptrio.transports.http_client import HttpClientConfig
+from tests.client.kit import BOTH
+from tests.transports.scripted_http import Answer, Asked, event, result
+from tests.transports.test_http_client import DONE, call
+
+OLD, NEW = BOTH
+SMALL = HttpClientConfig(max_reply=100_000, max_event=50_000)
+both_lives = pytest.mark.parametrize("life", BOTH)
+
+
+async def endless(piece: bytes, first: bytes = b"") -> AsyncIterator[bytes]:
+    yield first
+    while True:
+        await trio.lowlevel.checkpoint()
+        yield piece
+
+
+@both_lives
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(200, b"<html>", {"content-type": "text/html"}),
+        Answer(200, b"", {}),
+        Answer(204),
+        Answer(202),
+        Answer(200, b"{", {"content-type": "application/json"}),
+        Answer(200, b"[]", {"content-type": "application/json"}),
+        Answer(200, b'{"jsonrpc":"2.0","id":12345,"result":{}}', {"content-type": "application/json"}),
+        Answer(200, b'{"jsonrpc":"2.0","method":"x"}', {"content-type": "application/json"}),
+        Answer(500, b"oops"),
+        Answer(404, b"", {}),
+        Answer(
+            400, b'{"jsonrpc":"2.0","id":99,"error":{"code":1,"message":"x"}}', {"content-type": "application/json"}
+        ),
+        Answer(200, [b"data: {\n\n"]),
+        Answer(200, [b"data: \xff\xff\n\n"]),
+        Answer(200, [b"data: nothing ends this event"]),
+        Answer(200, [b"\n"]),
+        Answer(301, b"", {"location": "/elsewhere"}),
+    ],
+    ids=lambda answer: f"{answer.status}-{str(answer.body)[:20]}",
+)
+async def test_what_is_no_answer_is_a_typed_error(life: str, answer: Answer, autojump_clock: MockClock) -> None:
+    with pytest.raises((RemoteProtocolError, LinkClosed)):
+        await call(lambda _: answer, life=life)
+
+
+@both_lives
+async def test_an_endless_line_is_cut_off(life: str) -> None:
+    def handle(_: Asked) -> Answer:
+        return Answer(200, endless(b"x" * 10_000, b"data: "), {"content-type": "text/event-stream"})
+
+    with pytest.raises(RemoteProtocolError, match="50000"):
+        await call(handle, life=life, http=SMALL)
+
+
+@both_lives
+async def test_an_endless_event_of_many_lines_is_cut_off(life: str) -> None:
+    def handle(_: Asked) -> Answer:
+        return Answer(200, endless(b"data: xxxxxxxxxx\n" * 100), {"content-type": "text/event-stream"})
+
+    with pytest.raises(RemoteProtocolError):
+        await call(handle, life=life, http=SMALL)
+
+
+@both_lives
+async def test_an_endless_reply_is_cut_off(life: str) -> None:
+    def handle(_: Asked) -> Answer:
+        return Answer(200, endless(b" " * 10_000), {"content-type": "application/json"})
+
+    with pytest.raises(RemoteProtocolError, match="100000"):
+        await call(handle, life=life, http=SMALL)
+
+
+@both_lives
+async def test_an_endless_refusal_is_cut_off(life: str) -> None:
+    with pytest.raises(MCPTrioException):
+        await call(lambda _: Answer(500, endless(b"x" * 10_000), {}), life=life, http=SMALL)
+
+
+@both_lives
+async def test_a_flood_of_comments_is_no_sign_of_life(life: str, autojump_clock: MockClock) -> None:
+    async def comments() -> AsyncIterator[bytes]:
+        while True:
+            await trio.sleep(1)
+            yield b": still here\n\n"
+
+    with pytest.raises(RequestTimeout):
+        await call(lambda _: Answer(200, comments(), {"content-type": "text/event-stream"}), life=life, timeout=30)
+
+
+@both_lives
+async def test_odd_but_legal_streams_are_read(life: str) -> None:
+    def handle(asked: Asked) -> Answer:
+        answer = event(result(asked, **DONE))
+        pieces = [
+            b"\xef\xbb\xbf: a comment\r\r",
+            b"event: something\ndata: {}\n\n",
+            b"retry: abc\nid: with\0nul\n\n",
+            b"retry: 99999999999999999999999\r\n\r\n",
+            answer.replace(b"\n\n", b"\r\n\r\n"),
+            event(result(asked, content=[])),
+            b"data: {never read",
+        ]
+        return Answer(200, [*pieces])
+
+    got: Any = await call(handle, life=life)
+    assert got.content
+
+
+async def test_a_huge_retry_is_clamped(autojump_clock: MockClock) -> None:
+    calls: list[Asked] = []
+
+    def handle(asked: Asked) -> Answer:
+        calls.append(asked)
+        if asked.method == "POST":
+            return Answer(200, [event(None, id="e1", retry=99999999999)])
+        return Answer(200, [event(result(calls[0], **DONE))])
+
+    assert (await call(handle, timeout=100)).content
+    assert calls[1].at - calls[0].at == pytest.approx(60)
+
+
+async def test_a_reply_on_the_stream_of_another_call_answers_that_call(autojump_clock: MockClock) -> None:
+    """An id that belongs to somebody else ends nobody's stream but its own."""
+
+    def handle(asked: Asked) -> Answer:
+        return Answer(200, [event({"jsonrpc": "2.0", "id": 999, "result": {}}), event(result(asked, **DONE))])
+
+    assert (await call(handle)).content
