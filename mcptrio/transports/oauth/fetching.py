@@ -73,7 +73,7 @@ class Fetcher:
                 return await self._send(step, url, place, target)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = error  # the next address, then
-            except httpx2.HTTPError as error:
+            except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
                 failure = error
                 break
         raise FetchFailed(f"{step.what} could not be made: {type(failure).__name__} at {target.host}") from failure
@@ -91,8 +91,10 @@ class Fetcher:
         )
         response = await client.send(request, stream=True, follow_redirects=False)
         try:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise FetchFailed(f"{step.what} was answered compressed, which was not asked for")
             body = bytearray()
-            async with aclosing(response.aiter_raw()) as chunks:
+            async with aclosing(response.aiter_bytes()) as chunks:
                 async for chunk in chunks:
                     body += chunk
                     if len(body) > MAX_BODY:
