@@ -23,7 +23,12 @@ from mcptrio.server.server import Server
 from mcptrio.types import Audio, Image, Link, Message, assistant, user
 
 if TYPE_CHECKING:
+    from mcptrio._actors.call import Limits
+    from mcptrio._actors.supervisor import SupervisorLimits
+    from mcptrio._schema.elicit import Format, Titles
     from mcptrio.client import Client, InputRequired, Reconnect, connect, connect_all
+    from mcptrio.transports.http_server.config import HttpConfig
+    from mcptrio.transports.http_server.serve import ListenerConfig
 
 __version__ = "0.1.0"
 
@@ -35,12 +40,16 @@ __all__ = [
     "Context",
     "DeclarationError",
     "Elicited",
+    "Format",
     "Header",
+    "HttpConfig",
     "HttpInfo",
     "Image",
     "InputRequired",
+    "Limits",
     "Link",
     "LinkClosed",
+    "ListenerConfig",
     "LocalProtocolError",
     "MCPTrioException",
     "McpError",
@@ -53,6 +62,8 @@ __all__ = [
     "Server",
     "SessionHandle",
     "SessionRefused",
+    "SupervisorLimits",
+    "Titles",
     "ToolError",
     "assistant",
     "connect",
@@ -60,15 +71,21 @@ __all__ = [
     "user",
 ]
 
-_OF_THE_CLIENT = frozenset({"Client", "InputRequired", "Reconnect", "connect", "connect_all"})
+_LAZY = {
+    **dict.fromkeys(("Client", "InputRequired", "Reconnect", "connect", "connect_all"), "mcptrio.client"),
+    **dict.fromkeys(("Format", "Titles"), "mcptrio._schema.elicit"),
+    "HttpConfig": "mcptrio.transports.http_server.config",
+    "Limits": "mcptrio._actors.call",
+    "ListenerConfig": "mcptrio.transports.http_server.serve",
+    "SupervisorLimits": "mcptrio._actors.supervisor",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The client is imported when it is first used: a server that starts does not pay for it."""
-    if name in _OF_THE_CLIENT:
-        from mcptrio import client
+    """What not every server needs is imported when it is first used: a server that starts does not pay for it."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        value = getattr(client, name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return value

@@ -6,8 +6,7 @@ import time
 
 import trio
 
-from mcptrio import Context, Server
-from mcptrio._actors.call import Limits
+from mcptrio import Context, Limits, Server
 
 server = Server("slow", limits=Limits(call_timeout=30, call_timeout_hard=600), threads=8)
 

@@ -20,6 +20,8 @@ logger = logging.getLogger("mcptrio.supervisor")
 
 @frozen(kw_only=True)
 class SupervisorLimits:
+    """How many sessions there may be, and how long one may be idle."""
+
     max_sessions: int = 10_000
     idle_timeout: float = 1800.0
     """A session with nothing running and no open stream is ended after so long."""
