@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 from attrs import define, field, frozen
@@ -25,6 +24,7 @@ from mcptrio._wire.lines import LineReader, LineTooLong
 from mcptrio.errors import DeclarationError
 from mcptrio.transports.carrier import NotDelivered, Receiver
 from mcptrio.transports.client_pipe import MAX_MESSAGE, PipeLine, open_pipe_line
+from mcptrio.transports.spawn import Process, spawn
 from mcptrio.transports.stdio import LinePipe
 
 logger = logging.getLogger("mcptrio.client.subprocess")
@@ -34,6 +34,7 @@ READ_SIZE: Final = 64 * 1024
 MAX_STDERR: Final = 1024 * 1024
 """So much of a child's standard error is handed on; the rest is drained and dropped."""
 _LAST_LINES: Final = 5
+_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has only one way
 
 # What a program needs to start, and nothing that could be a secret.
 SAFE_NAMES: Final = (
@@ -101,17 +102,8 @@ class SubprocessCarrier:
 
     async def _start(self) -> _Child:
         environment = {**minimal_environment(), **self.env}
-        options: dict[str, Any] = {"start_new_session": True} if sys.platform != "win32" else {}
         try:
-            process = await trio.lowlevel.open_process(
-                list(self.argv),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environment,
-                cwd=None if self.cwd is None else os.fspath(self.cwd),
-                **options,
-            )
+            process = await spawn(self.argv, env=environment, cwd=None if self.cwd is None else os.fspath(self.cwd))
         except OSError as error:
             raise NotDelivered(f"{self.argv[0]!r} could not be started: {error.strerror or error}") from error
         return _Child(process, self.argv[0], self.on_stderr)
@@ -121,7 +113,7 @@ class SubprocessCarrier:
 class _Child:
     """A running server."""
 
-    process: trio.Process
+    process: Process
     program: str
     on_stderr: Callable[[str], None] | None
     pipe: LinePipe = field(init=False)
@@ -130,8 +122,6 @@ class _Child:
 
     def __attrs_post_init__(self) -> None:
         stdin, stdout = self.process.stdin, self.process.stdout
-        assert stdin is not None
-        assert stdout is not None
 
         async def read() -> bytes:
             return bytes(await stdout.receive_some(READ_SIZE))
@@ -141,7 +131,6 @@ class _Child:
     async def drain_stderr(self) -> None:
         """Read what the child says, as long as it lives: a full pipe would stop it."""
         stream = self.process.stderr
-        assert stream is not None
         lines, room = LineReader(READ_SIZE), MAX_STDERR
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while data := await stream.receive_some(READ_SIZE):
@@ -185,7 +174,6 @@ class _Child:
             return
         self._ended = True
         process = self.process
-        assert process.stdin is not None
         await process.stdin.aclose()
         with trio.move_on_after(timeout):
             await process.wait()
@@ -193,19 +181,15 @@ class _Child:
             self._signal(signal.SIGTERM)
             with trio.move_on_after(timeout):
                 await process.wait()
-        if sys.platform != "win32":
-            self._signal(signal.SIGKILL)  # of the group: what the child started and left behind
-        elif process.returncode is None:
-            process.kill()
+        self._signal(_KILL)  # of the group: also what the child started and left behind
         await process.wait()
         # A grandchild in another group may hold the pipes open: they are closed on this side, whoever has the other.
         for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                await stream.aclose()
+            await stream.aclose()
 
     def _signal(self, number: int) -> None:
-        if sys.platform == "win32":
-            self.process.terminate()
-            return
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
+            if sys.platform == "win32":
+                os.kill(self.process.pid, number)
+            else:
+                os.killpg(self.process.pid, number)
