@@ -1,16 +1,23 @@
-"""Tools of the tasks extension. Each says what the suite, or a client that is tested, should see of it."""
+"""What extensions of the protocol add: tools that run as tasks, skills, a tool with a page of its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import trio
 
 from mcptrio import Context, McpError, Server, ToolError
+from mcptrio.extensions.apps import Csp, Ui
+from mcptrio.extensions.skills import Skills
 from mcptrio.extensions.tasks import Tasks, begin_task
 
 server = Server("extensions")
 server.add_extension(Tasks(poll=0.2))
+server.add_extension(Skills.from_folder(Path(__file__).with_name("skills")))
+
+
+# -- tasks
 
 
 @server.tool
@@ -83,3 +90,17 @@ async def test_tool_with_task(ctx: Context) -> str:
     await begin_task(ctx)
     await trio.sleep(0.2)
     return f"Hello from a task, {answer.value.name if answer.value else 'stranger'}!"
+
+
+# -- apps
+
+CLOCK = """<!DOCTYPE html>
+<html><head><title>Clock</title></head><body><p id="time"></p>
+<script>document.getElementById("time").textContent = new Date().toISOString()</script></body></html>
+"""
+
+
+@server.tool(ui=Ui("ui://conformance/clock", html=CLOCK, name="clock", csp=Csp(), prefers_border=True))
+async def test_app() -> str:
+    """Shown with a page in hosts that know apps; a text elsewhere."""
+    return "The page shows the time."

@@ -88,7 +88,11 @@ class Extension:
         """It was added to a server, which may be changed: resources added, for example."""
 
     def absorb(self, other: Extension) -> None:
-        """Another server with an extension of the same identifier was included: take over what that one holds."""
+        """Another server with an extension of the same identifier is being included: take over what that one holds.
+
+        Raises:
+            DeclarationError: the two cannot be one.
+        """
 
     def routes(self) -> Iterable[Route]:
         """The methods that it adds."""
