@@ -274,6 +274,12 @@ async def _refusal(caller: Caller, method: str, handle: str) -> tuple[int, str]:
     return error.code, error.message
 
 
+async def test_a_principal_may_have_any_name(autojump_clock: MockClock) -> None:
+    async with house(workshop()) as runtime, visit(runtime, principal="Zo\u00eb") as zoe:
+        created = await zoe.call("sleep", seconds=1)
+        assert (await zoe.until_over(created))["status"] == "completed"
+
+
 async def test_handles_are_random_and_long() -> None:
     async with calling(workshop()) as caller:
         handles = {(await caller.call("sleep", seconds=1000))["taskId"] for _ in range(50)}

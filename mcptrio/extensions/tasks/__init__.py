@@ -9,8 +9,8 @@
 the function says `await begin_task(ctx)`: then the client gets the handle, and the function goes on where it is.
 `server.add_extension(Tasks(ttl=600))` sets how long tasks live, and their bounds.
 
-For clients: `Tasks().client_settings()` and `Tasks().results(peer)` as `mcptrio._actors.extension` says; a call that
-became a task then looks like any other. `follow_task` does the same for a handle that was kept.
+For clients: `async with extended(connect(url), Tasks()) as client` (`mcptrio.extensions.client`); a call that became a
+task then looks like any other. `follow_task` does the same for a handle that was kept.
 """
 
 from mcptrio.extensions.tasks.extension import Tasks

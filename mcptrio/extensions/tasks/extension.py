@@ -196,12 +196,12 @@ class Tasks(Extension):
         run = self._live.get(task)
         if run is not None:
             await trio.lowlevel.checkpoint()
-            mine = run.begun and secrets.compare_digest(run.owner, owner) and run.until > trio.current_time()
+            mine = run.begun and _same(run.owner, owner) and run.until > trio.current_time()
             return run.view() if mine else None
         store = ctx._session.runtime.store.tasks
         kept = await store.get(task)
         record = None if kept is None else msgspec.json.decode(kept)
-        if record is None or not secrets.compare_digest(record["owner"], owner):
+        if record is None or not _same(record["owner"], owner):
             return None
         found: dict[str, Any] = record["task"]
         if found["status"] not in TERMINAL:  # nobody works on it any more
@@ -250,3 +250,7 @@ def knows_tasks(ctx: Context) -> bool:
 
 def owner_of(principal: Any) -> str:
     return "" if principal is None else str(getattr(principal, "key", principal))
+
+
+def _same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode(), other.encode())
