@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import httpx2
+import trio
 from attrs import define, field, frozen, validators
 
 from mcptrio._wire.headers import media_type
@@ -23,6 +24,7 @@ _MAX_HOPS: Final = 5
 _MAX_AUTH: Final = 8
 _REDIRECTS: Final = {"GET": (301, 302, 303, 307, 308), "POST": (307, 308), "DELETE": (307, 308)}
 _QUOTED: Final = 200
+_TAIL: Final = 0.1
 
 
 class HttpRefused(RemoteProtocolError):
@@ -138,11 +140,14 @@ class Http:
         """
         limit = limit or self.config.max_reply
         body = bytearray()
-        async with aclosing(response.aiter_raw()) as chunks:
-            async for chunk in chunks:
-                body += chunk
-                if len(body) > limit:
-                    raise RemoteProtocolError(f"the server's reply has more than {limit} bytes")
+
+        async def take(chunk: bytes) -> bool:
+            body.extend(chunk)
+            if len(body) > limit:
+                raise RemoteProtocolError(f"the server's reply has more than {limit} bytes")
+            return False
+
+        await feed(response, take)
         return bytes(body)
 
     async def refusal(self, response: httpx2.Response, body: bytes | None = None) -> RemoteProtocolError | Overloaded:
@@ -160,6 +165,30 @@ class Http:
             after = response.headers.get("retry-after", "")
             return Overloaded(message, retry_after=int(after) if after.isdecimal() and len(after) < 7 else 1)
         return HttpRefused(message, status=status, headers=_plain(response.headers))
+
+
+async def feed(response: httpx2.Response, take: Callable[[bytes], Awaitable[bool]]) -> bool:
+    """Give the body to `take`, piece by piece, until it has enough (True) or the body ends (False).
+
+    A body is a pile of generators that nobody closes if the reading just stops: it is stopped by a cancellation, which
+    passes through all of them. Who has enough waits a moment for the end, so that the connection can be used again.
+    """
+    enough = False
+    failure: BaseException | None = None
+    with translated(), trio.CancelScope() as scope:
+        async for chunk in response.aiter_raw():
+            if enough or failure is not None:
+                continue
+            try:
+                enough = await take(chunk)
+            except BaseException as error:  # noqa: BLE001 - raised below, when the body has been left
+                failure = error
+                scope.cancel()
+            if enough:
+                scope.deadline = trio.current_time() + _TAIL
+    if failure is not None:
+        raise failure
+    return enough
 
 
 def kind_of(response: httpx2.Response) -> str:

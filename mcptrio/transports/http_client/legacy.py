@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import httpx2
@@ -18,7 +18,7 @@ from mcptrio._wire.sse import SseReader
 from mcptrio.errors import LinkClosed, MCPTrioException, RemoteProtocolError
 from mcptrio.transports.carrier import Receiver, failure
 from mcptrio.transports.http_client.auth import HttpAuth
-from mcptrio.transports.http_client.http import EVENTS, JSON, Http, HttpClientConfig, kind_of, open_http
+from mcptrio.transports.http_client.http import EVENTS, JSON, Http, HttpClientConfig, feed, kind_of, open_http
 
 logger = logging.getLogger("mcptrio.client.http")
 
@@ -106,15 +106,19 @@ class LegacyLine:
                     raise await self.http.refusal(response)
                 if kind_of(response) != EVENTS:
                     raise RemoteProtocolError(f"a stream was wanted, {kind_of(response) or 'nothing'} was given")
-                async with aclosing(response.aiter_raw()) as chunks:
-                    async for chunk in chunks:
-                        for event in reader.feed(chunk):
-                            if event.event == "endpoint" and not started:
-                                target = self._target(response, event.data.decode())
-                                started = True
-                                task_status.started(target)
-                            elif event.event == "message" and event.data and started:
-                                await self.receiver.deliver(decode(event.data))
+
+                async def take(chunk: bytes) -> bool:
+                    nonlocal started
+                    for event in reader.feed(chunk):
+                        if event.event == "endpoint" and not started:
+                            target = self._target(response, event.data.decode())
+                            started = True
+                            task_status.started(target)
+                        elif event.event == "message" and event.data and started:
+                            await self.receiver.deliver(decode(event.data))
+                    return False
+
+                await feed(response, take)
             if not started:
                 raise RemoteProtocolError("the stream ended before it said where to post to")
             self.receiver.lost("the server closed the stream")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import httpx2
@@ -35,9 +35,9 @@ from mcptrio.transports.http_client.http import (
     HttpClientConfig,
     HttpMcpError,
     HttpRefused,
+    feed,
     kind_of,
     open_http,
-    translated,
 )
 
 logger = logging.getLogger("mcptrio.client.http")
@@ -238,14 +238,17 @@ class HttpLine:
 
     async def _follow(self, stream: _Stream, response: httpx2.Response, request_id: RequestId | None) -> bool:
         """Read events until the answer has come (True) or the stream ends."""
-        with translated():
-            async with aclosing(response.aiter_raw()) as chunks:
-                async for chunk in chunks:
-                    for event in stream.reader.feed(chunk):
-                        if event.event == "message" and event.data:
-                            stream.failures = 0
-                            if await self._take(decode(event.data), request_id):
-                                return True
+
+        async def take(chunk: bytes) -> bool:
+            for event in stream.reader.feed(chunk):
+                if event.event == "message" and event.data:
+                    stream.failures = 0
+                    if await self._take(decode(event.data), request_id):
+                        return True
+            return False
+
+        if await feed(response, take):
+            return True
         stream.reader.eof()
         return False
 
