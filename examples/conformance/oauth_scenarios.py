@@ -16,7 +16,7 @@ async def agree(page: str) -> str:
     """The person: the suite's authorization page redirects at once, so there is nothing to read."""
     import httpx2
 
-    async with httpx2.AsyncClient() as browser:
+    async with httpx2.AsyncClient(verify=False) as browser:  # plain http: no certificates to read
         return str((await browser.get(page, follow_redirects=False)).headers["location"])
 
 

@@ -151,6 +151,34 @@ async def test_a_failed_sign_in_fails_everybody_who_waits(autojump_clock: MockCl
     assert len(auth.plan.needs) == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("error", ["access_denied", "nobody_came"])
+async def test_a_person_who_said_no_is_left_in_peace_for_a_while(error: str, autojump_clock: MockClock) -> None:
+    """A client that reconnects by itself would otherwise open one page after the other."""
+
+    def decline(_: str) -> str:
+        raise AuthorizationFailed("no", error=error)
+
+    auth = signer(decline)
+    for _ in range(5):
+        with pytest.raises(AuthorizationFailed, match="no"):
+            await exchange(auth)
+        await trio.sleep(10)
+    assert len(auth.plan.needs) == 1  # type: ignore[attr-defined]
+    await trio.sleep(60)
+    with pytest.raises(AuthorizationFailed):
+        await exchange(auth)
+    assert len(auth.plan.needs) == 2  # type: ignore[attr-defined]
+
+
+async def test_a_websocket_is_authorized_as_the_get_that_it_begins_with() -> None:
+    auth = signer(lambda name: name)
+    shake = AuthRequest(method="GET", url="wss://mcp.example/mcp")
+    assert await auth.authorize(shake) == {}
+    assert await auth.on_response(AuthResponse(request=shake, status=401, headers={}))
+    assert await auth.authorize(shake) == {"Authorization": "Bearer token1"}
+    assert auth.endpoint == URL
+
+
 async def test_a_token_near_its_end_is_renewed_while_others_go_on_with_it(autojump_clock: MockClock) -> None:
     auth = signer(life=100)
     assert await exchange(auth) == "token1"

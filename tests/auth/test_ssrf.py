@@ -96,7 +96,8 @@ def fetchable(url: str, policy: FetchPolicy = OPEN) -> bool:
 
 
 @pytest.mark.parametrize("url", SPELLINGS)
-def test_a_server_cannot_point_us_at_our_own_network(url: str) -> None:
+def test_neg_ssrf(url: str) -> None:
+    """A server cannot point us at our own network."""
     assert not fetchable(url)
 
 

@@ -22,7 +22,8 @@ _LONGEST: Final = 200
 class AuthorizationFailed(MCPTrioException):
     """No token could be had, or the server would not take it. The text says at which step and why.
 
-    `error` is the error code that the authorization server gave, if it was the one that refused.
+    `error` is the error code that the authorization server gave, if it was the one that refused; `access_denied` is the
+    person's own no. `nobody_came` is ours, for a sign-in that was waited for in vain.
     """
 
     def __init__(self, message: str, *, error: str | None = None) -> None:

@@ -28,13 +28,13 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 @define(eq=False)
 class Fetcher:
-    """Makes the requests of one flow. Owns: its HTTP client, unless one was lent."""
+    """Makes the requests of one flow. Owns: its HTTP clients, unless one was lent."""
 
     policy: FetchPolicy
     verify: ssl.SSLContext | bool = True
     lent: httpx2.AsyncClient | None = None
     """The user's own client, for instance with a proxy: it resolves names itself, so only URLs are checked then."""
-    _client: httpx2.AsyncClient | None = field(default=None, init=False)
+    _clients: dict[bool, httpx2.AsyncClient] = field(factory=dict, init=False)
 
     async def fetch(self, step: Fetch) -> Fetched:
         """Make a request.
@@ -79,7 +79,7 @@ class Fetcher:
         raise FetchFailed(f"{step.what} could not be made: {type(failure).__name__} at {target.host}") from failure
 
     async def _send(self, step: Fetch, url: str, place: str, target: Target) -> Fetched:
-        client = self.lent or self._own()
+        client = self.lent or self._own(target.https)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", **step.headers}
         extensions: dict[str, Any] = {}
         if place != url:
@@ -104,20 +104,24 @@ class Fetcher:
         named = {name.lower(): value for name, value in response.headers.items()}
         return Fetched(status=response.status_code, headers=named, body=bytes(body))
 
-    def _own(self) -> httpx2.AsyncClient:
+    def _own(self, https: bool) -> httpx2.AsyncClient:
         import httpx2
 
-        if self._client is None:
-            # no connection is kept: the pool would take two names at one address for the same server
-            limits = httpx2.Limits(max_connections=10, max_keepalive_connections=0)
-            timeout = httpx2.Timeout(MAX_TIME)
-            self._client = httpx2.AsyncClient(verify=self.verify, limits=limits, timeout=timeout, trust_env=False)
-        return self._client
+        if https not in self._clients:
+            # No connection is kept: the pool would take two names at one address for the same server. Without TLS
+            # there is nothing to verify, and reading the system's certificates takes longer than a whole exchange.
+            self._clients[https] = httpx2.AsyncClient(
+                verify=self.verify if https else False,
+                limits=httpx2.Limits(max_connections=10, max_keepalive_connections=0),
+                timeout=httpx2.Timeout(MAX_TIME),
+                trust_env=False,
+            )
+        return self._clients[https]
 
     async def aclose(self) -> None:
-        if self._client is not None:
-            with trio.CancelScope(shield=True):
-                await self._client.aclose()
+        with trio.CancelScope(shield=True):
+            for client in self._clients.values():
+                await client.aclose()
 
 
 async def _resolve(target: Target) -> tuple[str, ...]:

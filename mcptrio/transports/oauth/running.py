@@ -111,7 +111,7 @@ class Runner:
             if not await self.desk.open_browser(url):
                 tell(url)
             return await self._listener.wait(state)
-        raise AuthorizationFailed(f"nobody signed in within {self.desk.patience:g} s")
+        raise AuthorizationFailed(f"nobody signed in within {self.desk.patience:g} s", error="nobody_came")
 
 
 def read_answer(redirected: str) -> dict[str, str]:

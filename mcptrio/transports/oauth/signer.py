@@ -43,6 +43,7 @@ T = TypeVar("T")
 RENEW_BEFORE: Final = 30.0  # seconds before a token's end
 MOST_SIGN_INS: Final = 2  # for one request: what a refresh gave may be refused, what a sign-in gave is final
 MOST_STEP_UPS: Final = 2  # for the same scopes: with the sign-in before them, three authorizations
+LEAVE_IN_PEACE: Final = 60.0  # seconds after a person's no, however often the client tries again
 _MOST_NONCE_RETRIES: Final = 2
 _MOST_REMEMBERED: Final = 256
 
@@ -96,11 +97,14 @@ class Signer:
     _sent: WeakKeyDictionary[trio.lowlevel.Task, _Sent] = field(factory=WeakKeyDictionary, init=False, repr=False)
     _step_ups: dict[frozenset[str], int] = field(factory=dict, init=False)
     _looked: bool = field(default=False, init=False)
+    _declined: tuple[float, AuthorizationFailed] | None = field(default=None, init=False)
 
     # -- for the transport
 
     async def authorize(self, request: AuthRequest) -> Mapping[str, str]:
         """The headers for a request: none before the server has asked for any."""
+        if request.url.startswith("ws"):  # a WebSocket begins as a GET
+            request = evolve(request, url=f"http{request.url.removeprefix('ws')}")
         if self.endpoint is None:
             self.endpoint = request.url
         if origin_of(request.url) != origin_of(self.endpoint):
@@ -120,7 +124,7 @@ class Signer:
         """
         task = trio.lowlevel.current_task()
         sent = self._sent.get(task) or _Sent()
-        fresh = self._nonces.learn(response.request.url, response.headers)
+        fresh = self.endpoint is not None and self._nonces.learn(self.endpoint, response.headers)
         if response.status not in (401, 403):
             if sent.scopes is not None and response.status < 400:
                 self._step_ups.pop(sent.scopes, None)
@@ -128,9 +132,12 @@ class Signer:
             return False
         challenges = read_challenges(response.headers.get("www-authenticate", ""))
         challenge = choose(challenges, dpop=self.dpop)
-        again = await (self._refused if response.status == 401 else self._insufficient)(challenge, sent, fresh)
-        if not again:
-            self._sent.pop(task, None)
+        again = False
+        try:
+            again = await (self._refused if response.status == 401 else self._insufficient)(challenge, sent, fresh)
+        finally:
+            if not again:
+                self._sent.pop(task, None)  # the request is over; the task may make another
         return again
 
     async def _refused(self, challenge: Challenge | None, sent: _Sent, fresh: bool) -> bool:
@@ -204,7 +211,16 @@ class Signer:
         self._looked = True
 
     async def _obtain(self, need: Need) -> None:
-        await self._keep(await self._run(self.plan.obtain(need)))
+        if self._declined is not None and self.now() < self._declined[0] + LEAVE_IN_PEACE:
+            raise AuthorizationFailed(str(self._declined[1]), error=self._declined[1].error)
+        try:
+            tokens = await self._run(self.plan.obtain(need))
+        except AuthorizationFailed as error:
+            if error.error in ("access_denied", "nobody_came"):
+                self._declined = (self.now(), error)  # a client that heals itself would open one page after the other
+            raise
+        self._declined = None
+        await self._keep(tokens)
 
     async def _renew(self, tokens: Tokens) -> None:
         renewed = await self._run(self.plan.renew(self._need(None)))
