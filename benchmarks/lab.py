@@ -85,9 +85,7 @@ CONTENDERS = {
         Contender(key="static", title="Hypercorn, one fixed answer", script="static_server.py", ours=True, bring=_own),
         Contender(key=BASE, title="official Python SDK, high level", script="official_high.py", bring=_MCP),
         Contender(key="official-low", title="official Python SDK, low level", script="official_low.py", bring=_MCP),
-        Contender(
-            key="fastmcp", title="FastMCP", script="fastmcp_server.py", bring=_python("fastmcp", "fastmcp")
-        ),
+        Contender(key="fastmcp", title="FastMCP", script="fastmcp_server.py", bring=_python("fastmcp", "fastmcp")),
         Contender(key="typescript", title="TypeScript SDK", script="typescript.mjs", bring=_typescript),
     )
 }

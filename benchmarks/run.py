@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import report
 from lab import BASE, CONTENDERS, Effort, Lab, Row
 from load import Broken, own_cost
+
 from tests.conformance.toolchain import ROOT, Unavailable
 
 QUESTIONS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import talk
 from lab import Contender, Effort, Lab, Row
+
 from questions.tools_call import ALL, stateful
 
 LIST = talk.frame("tools/list", {}, 1)
