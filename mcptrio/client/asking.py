@@ -19,7 +19,14 @@ from mcptrio.client.features import rounds
 from mcptrio.client.healing import Keeper
 from mcptrio.client.opening import another, request_meta
 from mcptrio.client.plain import open_plain_nursery
-from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, LinkClosed, McpError, RemoteProtocolError
+from mcptrio.errors import (
+    UNSUPPORTED_PROTOCOL_VERSION,
+    LinkClosed,
+    McpError,
+    Overloaded,
+    RemoteProtocolError,
+    RequestTimeout,
+)
 from mcptrio.transports.carrier import NotDelivered
 from mcptrio.types import ProgressParams
 
@@ -134,7 +141,10 @@ class Asker:
         async def ask(asked: dict[str, Any]) -> dict[str, Any]:
             nonlocal times
             times += 1
-            return await self._attempt(wish, asked)
+            limit = self.service.config.total_timeout if wish.total_timeout is None else wish.total_timeout
+            with trio.move_on_after(max(limit, wish.timeout or 0)):  # with all pauses and attempts
+                return await self._attempt(wish, asked)
+            raise RequestTimeout(f"{method} was not answered within {limit:g} s")
 
         allowed = how.get("max_rounds")
         result = await rounds.complete(
@@ -160,6 +170,10 @@ class Asker:
                 if not may_repeat or attempt > policy.tries or self.keeper.closed:
                     raise
                 logger.info("%s is repeated: %s", wish.method, error)
+            except Overloaded as error:
+                if not wish.repeat or attempt > policy.tries:
+                    raise
+                await trio.sleep(min(error.retry_after, policy.most))
             await trio.sleep(policy.pause(attempt))
         raise AssertionError("unreachable")
 

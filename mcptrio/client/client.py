@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
@@ -473,4 +474,5 @@ def connect(target: Target, **options: Any) -> Client:
 
 
 def _own_info() -> Implementation:
-    return Implementation(name="mcptrio", version="0.1.0")
+    package = sys.modules[__name__.partition(".")[0]]
+    return Implementation(name=package.__name__, version=package.__version__)

@@ -40,6 +40,8 @@ class Keeper:
     opened: int = 0
     """How many connections there have been."""
     _connection: Connection | None = None
+    _opening: Connection | None = None
+    """One that is not ready to be used yet."""
     _nursery: trio.Nursery | None = None
     _lock: trio.Lock = field(factory=trio.Lock)
     _closing: trio.Event = field(factory=trio.Event)
@@ -55,8 +57,7 @@ class Keeper:
                 task_status.started()
                 await self._closing.wait()
                 self._host_scope.cancel()
-                if self._connection is not None:
-                    self._connection.close()
+                self._close_connections()
                 self._nursery.cancel_scope.deadline = trio.current_time() + _GOODBYE
         finally:
             self._closing.set()
@@ -72,8 +73,12 @@ class Keeper:
 
     def close_nowait(self) -> None:
         self._closing.set()
-        if self._connection is not None:
-            self._connection.close()
+        self._close_connections()
+
+    def _close_connections(self) -> None:
+        for connection in (self._connection, self._opening):
+            if connection is not None:
+                connection.close()
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
@@ -138,13 +143,16 @@ class Keeper:
         connection = Connection(service=self.service, carrier=carrier, on_told=self.on_told, mirror=self.mirror)
         again = self.introduction is not None
         await self._nursery.start(self._guard, connection)
+        self._opening = connection
         try:
-            self._connection = connection
             self.introduction = await introduce(connection, self.era)
             await self.on_open(connection, again)
         except BaseException:
             connection.close()
             raise
+        finally:
+            self._opening = None
+        self._connection = connection
         self.opened += 1
         return connection
 

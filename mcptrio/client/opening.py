@@ -71,8 +71,13 @@ async def introduce(connection: Connection, known: Era | None = None) -> Introdu
         RemoteProtocolError: the server speaks nothing that this client does, or nothing that can be understood.
         McpError, LinkClosed, RequestTimeout
     """
+    if known is not None and known.stateful:
+        try:
+            return await _initialize(connection)
+        except (McpError, RemoteProtocolError) as error:
+            logger.info("the server is not what it was (%s); it is asked anew what it speaks", error)
     eras = connection.service.eras
-    modern = eras.newest_stateless if known is None or not known.stateful else None
+    modern = eras.newest_stateless
     if modern is None or connection.carrier.name == "sse":  # HTTP+SSE is older than every stateless date
         return await _initialize(connection)
     if eras.newest_stateful is None:

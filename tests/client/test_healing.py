@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import LinkClosed, Reconnect, connect
+from mcptrio import LinkClosed, Reconnect, RequestTimeout, connect
 from tests.client.kit import BOTH, Wire, scripted
 
 OLD, NEW = BOTH
@@ -136,6 +136,42 @@ async def test_a_new_session_is_told_what_the_old_one_knew(autojump_clock: MockC
     told = [(m["method"], m.get("params")) for m in server.wires[1].received if "id" in m]
     assert ("logging/setLevel", {"level": "error"}) in told
     assert ("resources/subscribe", {"uri": "a://b"}) in told
+
+
+async def test_a_server_that_came_back_as_another_is_asked_anew(autojump_clock: MockClock) -> None:
+    """It was upgraded meanwhile: what it spoke before is only where to begin."""
+
+    async def old(wire: Wire) -> None:
+        await wire.open_stateful()
+
+    async def new(wire: Wire) -> None:
+        await wire.refuse(await wire.take("initialize"), -32601)
+        await wire.open_stateless()
+        while True:
+            await wire.answer(await wire.take(), resultType="complete", tools=[])
+
+    async with connect(scripted(old, new), protocol=BOTH, probe_timeout=0.1) as client:
+        assert client.protocol_version == OLD
+        await trio.testing.wait_all_tasks_blocked()
+        assert await client.list_tools() == ()
+        assert client.protocol_version == NEW
+
+
+async def test_a_call_does_not_outlast_its_time_however_often_the_server_is_looked_for(
+    autojump_clock: MockClock,
+) -> None:
+    async def opens(wire: Wire) -> None:
+        await wire.open_stateful()
+
+    async def silent(wire: Wire) -> None:
+        await trio.sleep_forever()
+
+    async with connect(scripted(opens, silent), protocol=OLD) as client:
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("pay", total_timeout=20, timeout=5)
+        assert trio.current_time() - began == pytest.approx(20)
 
 
 async def test_a_closed_client_does_not_come_back(autojump_clock: MockClock) -> None:
