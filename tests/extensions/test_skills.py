@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from trio.testing import MockClock
 
 from mcptrio import Context, DeclarationError, Server
@@ -209,6 +208,15 @@ TRAVERSALS = [
     "skill.md",
     "\uff0e\uff0e/secret",
     "references",
+    "..%c0%afsecret",
+    "%c0%ae%c0%ae/secret",
+    "..%u2215secret",
+    "../secret%00.md",
+    "references/..",
+    "../../../../../../../../../../etc/passwd",
+    "../pdf/SKILL.md",
+    "SKILL.md?x=../secret",
+    "SKILL.md#x",
 ]
 
 
@@ -225,7 +233,8 @@ async def test_neg_resource_traversal(folder: Path, path: str) -> None:
         assert not any("link" in file["uri"] for file in entries[1]["resources"])
 
 
-INSIDE = ("skill.md", "references", ".hidden", "..;/secret", "\uff0e\uff0e/secret")  # not listed, but in the folder
+# Not listed, but names that a file in the folder might have
+INSIDE = ("skill.md", "references", ".hidden", "..;/secret", "\uff0e\uff0e/secret", "SKILL.md#x")
 
 
 @pytest.mark.parametrize("path", [path for path in TRAVERSALS if path not in INSIDE])
@@ -261,12 +270,12 @@ async def test_a_file_that_is_replaced_by_a_link_is_not_followed(folder: Path) -
 # -- changes
 
 
-async def test_edits_are_seen_without_a_restart(folder: Path, autojump_clock: MockClock) -> None:
+async def test_edits_are_seen_without_a_restart(folder: Path, mock_clock: MockClock) -> None:
     async with calling(serving(folder)) as caller:
         (_, before) = await listed(caller, "skills/list", "skills")
         put(folder, "pdf/references/FORMS.md", "# Other forms\n")
         put(folder, "new/SKILL.md")
-        await trio.sleep(2)
+        mock_clock.jump(2)
         new, after = (await listed(caller, "skills/list", "skills"))[1:]
         assert new["uri"] == "skill://new/SKILL.md"
         assert before["resources"][2]["digest"] != after["resources"][2]["digest"]
@@ -277,12 +286,12 @@ async def test_edits_are_seen_without_a_restart(folder: Path, autojump_clock: Mo
 
 
 async def test_a_skill_that_comes_to_break_a_rule_stays_as_it_was(
-    folder: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    folder: Path, mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with calling(serving(folder)) as caller:
         before = await listed(caller, "skills/list", "skills")
         put(folder, "pdf/SKILL.md", "no front matter")
-        await trio.sleep(2)
+        mock_clock.jump(2)
         assert await listed(caller, "skills/list", "skills") == before
         assert "must begin with YAML" in caplog.text
 
@@ -437,7 +446,7 @@ def test_front_matter_that_is_written_reads_the_same() -> None:
 # -- composing
 
 
-async def test_skills_come_along_when_a_server_is_included(folder: Path, autojump_clock: MockClock) -> None:
+async def test_skills_come_along_when_a_server_is_included(folder: Path, mock_clock: MockClock) -> None:
     outer = Server("outer")
 
     @outer.tool
@@ -448,7 +457,7 @@ async def test_skills_come_along_when_a_server_is_included(folder: Path, autojum
     async with calling(outer) as caller:
         assert len(await listed(caller, "skills/list", "skills")) == 2
         put(folder, "new/SKILL.md")
-        await trio.sleep(2)
+        mock_clock.jump(2)
         assert len(await listed(caller, "skills/list", "skills")) == 3
         assert len(await listed(caller, "resources/list", "resources")) == 3
     put(folder.parent / "more", "more/SKILL.md")

@@ -449,6 +449,34 @@ async def test_a_request_that_is_cancelled_before_the_task_begins_ends_the_work(
         assert not runtime.supervisor.exchanges
 
 
+async def test_a_call_that_is_run_again_elsewhere_does_not_repeat_its_work(autojump_clock: MockClock) -> None:
+    """The retry reaches another process: what `once` recorded travels with the state, into the task too."""
+    server = Server("twice")
+    done: list[str] = []
+
+    @server.tool(task="later", replay=True)
+    async def order(ctx: Context) -> str:
+        number = await ctx.once("reserve", lambda: done.append("reserved") or 7)
+        await ctx.elicit("Sure?", Confirm, key="sure")
+        await begin_task(ctx)
+        return f"{number} {await ctx.once('reserve', lambda: 8)}"
+
+    async with house(server) as here, house(server) as there:
+        there.parking.keys, there.parking.audience = here.parking.keys, here.parking.audience
+        async with visit(here) as first, visit(there) as second:
+            asked = await first.call("order")
+            created = await second.ask(
+                "tools/call",
+                name="order",
+                arguments={},
+                inputResponses={"sure": accept(confirm=True)},
+                requestState=asked["requestState"],
+            )
+            finished = await second.until_over(created)
+            assert finished["result"]["content"][0]["text"] == "7 7"
+            assert done == ["reserved"]
+
+
 # -- bounds and time
 
 

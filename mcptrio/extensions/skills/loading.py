@@ -1,0 +1,94 @@
+"""The client's side of skills: list them, load one, and believe nothing that differs from what was listed."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+from mcptrio.client.client import Client
+from mcptrio.errors import DeclarationError, MCPTrioException, RemoteProtocolError
+from mcptrio.extensions.skills.catalog import SKILL, digest
+from mcptrio.extensions.skills.frontmatter import read_front_matter
+
+MAX_PAGES: Final = 1000
+
+
+class SkillMismatch(MCPTrioException):
+    """A file of a skill is not what its entry says: changed meanwhile, or tampered with. It must not be used."""
+
+
+@frozen
+class LoadedSkill:
+    """A skill whose front was read and found as listed. Its other files are checked when they are read."""
+
+    client: Client
+    entry: Mapping[str, Any]
+    text: str
+    """SKILL.md."""
+
+    async def read(self, relative: str) -> bytes:
+        """A file of the skill, by its path from the skill's folder.
+
+        Raises:
+            SkillMismatch: it is not the file that was listed, or none was.
+        """
+        return await _read(self.client, self.entry, self.entry["uri"].removesuffix(SKILL) + relative)
+
+
+async def list_skills(client: Client) -> list[dict[str, Any]]:
+    """The entries of all skills that a server lists. No file is read."""
+    found: list[dict[str, Any]] = []
+    cursor: dict[str, Any] = {}
+    for _ in range(MAX_PAGES):
+        page = await client.request("skills/list", cursor)
+        found += page.get("skills", ())
+        if not isinstance(page.get("nextCursor"), str):
+            return found
+        cursor = {"cursor": page["nextCursor"]}
+    raise RemoteProtocolError(f"skills/list has more than {MAX_PAGES} pages")
+
+
+async def load_skill(client: Client, skill: str | Mapping[str, Any]) -> LoadedSkill:
+    """Read the SKILL.md of a skill: an entry of `list_skills`, or a URI, whose entry is asked for first.
+
+    Raises:
+        SkillMismatch: size, digest or front matter differ from the entry.
+    """
+    entry = (await client.request("skills/get", {"uri": skill}))["skill"] if isinstance(skill, str) else skill
+    uri = entry["uri"]
+    data = await _read(client, entry, uri)
+    try:
+        text = data.decode("utf-8")
+        front_matter = read_front_matter(text)
+    except (UnicodeDecodeError, DeclarationError) as error:
+        raise SkillMismatch(f"{uri}: {error}") from error
+    # SEP-2640: hosts MUST compare the front matter field by field
+    if front_matter != entry["frontmatter"]:
+        raise SkillMismatch(f"{uri}: its front matter is not the one that was listed")
+    return LoadedSkill(client, entry, text)
+
+
+async def _read(client: Client, entry: Mapping[str, Any], uri: str) -> bytes:
+    listed = entry.get("resources")
+    known = {file["uri"]: file for file in listed} if isinstance(listed, list) else None
+    if known is not None and uri not in known:
+        raise SkillMismatch(f"{uri} is not among the files of the skill")
+    result = await client.request("resources/read", {"uri": uri})
+    contents = result.get("contents") or [{}]
+    found = contents[0]
+    if "text" in found:
+        data = str(found["text"]).encode()
+    elif "blob" in found:
+        data = b64decode(found["blob"])
+    else:
+        raise RemoteProtocolError(f"{uri} has neither text nor blob")
+    if known is not None:
+        expected = known[uri]
+        if expected.get("size", len(data)) != len(data):
+            raise SkillMismatch(f"{uri} has {len(data)} bytes, not {expected['size']}")
+        if expected.get("digest") != digest(data):
+            raise SkillMismatch(f"{uri} has not the digest that was listed")
+    return data
