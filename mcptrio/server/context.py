@@ -221,11 +221,17 @@ class Context(Asking):
         head = getattr(self._call.start.link, "head", None)
         if head is None:
             return None
-        return HttpInfo(method=head.method, path=head.path, headers=head.header_map(), client=head.client)
+        address = head.client[0] if head.client else None
+        return HttpInfo(method=head.method, path=head.path, headers=head.header_map(), client=address)
 
     @property
     def principal(self) -> Any:
-        return self._session.principal
+        """Who makes this request; None where nobody is authenticated.
+
+        In a session it is always the same one, though its scopes may differ from request to request.
+        """
+        head = getattr(self._call.start.link, "head", None)
+        return self._session.principal if head is None or head.principal is None else head.principal
 
     @property
     def state(self) -> Any:

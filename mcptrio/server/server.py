@@ -33,6 +33,7 @@ from mcptrio.server.features.lifecycle import Lifecycle
 from mcptrio.server.features.listening import Listening
 from mcptrio.server.features.prompts import PromptEntry, PromptOptions, Prompts, declare_prompt
 from mcptrio.server.features.resources import ResourceEntry, ResourceOptions, Resources, declare_resource
+from mcptrio.server.features.scopes import UNSET
 from mcptrio.server.features.subscriptions import Subscriptions, topic
 from mcptrio.server.features.tools import OWN_OPTIONS, ToolEntry, ToolOptions, Tools, declare_tool
 from mcptrio.server.registry import check_name
@@ -47,6 +48,7 @@ from mcptrio.types import (
 )
 
 if TYPE_CHECKING:
+    from mcptrio.server.serving import Auth
     from mcptrio.stores import Bus, Store
     from mcptrio.transports.http_server.config import HttpConfig
 
@@ -319,6 +321,10 @@ class Server:
         prompts = [_renamed_prompt(entry, prefix) for entry in other.prompts.registry]
         resources = [*other.resources.registry.items(), *other.resources.templates.items()]
         # Everything or nothing: a name that is taken must not leave half of the other server here.
+        for extension in other.extensions:
+            own = self.extensions.get(extension.identifier)
+            if own is not None and own is not extension:
+                own.absorb(extension)
         for tool in tools:
             self.tools.registry.check_free(check_name("tool", tool.tool.name))
         for prompt in prompts:
@@ -326,11 +332,8 @@ class Server:
         for uri, entry in resources:
             self.resources.registry_for(entry).check_free(uri)
         for extension in other.extensions:
-            own = self.extensions.get(extension.identifier)
-            if own is None:
+            if self.extensions.get(extension.identifier) is None:
                 self.add_extension(extension)
-            else:
-                own.absorb(extension)
         for tool in tools:
             self.tools.registry.add(tool.tool.name, self._extended(tool))
         for prompt in prompts:
@@ -429,6 +432,25 @@ class Server:
         entry = self.tools.registry.get(tool)
         return {} if entry is None else entry.headers
 
+    def needed_scopes(self, method: str, params: Mapping[str, Any], all_of_them: bool = False) -> tuple[str, ...]:
+        """The scopes that a request needs. What not everybody may see is left out, so that nobody learns of it here."""
+        entry: ToolEntry | PromptEntry | ResourceEntry | None = None
+        match method, params:
+            case "tools/call", {"name": str(name)}:
+                entry = self.tools.registry.get(name)
+            case ("prompts/get", {"name": str(name)}) | ("completion/complete", {"ref": {"name": str(name)}}):
+                entry = self.prompts.registry.get(name)
+            case ("resources/read" | "resources/subscribe", {"uri": str(uri)}):
+                entry = self.resources.entry_of(uri)
+            case "completion/complete", {"ref": {"uri": str(uri)}}:
+                entry = self.resources.templates.get(uri) or self.resources.registry.get(uri)
+        return () if entry is None or (entry.visible is not None and not all_of_them) else entry.scopes
+
+    def all_scopes(self) -> frozenset[str]:
+        """Every scope that anything asks for."""
+        entries = (*self.tools.registry, *self.prompts.registry, *self.resources.registry, *self.resources.templates)
+        return frozenset(scope for entry in entries for scope in entry.scopes)
+
     def make_context(self, session: Session, call: Call) -> Context:
         return Context(session, call)
 
@@ -463,23 +485,33 @@ class Server:
         self,
         config: HttpConfig | None = None,
         *,
+        auth: Auth | None = UNSET,
         store: Store | None = None,
         task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
         **settings: Any,
     ) -> None:
         """Serve Streamable HTTP until cancelled; `settings` are fields of `HttpConfig` and of the listener.
 
+        `auth` says who may come in: a `BearerAuth`, `StaticTokens` or `ClientCertificates` of `mcptrio.auth.server`, or
+        a function of your own. With None everybody may, also to what asks for scopes.
         With `await nursery.start(server.serve_http)` the addresses are returned once the port is bound.
         """
         from mcptrio.server.serving import serve_http
 
-        await serve_http(self, config, settings, store=store, task_status=task_status)
+        await serve_http(self, config, settings, auth=auth, store=store, task_status=task_status)
 
-    def asgi(self, config: HttpConfig | None = None, *, store: Store | None = None, **settings: Any) -> Any:
+    def asgi(
+        self,
+        config: HttpConfig | None = None,
+        *,
+        auth: Auth | None = UNSET,
+        store: Store | None = None,
+        **settings: Any,
+    ) -> Any:
         """An ASGI application for Hypercorn's trio worker, or to mount in another application."""
         from mcptrio.server.serving import asgi
 
-        return asgi(self, config, settings, store=store)
+        return asgi(self, config, settings, auth=auth, store=store)
 
     def run(self, transport: str = "stdio", **settings: Any) -> None:
         """Serve until the client hangs up or a signal arrives: what a server file ends with."""

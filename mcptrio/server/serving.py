@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,12 +18,17 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._eras.choose import Served
 from mcptrio._wire.request_state import KeyRing
 from mcptrio.errors import DeclarationError
+from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
+    from mcptrio.auth.server import BearerAuth, ClientCertificates, StaticTokens
     from mcptrio.server.server import Server
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
+    from mcptrio.transports.http_server.message import Authenticator
     from mcptrio.transports.http_server.serve import ListenerConfig
+
+    Auth = BearerAuth | StaticTokens | ClientCertificates | Authenticator
 
 logger = logging.getLogger("mcptrio.serving")
 
@@ -68,6 +74,7 @@ async def serve_http(
     config: HttpConfig | None,
     settings: Mapping[str, Any],
     *,
+    auth: Auth | None = UNSET,
     store: Store | None = None,
     stop: Stop | None = None,
     on_ready: Callable[[list[Any]], None] | None = None,
@@ -83,9 +90,10 @@ async def serve_http(
     from mcptrio.transports.http_server.serve import shut_down
 
     http, listening = _configs(config, settings)
+    authenticator = _authenticator(server, auth, listening)
     metrics = Metrics(route.method for route in server.router)
-    async with measure(server.make_runtime(store), metrics).open() as runtime:
-        endpoint = Endpoint(runtime, http, metrics.text)
+    async with measure(server.make_runtime(store), metrics).open() as runtime, _closing(authenticator):
+        endpoint = Endpoint(runtime, http, metrics.text, authenticator, open_scopes=auth is None)
         listener = Listener(AsgiApp(endpoint), listening, on_event=report_to(runtime.hub))
         metrics.look_at(connections_open=lambda: listener.connections)
         async with trio.open_nursery() as nursery:
@@ -121,7 +129,12 @@ async def _reload_on_hangup(listener: Any) -> None:
 
 
 def asgi(
-    server: Server, config: HttpConfig | None, settings: Mapping[str, Any], *, store: Store | None = None
+    server: Server,
+    config: HttpConfig | None,
+    settings: Mapping[str, Any],
+    *,
+    auth: Auth | None = UNSET,
+    store: Store | None = None,
 ) -> Callable[..., Awaitable[None]]:
     from mcptrio.server.measuring import measure
     from mcptrio.telemetry.metrics import Metrics
@@ -129,7 +142,50 @@ def asgi(
 
     http, _ = _configs(config, settings)
     metrics = Metrics(route.method for route in server.router)
-    return asgi_app(lambda: measure(server.make_runtime(store), metrics), http, metrics=metrics.text)
+    return asgi_app(
+        lambda: measure(server.make_runtime(store), metrics),
+        http,
+        authenticator=_authenticator(server, auth, None),
+        open_scopes=auth is None,
+        metrics=metrics.text,
+    )
+
+
+def _authenticator(server: Server, auth: Auth | None, listening: ListenerConfig | None) -> Authenticator | None:
+    """Who checks the callers.
+
+    Raises:
+        DeclarationError: scopes are declared, and nothing says who has them.
+    """
+    if auth is UNSET or auth is None:
+        scopes = sorted(server.all_scopes())
+        if auth is UNSET and scopes:
+            raise DeclarationError(
+                f"{server.info.name!r} declares scopes ({', '.join(scopes)}), but nobody is authenticated: pass auth=, "
+                "for example auth=BearerAuth(...), or auth=None to let everybody use everything"
+            )
+        return None
+    from mcptrio.auth.server import BearerAuth, ClientCertificates, StaticTokens
+
+    if not isinstance(auth, BearerAuth | StaticTokens | ClientCertificates):
+        if not callable(auth):
+            raise DeclarationError(f"auth= takes a BearerAuth, StaticTokens or ClientCertificates, not {auth!r:.80}")
+        return auth
+    if isinstance(auth, ClientCertificates) and listening is not None and listening.client_ca is None:
+        raise DeclarationError("ClientCertificates needs client_ca=, the authorities whose certificates are believed")
+    from mcptrio.transports.http_server.authorize import Authorizer
+
+    return Authorizer(auth)
+
+
+@asynccontextmanager
+async def _closing(authenticator: Authenticator | None) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        close = getattr(authenticator, "close", None)
+        if close is not None:
+            await close()
 
 
 def _configs(config: HttpConfig | None, settings: Mapping[str, Any]) -> tuple[HttpConfig, ListenerConfig]:
@@ -209,6 +265,7 @@ def run(
     server: Server,
     transport: str,
     *,
+    auth: Auth | None = UNSET,
     store: str | Store | None = None,
     protocols: list[str] | None = None,
     state_keys: Iterable[str] | None = None,
@@ -240,7 +297,13 @@ def run(
                     given["legacy_sse"] = True
                 path = given.get("sse_path", "/sse") if transport == "sse" else given.get("path", "/mcp")
                 await serve_http(
-                    server, None, given, store=store, stop=stop, on_ready=lambda bound: _announce(server, bound, path)
+                    server,
+                    None,
+                    given,
+                    auth=auth,
+                    store=store,
+                    stop=stop,
+                    on_ready=lambda bound: _announce(server, bound, path),
                 )
             nursery.cancel_scope.cancel()
         stop.done()

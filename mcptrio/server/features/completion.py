@@ -13,6 +13,7 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.invoke import Function, caller_names, declare, function_name
 from mcptrio.server.features.prompts import PromptEntry, Prompts
 from mcptrio.server.features.resources import ResourceEntry, Resources
+from mcptrio.server.features.scopes import require
 from mcptrio.types import CompleteParams, CompleteResult, Completion, PromptReference
 
 MAX_VALUES = 100  # server/utilities/completion: at most 100 values
@@ -94,6 +95,7 @@ class Completions:
             shown = f"resource {params.ref.uri!r:.200}"
         if entry is None or (entry.visible is not None and not entry.visible(ctx)):
             raise McpError(INVALID_PARAMS, f"unknown {shown}")
+        require(ctx, entry)
         function = entry.completers.get(params.argument.name)
         if function is None:
             return CompleteResult(completion=Completion(values=()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import trio
@@ -17,6 +17,7 @@ from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
+from mcptrio.server.features.scopes import shown_to
 from mcptrio.server.features.subscriptions import topic
 from mcptrio.types import SubscriptionFilter, SubscriptionsListenParams
 
@@ -111,12 +112,17 @@ class Listening:
                 close()
         return {"_meta": dict(meta)}
 
+    def _may_read(self, ctx: Context, uri: str, shown: Callable[[Any], bool]) -> bool:
+        found = self.resources.find(ctx, uri)
+        return found is not None and shown(found[0])
+
     def _honour(self, ctx: Context, wanted: SubscriptionFilter) -> SubscriptionFilter:
         """The part of a filter that this server serves, to this caller: a resource it could not read is left out."""
         uris = wanted.resource_subscriptions
         if uris is not None and len(uris) > MAX_URIS:
             raise McpError(INVALID_PARAMS, f"a subscription may name {MAX_URIS} resources")
         offers = ctx._session.service.offers_now()
-        readable = None if uris is None else [uri for uri in uris if self.resources.find(ctx, uri) is not None]
+        shown = shown_to(ctx)
+        readable = None if uris is None else [uri for uri in uris if self._may_read(ctx, uri, shown)]
         asked = {field: (getattr(wanted, field) and kind in offers) or None for field, kind in _LISTS.items()}
         return SubscriptionFilter(resource_subscriptions=readable if "resources" in offers else None, **asked)

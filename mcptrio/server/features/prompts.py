@@ -15,6 +15,7 @@ from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.hints import Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
+from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
 from mcptrio.types import (
     GetPromptParams,
@@ -37,6 +38,7 @@ class PromptEntry:
     function: Function
     completers: dict[str, Function] = field(factory=dict)
     visible: Callable[[Context], bool] | None = None
+    scopes: tuple[str, ...] = ()
     wire: dict[str, Any] = field(factory=dict)
 
 
@@ -50,6 +52,8 @@ class PromptOptions(TypedDict, total=False):
     meta: Mapping[str, Any]
     visible: Callable[[Context], bool]
     """Who sees it and may get it, decided for each request."""
+    scopes: Sequence[str]
+    """What a caller must be allowed to, where callers are authenticated."""
 
 
 def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[PromptOptions]) -> PromptEntry:
@@ -79,7 +83,13 @@ def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: 
         icons=options.get("icons"),
         meta=options.get("meta"),
     )
-    entry = PromptEntry(prompt=prompt, function=function, visible=options.get("visible"), wire=unstructure(prompt))
+    entry = PromptEntry(
+        prompt=prompt,
+        function=function,
+        visible=options.get("visible"),
+        scopes=declared_scopes(options.get("scopes", ())),
+        wire=unstructure(prompt),
+    )
     for key, described in properties.items():
         values = described.get("enum")
         if values:  # a Literal or an Enum completes itself
@@ -105,16 +115,18 @@ class Prompts:
 
     def list_all(self, ctx: Context, params: ListPromptsParams) -> Any:
         registry = self.registry
-        if any(entry.visible is not None for entry in registry):
+        key = page_key(ctx, registry)
+        if key is False:
             return self._page(ctx, params.cursor, varies=True)
         era = ctx._call.start.era
-        return registry.cached_page((era.date, params.cursor), lambda: self._page(ctx, params.cursor, varies=False))
+        varies = key is not None
+        return registry.cached_page(
+            (era.date, params.cursor, key), lambda: self._page(ctx, params.cursor, varies=varies)
+        )
 
     def _page(self, ctx: Context, cursor: str | None, *, varies: bool) -> dict[str, Any]:
         era = ctx._call.start.era
-        entries, following = self.registry.page(
-            cursor, self.page_size, lambda entry: entry.visible is None or entry.visible(ctx)
-        )
+        entries, following = self.registry.page(cursor, self.page_size, shown_to(ctx))
         prompts = []
         for entry in entries:
             shown = trim(era, "prompt", entry.wire)
@@ -130,6 +142,7 @@ class Prompts:
         entry = self.registry.get(params.name)
         if entry is None or (entry.visible is not None and not entry.visible(ctx)):
             raise McpError(INVALID_PARAMS, f"unknown prompt: {params.name!r:.200}")
+        require(ctx, entry)
         try:
             kwargs = entry.function.signature.bind_text(params.arguments or {})
         except ArgumentFaults as error:

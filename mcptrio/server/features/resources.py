@@ -18,6 +18,7 @@ from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.hints import NO_CACHE, Cache, Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
+from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry
 from mcptrio.types import (
     Annotations,
@@ -49,6 +50,7 @@ class ResourceEntry:
     template: UriTemplate | None = None
     completers: dict[str, Function] = field(factory=dict)
     visible: Callable[[Context], bool] | None = None
+    scopes: tuple[str, ...] = ()
     cache: Cache = NO_CACHE
     wire: dict[str, Any] = field(factory=dict)
 
@@ -66,6 +68,8 @@ class ResourceOptions(TypedDict, total=False):
     meta: Mapping[str, Any]
     visible: Callable[[Context], bool]
     """Who sees it and may read it, decided for each request."""
+    scopes: Sequence[str]
+    """What a caller must be allowed to, where callers are authenticated."""
     cache: Cache
     """How long clients may keep what they read."""
 
@@ -94,7 +98,8 @@ def declare_resource(
             template.require_matchable()
     except DeclarationError as error:
         raise DeclarationError(f"resource {uri!r:.200}: {error}") from error
-    about: dict[str, Any] = {key: value for key, value in options.items() if key not in ("visible", "cache")}
+    own = ("visible", "scopes", "cache")
+    about: dict[str, Any] = {key: value for key, value in options.items() if key not in own}
     about.setdefault("name", function_name(fn))
     about.setdefault("description", function.signature.description)
     resource: Resource | ResourceTemplate
@@ -109,6 +114,7 @@ def declare_resource(
         function=function,
         template=template if variables else None,
         visible=options.get("visible"),
+        scopes=declared_scopes(options.get("scopes", ())),
         cache=options.get("cache", NO_CACHE),
         wire=unstructure(resource),
     )
@@ -148,14 +154,15 @@ class Resources:
         era = ctx._call.start.era
 
         def page() -> dict[str, Any]:
-            entries, following = registry.page(cursor, size, lambda entry: entry.visible is None or entry.visible(ctx))
+            entries, following = registry.page(cursor, size, shown_to(ctx))
             shown: dict[str, Any] = {key: trim_all(era, kind, [entry.wire for entry in entries])}
             if following is not None:
                 shown["nextCursor"] = following
-            return self.hints.finish_list("templates" if kind == "template" else "resources", shown, era, varies=varies)
+            what = "templates" if kind == "template" else "resources"
+            return self.hints.finish_list(what, shown, era, varies=scopes is not None)
 
-        varies = any(entry.visible is not None for entry in registry)
-        return page() if varies else registry.cached_page((era.date, cursor), page)
+        scopes = page_key(ctx, registry)
+        return page() if scopes is False else registry.cached_page((era.date, cursor, scopes), page)
 
     # -- resources/read
 
@@ -171,12 +178,20 @@ class Resources:
                 return entry, dict(found)
         return None
 
+    def entry_of(self, uri: str) -> ResourceEntry | None:
+        """The entry that serves `uri` to anybody."""
+        entry = self.registry.get(uri)
+        if entry is not None:
+            return entry
+        return next((e for e in self.templates if e.template is not None and e.template.match(uri) is not None), None)
+
     async def read(self, ctx: Context, params: ReadResourceParams) -> Any:
         uri = params.uri
         found = self.find(ctx, uri)
         if found is None:
             raise self.not_found(ctx, uri)
         entry, values = found
+        require(ctx, entry)
         try:
             kwargs = entry.function.signature.bind_text(values)
         except ArgumentFaults as error:

@@ -10,6 +10,7 @@ from mcptrio._actors.session import Session
 from mcptrio.errors import INVALID_PARAMS, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
+from mcptrio.server.features.scopes import require
 from mcptrio.types import SubscribeParams
 
 MAX_PER_SESSION = 1000
@@ -26,8 +27,10 @@ class Subscriptions:
     resources: Resources
 
     def subscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:
-        if self.resources.find(ctx, params.uri) is None:
+        found = self.resources.find(ctx, params.uri)
+        if found is None:
             raise self.resources.not_found(ctx, params.uri)
+        require(ctx, found[0])
         session = ctx._session
         mine = _subscriptions(session)
         if params.uri not in mine:

@@ -14,6 +14,7 @@ import trio
 from attrs import define, field
 
 from mcptrio._actors.extension import Around
+from mcptrio._actors.rates import Rates, whole_seconds
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._peer.era import Era
 from mcptrio._schema.build import ArgumentFaults, OutputSchema, Signature, dump, output_schema
@@ -31,6 +32,7 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.headers import header_marks
 from mcptrio.server.features.hints import Hints
 from mcptrio.server.features.invoke import Function, declare, function_name, is_context
+from mcptrio.server.features.scopes import caller_of, declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
 from mcptrio.types import (
     CONTENT_BY_TYPE,
@@ -71,6 +73,8 @@ class ToolEntry:
     serial: bool = False
     limiter: trio.CapacityLimiter | None = None
     visible: Callable[[Context], bool] | None = None
+    scopes: tuple[str, ...] = ()
+    rates: Rates | None = None
     requires: tuple[str, ...] = ()
     replay: bool = False
     headers: Mapping[str, tuple[str, ...]] = field(factory=dict)
@@ -111,6 +115,10 @@ class ToolOptions(TypedDict, total=False):
     meta: Mapping[str, Any]
     visible: Callable[[Context], bool]
     """Who sees it and may call it, decided for each request."""
+    scopes: Sequence[str]
+    """What a caller must be allowed to, e.g. `["orders:write"]`, where callers are authenticated."""
+    rate: float
+    """How often one caller may call it, in calls per second; a second's worth may come at once."""
     requires: Sequence[str]
     """Client capabilities that it cannot do without, e.g. `["sampling"]`."""
     replay: bool
@@ -156,7 +164,9 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
         icons=options.get("icons"),
         meta=options.get("meta"),
     )
-    limit = options.get("limit")
+    limit, rate = options.get("limit"), options.get("rate")
+    if rate is not None and not rate > 0:
+        raise DeclarationError(f"tool {name!r}: rate must be positive, got {rate!r}")
     return ToolEntry(
         tool=tool,
         function=function,
@@ -167,6 +177,8 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
         serial=options.get("serial", False),
         limiter=None if limit is None else trio.CapacityLimiter(limit),
         visible=options.get("visible"),
+        scopes=declared_scopes(options.get("scopes", ())),
+        rates=None if rate is None else Rates(rate, max(1.0, rate)),
         requires=tuple(options.get("requires", ())),
         replay=any(options.get(key) for key in ("replay", "read_only", "idempotent")),
         headers=header_marks(name, tool.input_schema),
@@ -238,15 +250,17 @@ class Tools:
     def list_all(self, ctx: Context, params: ListToolsParams) -> Any:
         registry = self.registry
         era = ctx._call.start.era
-        if any(entry.visible is not None for entry in registry):
+        key = page_key(ctx, registry)
+        if key is False:
             return self._page(ctx, params.cursor, varies=True)
-        return registry.cached_page((era.date, params.cursor), lambda: self._page(ctx, params.cursor, varies=False))
+        varies = key is not None
+        return registry.cached_page(
+            (era.date, params.cursor, key), lambda: self._page(ctx, params.cursor, varies=varies)
+        )
 
     def _page(self, ctx: Context, cursor: str | None, *, varies: bool) -> dict[str, Any]:
         era = ctx._call.start.era
-        entries, following = self.registry.page(
-            cursor, self.page_size, lambda entry: entry.visible is None or entry.visible(ctx)
-        )
+        entries, following = self.registry.page(cursor, self.page_size, shown_to(ctx))
         page: dict[str, Any] = {"tools": [trim(era, "tool", entry.wire) for entry in entries]}
         if following is not None:
             page["nextCursor"] = following
@@ -258,6 +272,10 @@ class Tools:
         entry = self.registry.get(params.name)
         if entry is None or (entry.visible is not None and not entry.visible(ctx)):
             raise McpError(INVALID_PARAMS, f"unknown tool: {params.name!r:.200}")
+        if entry.scopes:
+            require(ctx, entry)
+        if entry.rates is not None:
+            _check_rate(entry, entry.rates, ctx)
         arguments = params.arguments if params.arguments is not None else {}
         try:
             if entry.check_arguments is not None:
@@ -296,6 +314,12 @@ class Tools:
             if entry.limiter is not None:  # second: who waits for a turn in a session must not take a place from others
                 await stack.enter_async_context(entry.limiter)
             return await entry.function(ctx, kwargs, self.threads)
+
+
+def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:
+    wait = rates.take(caller_of(ctx), trio.current_time())
+    if wait:
+        raise Overloaded(f"{entry.tool.name} is called too often", retry_after=whole_seconds(wait))
 
 
 def _require(entry: ToolEntry, ctx: Context) -> None:

@@ -10,8 +10,8 @@ serves it then, and not `Sessions`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from attrs import define, field
 
@@ -22,47 +22,58 @@ from mcptrio._eras.choose import Served
 from mcptrio._eras.stateless import is_stateless
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import is_visible_ascii
-from mcptrio._wire.jsonrpc import Request, decode
+from mcptrio._wire.jsonrpc import Batch, Frame, Request, decode
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from mcptrio.stores.base import Store
 
+from .admission import Admission
 from .config import HttpConfig
 from .exchange import Exchanges
 from .guard import Guard
-from .message import TEXT, Head, Plain, Stream, refuse, refuse_frame
+from .message import TEXT, Authenticator, Head, Headers, Plain, Stream, refuse, refuse_frame
 from .sessions import Sessions, session_needed, unknown_session
 
-_HEALTH: Final = ("/livez", "/readyz", "/metrics")
+if TYPE_CHECKING:
+    from .authorize import Authorizer
 
-Authenticator = Callable[[Head], Awaitable[Any]]
-"""Gives the principal of a request, or a `Plain` that refuses it."""
+_HEALTH: Final = ("/livez", "/readyz", "/metrics")
+_RETRY_SOON: Final[Headers] = ((b"retry-after", b"1"),)
 
 
 @define(eq=False)
 class Endpoint:
     """The MCP endpoint of one runtime, and what is served beside it.
 
-    `authenticator` is asked before a body is read; `metrics` gives the text of /metrics.
+    `authenticator` is asked before a body is read; `metrics` gives the text of /metrics. Without an authenticator, what
+    asks for scopes is open to everybody, or with `open_scopes=False` to nobody.
     """
 
     runtime: Runtime
     config: HttpConfig = field(factory=HttpConfig)
     metrics: Callable[[], str] | None = None
     authenticator: Authenticator | None = None
+    open_scopes: bool = True
     guard: Guard = field(init=False)
+    admission: Admission = field(init=False)
     sessions: Sessions = field(init=False)
     exchanges: Exchanges = field(init=False)
-    calls: int = 0
-    """Requests being served."""
     listeners: int = 0
-    """Of these, the ones that stay open to hear of changes; they are not counted among the others."""
+    """Requests that stay open to hear of changes; they are not counted among the others."""
     dates: dict[str, Era] = field(init=False)
     _sessions_served: bool = field(init=False)
     _answers: tuple[str, ...] = field(init=False)
     _legacy: Any = None
+    _authorizer: Authorizer | None = field(init=False, default=None)
+    """The authenticator, if it is ours and can say more."""
+    _open_paths: frozenset[str] = field(init=False, default=frozenset())
+    """Where OAuth clients find out what to do."""
 
     def __attrs_post_init__(self) -> None:
         self.guard = Guard(self.config)
+        self.admission = Admission(self)
+        if hasattr(self.authenticator, "metadata_paths"):
+            self._authorizer = cast("Authorizer", self.authenticator)
+            self._open_paths = self._authorizer.metadata_paths
         self.sessions = Sessions(self)
         self.exchanges = Exchanges(self)
         self.dates = cast(Served, self.runtime.app.eras).eras
@@ -84,6 +95,11 @@ class Endpoint:
         return self.runtime.hub
 
     @property
+    def calls(self) -> int:
+        """Requests being served."""
+        return self.admission.calls
+
+    @property
     def draining(self) -> bool:
         return self.runtime.supervisor.draining
 
@@ -92,8 +108,13 @@ class Endpoint:
     def refuse_early(self, head: Head) -> Plain | None:
         """Every check that needs no body."""
         path = head.path
+        if not self.open_scopes:
+            head.scopes = frozenset()
         if path == self.config.path:
             return self._refuse_early(head)
+        if path in self._open_paths:
+            refusal = self.guard.check_sender(head)
+            return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))
         if self.config.health and path in _HEALTH:
             # Probes come by address, so /livez and /readyz, which tell nothing, take any Host.
             refusal = self.guard.check_sender(head) if path == "/metrics" else None
@@ -149,13 +170,57 @@ class Endpoint:
 
     async def authenticate(self, head: Head) -> Plain | None:
         """Find out who sent a request; shells call it when there is an `authenticator`, before they read the body."""
-        if self.authenticator is None or (head.path in _HEALTH and head.path != self.config.path):
+        if not self.open_scopes:
+            head.scopes = frozenset()
+        if self.authenticator is None or self._for_everybody(head.path):
             return None
         found = await self.authenticator(head)
         if type(found) is Plain:
             return found
         head.principal = found
+        head.scopes = frozenset(getattr(found, "scopes", None) or ())
         return None
+
+    def _for_everybody(self, path: str) -> bool:
+        return path != self.config.path and (path in _HEALTH or path in self._open_paths)
+
+    # -- what the sender may do
+
+    def check_scopes(self, head: Head, frame: Frame | Batch) -> Plain | None:
+        """Refuse a request whose sender lacks scopes, before anything of it is begun."""
+        if head.scopes is None:
+            return None
+        needed = self._needed(frame)
+        if head.scopes.issuperset(needed):
+            return None
+        request_id = frame.id if type(frame) is Request else None
+        if self._authorizer is not None:
+            return self._authorizer.forbidden(needed, request_id)
+        text = f"more is needed to do this: {' '.join(sorted(needed))}"
+        return refuse(403, text, headers=self._challenge(needed), request_id=request_id)
+
+    def headers_for(self, status: int, frame: Frame | Batch) -> Headers:
+        """What goes with the status that a handler chose."""
+        if status == 403:
+            return self._challenge(self._needed(frame, all_of_them=True))
+        return _RETRY_SOON if status in (429, 503) else ()
+
+    def _needed(self, frame: Frame | Batch, *, all_of_them: bool = False) -> set[str]:
+        needed = getattr(self.runtime.app, "needed_scopes", None)
+        if needed is None:
+            return set()
+        requests = frame if type(frame) is tuple else (frame,)
+        found: set[str] = set()
+        for each in requests:
+            if type(each) is Request:
+                found.update(needed(each.method, each.params, all_of_them))
+        return found
+
+    def _challenge(self, scopes: Iterable[str]) -> Headers:
+        if self._authorizer is not None:
+            return self._authorizer.forbidden_headers(scopes)
+        text = f'Bearer error="insufficient_scope", scope="{" ".join(sorted(scopes))}"'
+        return ((b"www-authenticate", text.encode("latin-1")),)
 
     # -- with the body
 
@@ -168,6 +233,9 @@ class Endpoint:
         if self._legacy is not None and head.path in (self.config.sse_path, self.config.messages_path):
             reply: Plain | Stream = await self._legacy.answer(head, body)
             return reply
+        if head.path in self._open_paths and self._authorizer is not None:
+            app: Any = self.runtime.app
+            return self._authorizer.metadata(app.all_scopes(), app.info.title or app.info.name)
         return self._health(head.path)
 
     def timed_out(self) -> Plain:

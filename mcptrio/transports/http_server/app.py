@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from ssl import PEM_cert_to_DER_cert
 from typing import Any, Final
 
 import trio
@@ -17,9 +18,9 @@ import trio
 from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import INTERNAL_ERROR
 
-from .answer import Authenticator, Endpoint
+from .answer import Endpoint
 from .config import HttpConfig
-from .message import CLOSE, Head, Plain, Stream, refuse
+from .message import CLOSE, Authenticator, Head, Plain, Stream, refuse
 
 logger = logging.getLogger("mcptrio.http")
 
@@ -48,12 +49,14 @@ class AsgiApp:
         make_runtime: Callable[[], Runtime] | None = None,
         config: HttpConfig | None = None,
         authenticator: Authenticator | None = None,
+        open_scopes: bool = True,
         metrics: Callable[[], str] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.config = config or (endpoint.config if endpoint is not None else HttpConfig())
         self._make_runtime = make_runtime
         self._authenticator = authenticator
+        self._open_scopes = open_scopes
         self._metrics = metrics
 
     @asynccontextmanager
@@ -62,12 +65,15 @@ class AsgiApp:
         if self._make_runtime is None:
             raise RuntimeError("this application was made around a runtime that somebody else opens")
         async with self._make_runtime().open() as runtime:
-            self.endpoint = Endpoint(runtime, self.config, self._metrics, self._authenticator)
+            self.endpoint = Endpoint(runtime, self.config, self._metrics, self._authenticator, self._open_scopes)
             try:
                 yield self.endpoint
                 await runtime.drain(self.config.drain_timeout)
             finally:
                 self.endpoint = None
+                close = getattr(self._authenticator, "close", None)
+                if close is not None:
+                    await close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
@@ -219,10 +225,17 @@ def asgi_app(
     config: HttpConfig | None = None,
     *,
     authenticator: Authenticator | None = None,
+    open_scopes: bool = True,
     metrics: Callable[[], str] | None = None,
 ) -> AsgiApp:
     """An ASGI application that opens its own runtime, in its lifespan or in `app.open()`."""
-    return AsgiApp(make_runtime=make_runtime, config=config, authenticator=authenticator, metrics=metrics)
+    return AsgiApp(
+        make_runtime=make_runtime,
+        config=config,
+        authenticator=authenticator,
+        open_scopes=open_scopes,
+        metrics=metrics,
+    )
 
 
 def head_of(scope: Scope, config: HttpConfig) -> Head:
@@ -246,7 +259,15 @@ def head_of(scope: Scope, config: HttpConfig) -> Head:
         http_version=scope.get("http_version", "1.1"),
         client=scope.get("client"),
         root=root,
+        certificate=_certificate(scope),
     )
+
+
+def _certificate(scope: Scope) -> bytes | None:
+    """The client's certificate, where the server checked one (the ASGI TLS extension)."""
+    tls = scope.get("extensions", {}).get("tls")
+    chain = None if tls is None or tls.get("client_cert_error") else tls.get("client_cert_chain")
+    return PEM_cert_to_DER_cert(chain[0]) if chain else None
 
 
 def _why_not() -> str:

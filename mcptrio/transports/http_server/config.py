@@ -20,6 +20,9 @@ _POSITIVE: Final = (
     "busy_timeout",
     "max_calls",
     "max_listeners",
+    "max_waiting",
+    "max_calls_per_principal",
+    "rate_burst",
     "max_sessions_per_principal",
     "outbox_events",
     "outbox_bytes",
@@ -55,12 +58,20 @@ class HttpConfig:
     json_limits: JsonLimits = DEFAULT_LIMITS
     max_calls: int = 1024
     """Requests being served at the same time, over all sessions."""
+    max_waiting: int = 1024
+    """Requests that wait for one of these places, for `busy_timeout` and in turns of their clients."""
+    max_calls_per_principal: int = 256
+    """Of all these places, how many one principal may have. Anonymous clients are not counted."""
+    rate: float | None = None
+    """Requests that a client may send in a second, on average: by principal, else by session, else by address."""
+    rate_burst: float = 100
+    """How many of them may come at once."""
     max_listeners: int = 10_000
     """Streams of `subscriptions/listen` that are open at the same time."""
     max_sessions_per_principal: int = 200
     """Anonymous clients are not counted."""
     busy_timeout: float = 0.25
-    """How long a request waits for room in its session before it is told to come back."""
+    """How long a request waits for room, in its session and in the process, before it is told to come back."""
 
     # -- answers
     stream_after: float = 0.05
@@ -95,6 +106,8 @@ class HttpConfig:
         for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise DeclarationError(f"HttpConfig.{name} must not be negative, got {getattr(self, name)!r}")
+        if self.rate is not None and not self.rate > 0:
+            raise DeclarationError(f"HttpConfig.rate must be positive, or None for no limit, got {self.rate!r}")
         if self.json_only and self.sse_only:
             raise DeclarationError("HttpConfig.json_only and sse_only exclude each other")
         paths = [self.path]

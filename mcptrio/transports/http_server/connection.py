@@ -155,6 +155,8 @@ class AppTasks(TaskGroup):
         head = self._connection.head
         if scope["type"] != "lifespan":
             scope["extensions"][TARGET_EXTENSION] = {"target": head.target}
+            if (certificate := self._connection.guarded.client_certificate()) is not None:
+                scope["extensions"]["tls"] = {"client_cert_chain": (certificate,), "client_cert_error": None}
         before_body = self._connection.send_continue if head.expects_continue else None
         inbox = Inbox(config.max_app_queue_size, before_body)
         assert self._nursery is not None

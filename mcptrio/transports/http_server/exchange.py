@@ -87,7 +87,7 @@ class ExchangeLink:
         if self.listens:
             self.endpoint.listeners -= 1
         else:
-            self.endpoint.calls -= 1
+            self.endpoint.admission.leave(self.head)
         if self.phase is Phase.PENDING:
             self._settle(Phase.OVER)
         elif self._outbox is not None:
@@ -222,18 +222,20 @@ class Exchanges:
         endpoint = self.endpoint
         if endpoint.draining:
             return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
+        refusal = endpoint.check_scopes(head, frame)
+        if refusal is not None:
+            return refusal
         listens = frame.method == "subscriptions/listen"
-        if listens and endpoint.listeners >= endpoint.config.max_listeners:
+        if not listens:
+            refusal = await endpoint.admission.enter(head, None, frame.id)
+            if refusal is not None:
+                return refusal
+        elif endpoint.listeners >= endpoint.config.max_listeners:
             endpoint.limit("max_listeners")
-            return overloaded("too many listen streams are open", 5, request_id=frame.id)
-        if not listens and endpoint.calls >= endpoint.config.max_calls:
-            endpoint.limit("max_calls")
-            return overloaded("too many requests are being served", 1, request_id=frame.id)
-        link = ExchangeLink(head=head, endpoint=endpoint, listens=listens)
-        if listens:
-            endpoint.listeners += 1
+            return overloaded("too many listen streams are open", 5, request_id=frame.id, limit="max_listeners")
         else:
-            endpoint.calls += 1
+            endpoint.listeners += 1
+        link = ExchangeLink(head=head, endpoint=endpoint, listens=listens)
         runtime = endpoint.runtime
         link.exchange = Exchange(
             id="-", service=runtime.app, link=link, transport="http", runtime=runtime, principal=head.principal
@@ -243,7 +245,8 @@ class Exchanges:
         if link.phase is Phase.STREAMING:
             return Stream(200, EVENTS, link)
         if link.phase is Phase.ANSWERED:
-            return Plain(link.status, JSON, link.answer)
+            headers = JSON if link.status == 200 else JSON + endpoint.headers_for(link.status, frame)
+            return Plain(link.status, headers, link.answer)
         return refuse(500, "the request ended without an answer", request_id=frame.id)
 
 

@@ -10,6 +10,7 @@ closes first, and what still comes is read away for a moment (RFC 9112 section 9
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
@@ -153,6 +154,13 @@ class GuardedStream:
         if hasattr(socket, "TCP_USER_TIMEOUT") and self.socket.family != getattr(socket, "AF_UNIX", None):
             with suppress(OSError):  # the kernel ends what we may no longer be there to end
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(config.write_timeout * 1000))
+
+    def client_certificate(self) -> str | None:
+        """The client's certificate (PEM), where one was asked for and checked."""
+        if not isinstance(self._stream, trio.SSLStream) or self._config.client_ca is None:
+            return None
+        der: bytes | None = self._stream.getpeercert(binary_form=True)
+        return None if der is None else ssl.DER_cert_to_PEM_cert(der)
 
     async def handshake(self) -> bool:
         """Begin TLS where there is any; False when it failed."""

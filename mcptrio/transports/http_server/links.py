@@ -293,17 +293,17 @@ class HttpLink:
     # -- streams
 
     def new_post(self, head: Head, *, patience: float, on_answer: Callable[[], None] | None = None) -> PostStream:
+        """The link of a request that `Admission` let in; its place is given back when it is over."""
         self._last_name += 1
         name = str(self._last_name)
         json_only = self.endpoint.config.json_only
         post = PostStream(http=self, name=name, head=head, patience=patience, json_only=json_only, on_answer=on_answer)
         self.posts[name] = post
-        self.endpoint.calls += 1
         return post
 
     def forget_post(self, post: PostStream) -> None:
         if self.posts.pop(post.name, None) is not None:
-            self.endpoint.calls -= 1
+            self.endpoint.admission.leave(post.head)
 
     def new_log(self, name: str) -> StreamLog:
         store: Store = self.endpoint.store

@@ -5,6 +5,7 @@ Shells translate between these and a server's own forms; nothing here knows ASGI
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from attrs import define, field, frozen
@@ -17,6 +18,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 TEXT: Final[Headers] = ((b"content-type", b"text/plain; charset=utf-8"),)
 CLOSE: Final = (b"connection", b"close")
+_SECRET: Final = frozenset({b"authorization", b"proxy-authorization", b"dpop", b"cookie"})
 EVENTS: Final[Headers] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -40,8 +42,12 @@ class Head:
     client: tuple[str, int] | None = None
     root: str = ""
     """The path that the application is mounted under."""
+    certificate: bytes | None = None
+    """The client's TLS certificate (DER), where the listener asked for one and checked it."""
     principal: Any = None
     """Who sent it, once `Endpoint.authenticate` found out."""
+    scopes: frozenset[str] | None = None
+    """What the sender may do; None where that does not matter."""
     fields: dict[bytes, bytes] = field(init=False)
     """Each header once; several lines of one name are joined with a comma (RFC 9110 section 5.3)."""
     doubled: bool = field(init=False, default=False)
@@ -60,6 +66,11 @@ class Head:
         value = self.fields.get(name)
         return None if value is None else value.decode("latin-1")
 
+    def header_map(self) -> dict[str, str]:
+        """The headers for handlers to look at, without credentials: a token must not be passed on by accident."""
+        shown = ((name, value) for name, value in self.fields.items() if name not in _SECRET)
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in shown}
+
     def count(self, name: bytes) -> int:
         """In how many lines a header was sent."""
         return sum(1 for header, _ in self.headers if header == name)
@@ -74,6 +85,10 @@ class Head:
         return b"transfer-encoding" in self.fields or (
             not self.http_version.startswith("1") and self.method in ("POST", "PUT", "PATCH")
         )
+
+
+Authenticator = Callable[[Head], Awaitable[Any]]
+"""Gives the principal of a request, or a `Plain` that refuses it."""
 
 
 @frozen
@@ -124,9 +139,22 @@ def refuse_frame(error: RemoteProtocolError) -> Plain:
     return refuse(error.http_status, error.message, code=error.code, request_id=error.request_id, data=error.data)
 
 
-def overloaded(message: str, retry_after: int, *, request_id: int | str | None = None, close: bool = False) -> Plain:
-    """Try again later."""
+def overloaded(
+    message: str,
+    retry_after: int,
+    *,
+    request_id: int | str | None = None,
+    close: bool = False,
+    status: int = 503,
+    limit: str | None = None,
+) -> Plain:
+    """Try again later: 503 where the server has too much to do, 429 where this client asks for too much."""
     headers: Headers = ((b"retry-after", b"%d" % retry_after),)
     if close:
         headers += (CLOSE,)
-    return refuse(503, f"overloaded: {message}", code=INTERNAL_ERROR, headers=headers, request_id=request_id)
+    data: dict[str, Any] = {"retryAfter": retry_after}
+    if limit is not None:
+        data["limit"] = limit
+    return refuse(
+        status, f"overloaded: {message}", code=INTERNAL_ERROR, headers=headers, request_id=request_id, data=data
+    )

@@ -63,6 +63,7 @@ class ListenerConfig:
     certfile: str | None = None
     keyfile: str | None = None  # None: the certificate's file holds the key too
     keyfile_password: str | None = None
+    client_ca: str | None = None  # clients need a certificate of one of these authorities (PEM)
     handshake_timeout: float = 10
     websocket_max_message: int = 4 * 1024 * 1024
     websocket_ping_interval: float | None = 20
@@ -83,6 +84,8 @@ class ListenerConfig:
             raise DeclarationError("ListenerConfig.unix_path is empty; leave it out to listen on host and port")
         if self.certfile is None and (self.keyfile is not None or self.keyfile_password is not None):
             raise DeclarationError("ListenerConfig.keyfile needs certfile: both make TLS")
+        if self.certfile is None and self.client_ca is not None:
+            raise DeclarationError("ListenerConfig.client_ca needs certfile: without TLS there are no certificates")
 
     @property
     def framing(self) -> FramingLimits:
@@ -136,6 +139,12 @@ def tls_context(config: ListenerConfig) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         key = config.keyfile or config.certfile
         raise DeclarationError(f"cannot use certificate {config.certfile} with key {key}: {error}") from error
+    if config.client_ca is not None:
+        try:
+            context.load_verify_locations(config.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise DeclarationError(f"cannot use client_ca {config.client_ca}: {error}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

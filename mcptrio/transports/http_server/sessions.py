@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import math
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 import trio
@@ -25,6 +25,7 @@ from mcptrio.errors import INVALID_PARAMS, LinkClosed, Overloaded, RemoteProtoco
 from mcptrio.stores.base import StreamKey, UnknownCursor
 from mcptrio.types.lifecycle import InitializeParams
 
+from .admission import identity
 from .cursor import EventIds, read_cursor
 from .links import HttpLink, Phase, PostStream
 from .message import EVENTS, JSON, Head, Headers, Plain, Stream, overloaded, refuse, refuse_frame
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 ACCEPTED: Final = Plain(202)
 DELETED: Final = Plain(200)
 _START_OVER: Final = "Last-Event-ID cannot be resumed from; start over without it"
-
-
-def identity(principal: Any) -> str:
-    """What tells principals apart: their `identity` if they have one (issuer, client and subject), else their text."""
-    return "" if principal is None else str(getattr(principal, "identity", principal))
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
@@ -73,7 +69,7 @@ class Sessions:
     async def post(self, head: Head, frame: Frame | Batch) -> Plain | Stream:
         if b"mcp-session-id" not in head.fields:
             if type(frame) is Request and frame.method == "initialize":
-                return self._busy(frame) or await self._initialize(head, frame)
+                return await self._initialize(head, frame)
             return session_needed(_id_of(frame))
         session = self.find(head)
         if session is None:
@@ -88,8 +84,11 @@ class Sessions:
         else:
             asks = type(frame) is Request
         if not asks:
+            # Taken in any case: running calls may wait for an answer.
             return await self.hand_over(session, frame, session.link) or ACCEPTED
-        refusal = self._busy(frame)
+        refusal = self.endpoint.check_scopes(head, frame)
+        if refusal is None:
+            refusal = await self.endpoint.admission.enter(head, session.id, _id_of(frame))
         if refusal is not None:
             return refusal
         config = self.endpoint.config
@@ -99,20 +98,13 @@ class Sessions:
         if refusal is not None:
             post.end()
             return refusal
-        return await self._outcome(post)
+        return await self._outcome(post, frame)
 
-    def _busy(self, frame: Frame | Batch) -> Plain | None:
-        """Why no further request is taken in. Answers and notifications are: running calls may wait for them."""
-        if self.endpoint.draining:
-            return overloaded("the server is shutting down", 5, request_id=_id_of(frame), close=True)
-        if self.endpoint.calls >= self.endpoint.config.max_calls:
-            self.endpoint.limit("calls")
-            return overloaded("too many requests are being served", 1, request_id=_id_of(frame))
-        return None
-
-    async def _outcome(self, post: PostStream, headers: Headers = ()) -> Plain | Stream:
+    async def _outcome(self, post: PostStream, frame: Frame | Batch, headers: Headers = ()) -> Plain | Stream:
         await post.decided()
         if post.phase is Phase.ANSWERED:
+            if post.status != 200:
+                headers += self.endpoint.headers_for(post.status, frame)
             return Plain(post.status, JSON + headers, post.answer)
         if post.phase is Phase.STREAMING:
             try:
@@ -131,7 +123,8 @@ class Sessions:
                 await session.wait_for_room()
             if session.congested:
                 self.endpoint.limit("waiting", session)
-                return overloaded("the session has too many requests waiting", 1, request_id=_id_of(frame))
+                text = "the session has too many requests waiting"
+                return overloaded(text, 1, request_id=_id_of(frame), limit="waiting")
         session.last_used = trio.current_time()
         if session.post_nowait(Received(frame, link, contextvars.copy_context())):
             return None
@@ -142,7 +135,7 @@ class Sessions:
         except LinkClosed:
             return unknown_session(_id_of(frame))
         self.endpoint.limit("inbox", session)
-        return overloaded("the session is busy", 1, request_id=_id_of(frame))
+        return overloaded("the session is busy", 1, request_id=_id_of(frame), limit="inbox")
 
     # -- opening and ending
 
@@ -155,11 +148,16 @@ class Sessions:
         who = identity(head.principal)
         if who and self._by_identity.get(who, 0) >= self.endpoint.config.max_sessions_per_principal:
             self.endpoint.limit("sessions_per_principal")
-            return overloaded("you have too many sessions", 30, request_id=frame.id)
+            text = "you have too many sessions"
+            return overloaded(text, 30, request_id=frame.id, limit="max_sessions_per_principal")
+        refusal = await self.endpoint.admission.enter(head, None, frame.id)
+        if refusal is not None:
+            return refusal
         http = HttpLink(endpoint=self.endpoint, identity=who)
         try:
             session = self.endpoint.runtime.new_session(http, transport="http", principal=head.principal)
         except Overloaded as error:
+            self.endpoint.admission.leave(head)
             return overloaded(str(error), error.retry_after, request_id=frame.id, close=self.endpoint.draining)
         http.session = session
         if who:
@@ -169,7 +167,7 @@ class Sessions:
         if refusal is not None:
             post.end()
             return refusal
-        reply = await self._outcome(post, ((b"mcp-session-id", session.id.encode()),))
+        reply = await self._outcome(post, frame, ((b"mcp-session-id", session.id.encode()),))
         if http.closed:  # it was refused: the client gets the error and no session
             kept = tuple(header for header in reply.headers if header[0] != b"mcp-session-id")
             return Plain(reply.status, kept, reply.body) if type(reply) is Plain else reply

@@ -20,8 +20,9 @@ from mcptrio._peer.states import State
 from mcptrio._wire.jsonrpc import decode
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import LinkClosed, Overloaded, RemoteProtocolError
+from mcptrio.transports.http_server.admission import identity
 from mcptrio.transports.http_server.message import EVENTS, Head, Plain, Stream, overloaded, refuse, refuse_frame
-from mcptrio.transports.http_server.sessions import ACCEPTED, identity
+from mcptrio.transports.http_server.sessions import ACCEPTED
 
 if TYPE_CHECKING:
     from mcptrio.transports.http_server.answer import Endpoint
@@ -37,6 +38,8 @@ class LegacyLink:
     shared: bool = field(default=True, init=False)
 
     endpoint: Endpoint
+    head: Head
+    """The request that opened the stream."""
     identity: str
     outbox: Outbox
     opened: float
@@ -112,7 +115,11 @@ class LegacyEndpoint:
         config = endpoint.config
         outbox = Outbox(max_items=config.outbox_events, max_bytes=config.outbox_bytes)
         link = LegacyLink(
-            endpoint=endpoint, identity=identity(head.principal), outbox=outbox, opened=trio.current_time()
+            endpoint=endpoint,
+            head=head,
+            identity=identity(head.principal),
+            outbox=outbox,
+            opened=trio.current_time(),
         )
         try:
             session = endpoint.runtime.new_session(link, transport="sse", principal=head.principal)
@@ -138,7 +145,8 @@ class LegacyEndpoint:
         link = None if session is None else session.link
         if session is None or not isinstance(link, LegacyLink) or not self._owns(link, head):
             return refuse(404, "there is no such session; open a new stream")
-        return await endpoint.sessions.hand_over(session, frame, link) or ACCEPTED
+        refusal = endpoint.check_scopes(head, frame)
+        return refusal or await endpoint.sessions.hand_over(session, frame, link) or ACCEPTED
 
     def _owns(self, link: LegacyLink, head: Head) -> bool:
         return link.attached and link.endpoint is self.endpoint and link.identity == identity(head.principal)

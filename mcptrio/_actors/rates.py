@@ -1,0 +1,36 @@
+"""How often something may happen: token buckets, one for each caller, bounded in number. Time comes from outside."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from attrs import define, field
+
+_MOST: Final = 10_000
+
+
+@define(eq=False)
+class Rates:
+    """Each caller may do something `per_second` times a second, and `burst` times at once after a pause."""
+
+    per_second: float
+    burst: float
+    _buckets: dict[str, tuple[float, float]] = field(factory=dict)
+    """How much was left, and when."""
+
+    def take(self, caller: str, now: float) -> float:
+        """Take one; gives 0, or how many seconds are missing."""
+        left, when = self._buckets.pop(caller, (self.burst, now))
+        left = min(self.burst, left + (now - when) * self.per_second)
+        if len(self._buckets) >= _MOST:
+            # The one that was not seen for the longest time: it is full again, or nearly.
+            del self._buckets[next(iter(self._buckets))]
+        wait = 0.0 if left >= 1 else (1 - left) / self.per_second
+        self._buckets[caller] = (left if wait else left - 1, now)
+        return wait
+
+
+def whole_seconds(wait: float) -> int:
+    """For `Retry-After`."""
+    return max(1, math.ceil(wait))

@@ -1,0 +1,150 @@
+"""Who is served now, who waits, and who is told to come back: bounds on the calls of an endpoint, and fairness.
+
+Theory of operation. While there is room a call costs two counters. When all places are taken, calls wait for a moment
+in one queue for each client, and a place that becomes free goes to the clients in turn: whoever sends a thousand
+requests at once waits for its own thousand, and another client's single request comes next. When the waiting room is
+full too, the client with the longest queue loses its last one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import trio
+from attrs import define, field
+
+from mcptrio._actors.rates import Rates, whole_seconds
+
+from .message import Head, Plain, overloaded
+
+if TYPE_CHECKING:
+    from .answer import Endpoint
+
+
+@define(eq=False)
+class _Turn:
+    woken: trio.Event = field(factory=trio.Event)
+    admitted: bool = False
+
+
+def identity(principal: Any) -> str:
+    """What tells principals apart: their `key` if they have one (issuer, client and subject), else their text."""
+    return "" if principal is None else str(getattr(principal, "key", principal))
+
+
+@define(eq=False)
+class Admission:
+    """The places of one endpoint."""
+
+    endpoint: Endpoint
+    calls: int = 0
+    """Calls being served."""
+    waiting: int = 0
+    by_principal: dict[str, int] = field(factory=dict)
+    _rates: Rates | None = field(init=False, default=None)
+    _queues: dict[str, deque[_Turn]] = field(factory=dict)
+    """By client, in the order of their turns."""
+
+    def __attrs_post_init__(self) -> None:
+        config = self.endpoint.config
+        if config.rate is not None:
+            self._rates = Rates(config.rate, config.rate_burst)
+
+    async def enter(self, head: Head, session: str | None, request_id: int | str | None) -> Plain | None:
+        """Take a place; whoever got None has to `leave`. Otherwise the answer to give."""
+        endpoint, who = self.endpoint, identity(head.principal)
+        config = endpoint.config
+        if endpoint.draining:
+            return overloaded("the server is shutting down", 5, request_id=request_id, close=True)
+        if self._rates is not None:
+            wait = self._rates.take(who or session or _address(head), trio.current_time())
+            if wait:
+                endpoint.limit("rate")
+                text = "you send more requests than you may"
+                return overloaded(text, whole_seconds(wait), request_id=request_id, status=429, limit="rate")
+        if who and self.by_principal.get(who, 0) >= config.max_calls_per_principal:
+            endpoint.limit("max_calls_per_principal")
+            text = "too many of your requests are being served"
+            return overloaded(text, 1, request_id=request_id, status=429, limit="max_calls_per_principal")
+        if self.calls >= config.max_calls or self._queues:
+            if not await self._wait(who or session or _address(head)):
+                endpoint.limit("max_calls")
+                text = "too many requests are being served"
+                return overloaded(text, 1, request_id=request_id, limit="max_calls")
+        else:
+            self.calls += 1
+        if who:
+            self.by_principal[who] = self.by_principal.get(who, 0) + 1
+        return None
+
+    def leave(self, head: Head) -> None:
+        """Give a place back: to the client whose turn it is, if any waits."""
+        who = identity(head.principal)
+        if who:
+            left = self.by_principal[who] - 1
+            if left:
+                self.by_principal[who] = left
+            else:
+                del self.by_principal[who]
+        if self._queues:
+            self._admit_next()
+        else:
+            self.calls -= 1
+
+    # -- when there is no room
+
+    async def _wait(self, client: str) -> bool:
+        if self.waiting >= self.endpoint.config.max_waiting and not self._make_room(client):
+            return False
+        turn = _Turn()
+        self._queues.setdefault(client, deque()).append(turn)
+        self.waiting += 1
+        try:
+            with trio.move_on_after(self.endpoint.config.busy_timeout):
+                await turn.woken.wait()
+        except BaseException:
+            self._forget(client, turn)
+            if turn.admitted:  # in this very moment: somebody else shall have it
+                self._give_back()
+            raise
+        self._forget(client, turn)
+        return turn.admitted
+
+    def _make_room(self, client: str) -> bool:
+        longest = max(self._queues, key=lambda name: len(self._queues[name]))
+        if len(self._queues[longest]) <= len(self._queues.get(client, ())):
+            return False
+        last = self._queues[longest][-1]
+        self._forget(longest, last)
+        last.woken.set()
+        return True
+
+    def _forget(self, client: str, turn: _Turn) -> None:
+        queue = self._queues.get(client)
+        if queue is None or turn not in queue:
+            return
+        queue.remove(turn)
+        self.waiting -= 1
+        if not queue:
+            del self._queues[client]
+
+    def _admit_next(self) -> None:
+        client = next(iter(self._queues))
+        queue = self._queues.pop(client)
+        turn = queue.popleft()
+        self.waiting -= 1
+        if queue:
+            self._queues[client] = queue  # behind the others
+        turn.admitted = True
+        turn.woken.set()
+
+    def _give_back(self) -> None:
+        if self._queues:
+            self._admit_next()
+        else:
+            self.calls -= 1
+
+
+def _address(head: Head) -> str:
+    return head.client[0] if head.client else ""
