@@ -1,15 +1,23 @@
 # Every target is a command of dev.py, which makes the environment it needs. Without make: python3 dev.py test
 # Another interpreter: make test PYTHON=python3.12      More arguments: make test ARGS="-k cancel"
 N ?= 200
+MINUTES ?= 60
+SECONDS ?= 60
 ARGS ?=
 DEV := $(if $(PYTHON),$(PYTHON) dev.py --python $(PYTHON),python3 dev.py)
 
-.PHONY: help demo test unit lint format types conformance conformance-all docs kill-test load-test
+.PHONY: help demo test unit lint format types conformance docs kill-test load-test fault-test soak fuzz
 help:
 	@$(DEV) --help
 
-demo test unit lint format types conformance conformance-all docs load-test:
+demo test unit lint format types conformance docs load-test fault-test:
 	@$(DEV) $@ $(ARGS)
 
 kill-test:
 	@$(DEV) kill-test --times $(N) $(ARGS)
+
+soak:
+	@$(DEV) soak --minutes $(MINUTES) $(ARGS)
+
+fuzz:
+	@$(DEV) fuzz --seconds $(SECONDS) $(ARGS)

@@ -176,11 +176,6 @@ def conformance(args: argparse.Namespace) -> int:
     return run(environment(args.python, "dev"), "-m", "tests.conformance.run", *args.rest)
 
 
-def conformance_all(args: argparse.Namespace) -> int:
-    """the same with every revision, every extension and both legs"""
-    return run(environment(args.python, "dev"), "-m", "tests.conformance.run", "--all", *args.rest)
-
-
 def docs(args: argparse.Namespace) -> int:
     """the documentation as a site, in site/"""
     python = environment(args.python, "dev", "docs")
@@ -208,11 +203,41 @@ def load_test(args: argparse.Namespace) -> int:
     return heavy(args, "MCPTRIO_LOAD", "full")
 
 
+def fault_test(args: argparse.Namespace) -> int:
+    """the faults of tests/faults/README.md and the canary's million messages, at full size"""
+    return heavy(args, "MCPTRIO_FAULTS", "full")
+
+
+def soak(args: argparse.Namespace) -> int:
+    """mixed traffic and faults for --minutes, measuring what grows"""
+    return run(environment(args.python, "dev"), "-m", "tests.e2e.soak", "--minutes", str(args.minutes), *args.rest)
+
+
+def fuzz(args: argparse.Namespace) -> int:
+    """fuzzes the six codecs for --seconds each"""
+    python = environment(args.python, "dev")
+    # Wheels of atheris exist for Linux on x86-64 only; without it the same harnesses run on blind inputs.
+    pip = (
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--only-binary",
+        ":all:",
+        "atheris",
+    )
+    if run(python, "-c", "import atheris") and run(*pip):
+        say("atheris cannot be installed here")
+    return run(python, "-m", "tests.fuzz.run", "--seconds", str(args.seconds), *args.rest)
+
+
 def heavy(args: argparse.Namespace, variable: str, value: str) -> int:
     """The tests that read a variable which makes them larger than they are in the suite."""
-    files = [file for file in sorted((ROOT / "tests" / "e2e").glob("test_*.py")) if variable in file.read_text()]
+    files = [file for file in sorted((ROOT / "tests").rglob("test_*.py")) if variable in file.read_text()]
     if not files:
-        fail(f"no test in tests/e2e reads {variable}")
+        fail(f"no test reads {variable}")
     python = environment(args.python, "dev")
     return run(python, "-m", "pytest", "-v", "-s", *files, *args.rest, env={variable: value})
 
@@ -411,10 +436,12 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "format": fmt,
     "types": types,
     "conformance": conformance,
-    "conformance-all": conformance_all,
     "docs": docs,
     "kill-test": kill_test,
     "load-test": load_test,
+    "fault-test": fault_test,
+    "soak": soak,
+    "fuzz": fuzz,
 }
 
 
@@ -430,6 +457,10 @@ def main() -> int:
             sub.add_argument("--jobs", default=2, help="processes to test on (default: 2)")
         if name == "kill-test":
             sub.add_argument("--times", type=int, default=200, help="how often (default: 200)")
+        if name == "soak":
+            sub.add_argument("--minutes", type=float, default=60, help="how long (default: 60)")
+        if name == "fuzz":
+            sub.add_argument("--seconds", type=int, default=60, help="for each codec (default: 60)")
         if name == "demo":
             sub.add_argument("--port", type=int, default=8000, help="first port to try (default: 8000)")
             sub.add_argument("--once", action="store_true", help="leave after the answer instead of serving on")
