@@ -160,8 +160,8 @@ class Authorizer:
 
     def _unauthorized(self, error: CredentialsRefused) -> Plain:
         auth = self.auth
-        said = challenge("Bearer", realm="mcp", error=error.error, error_description=error.description)
-        lines: Iterable[str] = (said,)
+        description = error.description if error.error else None
+        lines: Iterable[str] = (challenge("Bearer", realm="mcp", error=error.error, error_description=description),)
         if isinstance(auth, BearerAuth):
             lines = challenges(auth, error=error.error, description=error.description, scopes=auth.required_scopes)
         elif isinstance(auth, ClientCertificates):

@@ -1,0 +1,292 @@
+"""Scopes over HTTP, in both lives: what a caller sees, what it may use, and what it is told otherwise."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+
+import mcptrio
+from mcptrio import Context, Server
+from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
+from mcptrio.errors import DeclarationError
+from mcptrio.server.serving import asgi
+from mcptrio.transports.http_server.answer import Endpoint
+from mcptrio.transports.http_server.message import Head, Plain, Stream
+from tests.stateless.kit import meta
+from tests.transports.app_for_tests import Reader, exchange, notification, request
+
+from .callers import LIVES, STATELESS, STATIC, TOKENS, Caller, make_server, open_protected
+
+both_lives = pytest.mark.parametrize("life", LIVES)
+
+
+@both_lives
+async def test_lists_hold_what_the_caller_may_use(life: str) -> None:
+    expected = {
+        "ada": ({"whoami", "order", "refund"}, {"orders://all"}, {"orders://{number}/invoice"}, {"complaint"}),
+        "bob": ({"whoami", "order"}, {"orders://all"}, set(), set()),
+        "eve": ({"whoami"}, set(), set(), set()),
+    }
+    async with open_protected() as endpoint:
+        for name, wanted in [*expected.items(), *expected.items()]:  # twice: what was kept for one is not another's
+            caller = await Caller.open(endpoint, life, name)
+            tools = (await caller.ask("tools/list")).result
+            resources = (await caller.ask("resources/list")).result["resources"]
+            templates = (await caller.ask("resources/templates/list")).result["resourceTemplates"]
+            prompts = (await caller.ask("prompts/list")).result["prompts"]
+            found = (
+                {tool["name"] for tool in tools["tools"]},
+                {resource["uri"] for resource in resources},
+                {template["uriTemplate"] for template in templates},
+                {prompt["name"] for prompt in prompts},
+            )
+            assert found == wanted
+            assert tools.get("cacheScope", "private") == "private"
+
+
+@both_lives
+async def test_a_list_that_differs_only_by_scopes_is_kept_for_each_set_of_them(life: str) -> None:
+    server = Server("s")
+    server.add_tool(lambda: "x", name="a", scopes=["orders:write"])
+    server.add_tool(lambda: "x", name="b", scopes=["orders:read"])
+    async with open_protected(server) as endpoint:
+        for name, wanted in [("ada", ["a", "b"]), ("bob", ["b"]), ("eve", []), ("ada", ["a", "b"])]:
+            caller = await Caller.open(endpoint, life, name)
+            page = (await caller.ask("tools/list")).result
+            assert [tool["name"] for tool in page["tools"]] == wanted
+            assert page.get("cacheScope", "private") == "private"
+
+
+REQUESTS: list[tuple[str, dict[str, Any], str]] = [
+    ("tools/call", {"name": "refund", "arguments": {}}, "orders:read orders:write"),
+    ("prompts/get", {"name": "complaint", "arguments": {"order": "7"}}, "orders:write"),
+    ("resources/read", {"uri": "orders://7/invoice"}, "orders:write"),
+    (
+        "completion/complete",
+        {
+            "ref": {"type": "ref/resource", "uri": "orders://{number}/invoice"},
+            "argument": {"name": "number", "value": ""},
+        },
+        "orders:write",
+    ),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "complaint"}, "argument": {"name": "order", "value": ""}},
+        "orders:write",
+    ),
+]
+
+
+@both_lives
+@pytest.mark.parametrize(("method", "params", "scopes"), REQUESTS)
+async def test_a_caller_that_lacks_scopes_is_told_all_of_them(
+    life: str, method: str, params: dict[str, Any], scopes: str
+) -> None:
+    async with open_protected() as endpoint:
+        bob = await Caller.open(endpoint, life, "bob")
+        answer = await bob.ask(method, **params)
+        assert (answer.status, answer.streamed) == (403, False)
+        assert 'error="insufficient_scope"' in answer.challenge
+        assert f'scope="{scopes}"' in answer.challenge
+        assert answer.frames[-1]["id"] == bob.last_id
+        assert answer.error["data"] == {"error": "insufficient_scope", "scopes": scopes.split()}
+        assert endpoint.calls == 0
+
+
+async def test_subscribing_is_allowed_like_reading() -> None:
+    async with open_protected() as endpoint:
+        eve, bob = [await Caller.open(endpoint, LIVES[0], name) for name in ("eve", "bob")]
+        assert (await eve.ask("resources/subscribe", uri="orders://all")).status == 403
+        assert (await bob.ask("resources/subscribe", uri="orders://all")).result == {}
+
+
+async def test_a_listener_hears_of_what_it_could_read_and_no_more() -> None:
+    async with open_protected() as endpoint:
+        bob = await Caller.open(endpoint, STATELESS, "bob")
+        uris = ["orders://all", "orders://7/invoice"]
+        params = {"notifications": {"resourceSubscriptions": uris}, "_meta": meta()}
+        listening = bob.head(mcp_protocol_version=STATELESS, mcp_method="subscriptions/listen")
+        reply = await exchange(endpoint, listening, request(1, "subscriptions/listen", **params))
+        assert isinstance(reply, Stream)
+        first = await Reader(reply).frame()
+        assert first["params"]["notifications"] == {"resourceSubscriptions": ["orders://all"]}
+        reply.events.detach("done")
+
+
+@both_lives
+async def test_what_a_caller_may_not_see_does_not_exist_for_it_whatever_it_lacks(life: str) -> None:
+    async with open_protected() as endpoint:
+        bob, ada = [await Caller.open(endpoint, life, name) for name in ("bob", "ada")]
+        hidden, missing = await bob.call("hidden"), await bob.call("never-was")
+        assert (hidden.status, hidden.error["code"]) == (missing.status, missing.error["code"])
+        seen = await ada.call("hidden")
+        assert (seen.status, seen.error["data"]["scopes"]) == (403, ["root"])
+        assert 'scope="root"' in seen.challenge
+
+
+@both_lives
+async def test_handlers_see_who_calls_and_never_the_token(life: str) -> None:
+    async with open_protected() as endpoint:
+        ada = await Caller.open(endpoint, life, "ada")
+        assert (await ada.call("whoami")).text == "ada orders:read orders:write False"
+
+
+async def test_in_a_session_the_scopes_are_those_of_each_request() -> None:
+    """A token that was renewed with less, in the same session of the same principal."""
+    much, little = "much" * 8, "little" * 8
+    auth = StaticTokens({much: Principal(subject="ada", scopes="orders:read"), little: Principal(subject="ada")})
+    async with open_protected(auth=auth) as endpoint:
+        ada = await Caller.open(endpoint, LIVES[0], much)
+        assert (await ada.call("order", number=7)).text == "order 7"
+        ada.token = little
+        assert (await ada.call("order", number=7)).status == 403
+        assert (await ada.call("whoami")).text == "ada  False"
+
+
+async def test_scopes_are_checked_again_when_a_parked_call_goes_on() -> None:
+    much, little = "much" * 8, "little" * 8
+    allowed = Principal(subject="ada", scopes="orders:read orders:write")
+    auth = StaticTokens({much: allowed, little: Principal(subject="ada", scopes="orders:read")})
+    async with open_protected(auth=auth) as endpoint:
+        ada = await Caller.open(endpoint, STATELESS, much)
+        asked = (await ada.call("refund")).result
+        (key,) = asked["inputRequests"]
+        answers = {key: {"action": "accept", "content": {"ok": True}}}
+        again = {"name": "refund", "arguments": {}, "requestState": asked["requestState"], "inputResponses": answers}
+        ada.token = little
+        assert (await ada.ask("tools/call", **again)).status == 403
+        ada.token = much
+        assert (await ada.ask("tools/call", **again)).text == "refunded True by ada"
+
+
+async def test_a_batch_needs_the_scopes_of_all_its_members() -> None:
+    async with open_protected() as endpoint:
+        bob = await Caller.open(endpoint, "2025-03-26", "bob")
+        calls = [json.loads(request(n, "tools/call", name=t, arguments={})) for n, t in enumerate(["whoami", "refund"])]
+        answer = await bob.send(bob.head(), json.dumps(calls).encode())
+        assert (answer.status, 'scope="orders:read orders:write"' in answer.challenge) == (403, True)
+
+
+# -- other ways in
+
+
+async def test_without_authentication_everything_is_open_if_that_was_said() -> None:
+    async with open_protected(auth=None) as endpoint:
+        nobody = await Caller.open(endpoint, LIVES[0], None)
+        assert (await nobody.call("order", number=7)).text == "order 7"
+
+
+def test_scopes_without_authentication_are_a_mistake_unless_it_was_meant() -> None:
+    server = make_server()
+    with pytest.raises(DeclarationError, match=r"orders:read.*auth=None"):
+        server.asgi()
+    assert server.asgi(auth=None)
+    assert server.asgi(auth=STATIC)
+    with pytest.raises(DeclarationError, match="client_ca"):
+        trio.run(lambda: server.serve_http(auth=ClientCertificates({}), port=0))
+    with pytest.raises(DeclarationError, match="auth="):
+        server.asgi(auth="token")  # type: ignore[arg-type]
+
+
+async def test_a_tool_that_asks_for_scopes_later_is_closed_if_nothing_was_said() -> None:
+    server = Server("s")
+    app = asgi(server, None, {})
+    async with app.open() as endpoint:  # type: ignore[attr-defined]
+        server.add_tool(lambda: "x", name="late", scopes=["root"])
+        nobody = await Caller.open(endpoint, LIVES[0], None)
+        assert (await nobody.call("late")).status == 403
+
+
+async def test_a_pipe_is_trusted() -> None:
+    server = make_server()
+    async with mcptrio.connect(server) as client:
+        result = await client.call_tool("order", {"number": 7})
+        assert "order 7" in str(result)
+
+
+async def test_an_authenticator_of_ones_own_may_grant_scopes_too() -> None:
+    async def who(head: Head) -> Any:
+        name = head.text(b"authorization")
+        return Plain(401) if name is None else Principal(subject="ada", scopes="orders:read")
+
+    async with make_server().make_runtime().open() as runtime:
+        endpoint = Endpoint(runtime, authenticator=who)
+        ada = await Caller.open(endpoint, LIVES[0], "ada")
+        assert (await ada.call("order", number=7)).text == "order 7"
+        refused = await ada.call("refund")
+        assert (refused.status, refused.challenge) == (
+            403,
+            'Bearer error="insufficient_scope", scope="orders:read orders:write"',
+        )
+
+
+@pytest.mark.parametrize("scope", ["", "two words", 'quo"te', "ümlaut", "new\nline"])
+def test_what_is_no_scope_cannot_be_declared(scope: str) -> None:
+    with pytest.raises(DeclarationError, match="is not a scope"):
+        Server("s").add_tool(lambda: "x", name="x", scopes=[scope])
+
+
+async def test_a_tool_may_be_called_so_often_by_each(autojump_clock: Any) -> None:
+    server = Server("s")
+
+    @server.tool(rate=2)
+    def often(ctx: Context) -> str:
+        return ctx.principal.subject  # type: ignore[no-any-return]
+
+    async with open_protected(server) as endpoint:
+        ada, bob = [await Caller.open(endpoint, STATELESS, name) for name in ("ada", "bob")]
+        assert [(await ada.call("often")).status for _ in range(3)] == [200, 200, 503]
+        refused = await ada.call("often")
+        assert refused.error["data"] == {"retryAfter": 1}
+        assert (b"retry-after", b"1") in refused.headers
+        assert (await bob.call("often")).text == "bob"
+        await trio.sleep(0.6)
+        assert (await ada.call("often")).text == "ada"
+
+
+# -- what belongs to one is not another's
+
+
+async def test_neg_session_other_principal_404() -> None:
+    async with open_protected() as endpoint:
+        ada = await Caller.open(endpoint, LIVES[0], "ada")
+        for method, body in [("POST", request(1, "ping")), ("POST", notification("x")), ("GET", b""), ("DELETE", b"")]:
+            theirs = await ada.send(ada.head(method, authorization=f"Bearer {TOKENS['bob']}"), body)
+            unknown = await ada.send(ada.head(method, mcp_session_id="never-was"), body)
+            assert (theirs.status, theirs.headers, theirs.frames) == (404, unknown.headers, unknown.frames)
+        assert (await ada.ask("ping")).result == {}
+
+
+async def test_neg_replay_other_session_cursor() -> None:
+    async with open_protected() as endpoint:
+        ada, bob = [await Caller.open(endpoint, LIVES[0], name) for name in ("ada", "bob")]
+        reply = await exchange(endpoint, ada.head("GET"))
+        assert isinstance(reply, Stream)
+        reader = Reader(reply)
+        await reader.chunk()
+        cursor = reader.raw.split(b"\n")[0].removeprefix(b"id: ").decode()
+        reader.hang_up()
+        assert (await bob.send(bob.head("GET", last_event_id=cursor))).status == 400
+        assert (await bob.send(bob.head("GET", last_event_id=cursor, mcp_session_id=ada.session))).status == 404
+        mine = await exchange(endpoint, ada.head("GET", last_event_id=cursor))
+        assert isinstance(mine, Stream)
+        mine.events.detach("done")
+
+
+async def test_neg_request_state_other_principal() -> None:
+    async with open_protected() as endpoint:
+        ada = await Caller.open(endpoint, STATELESS, "ada")
+        asked = (await ada.call("refund")).result
+        (key,) = asked["inputRequests"]
+        answers = {key: {"action": "accept", "content": {"ok": True}}}
+        again = {"name": "refund", "arguments": {}, "inputResponses": answers}
+        mallory = await Caller.open(endpoint, STATELESS, "mallory")
+        stolen = await mallory.ask("tools/call", **again, requestState=asked["requestState"])
+        nonsense = await mallory.ask("tools/call", **again, requestState="nonsense")
+        assert (stolen.status, stolen.error) == (nonsense.status, nonsense.error)
+        assert stolen.error["code"] == -32602
+        mine = await ada.ask("tools/call", **again, requestState=asked["requestState"])
+        assert mine.text == "refunded True by ada"

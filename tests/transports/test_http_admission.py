@@ -1,0 +1,141 @@
+"""Who is served when there is more to do than places: bounds for each, and turns between clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcptrio._actors.rates import Rates
+from mcptrio.errors import DeclarationError
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.message import Head, Plain
+
+from .app_for_tests import Client, app_of, error_of, head, initialize, open_endpoint, plain, request, stage_of
+
+
+async def who(request_head: Head) -> Any:
+    return request_head.text(b"authorization") or Plain(401)
+
+
+async def test_when_all_places_are_taken_clients_are_served_in_turn(autojump_clock: MockClock) -> None:
+    """One client's burst of thirty does not make another's single call wait for all of them."""
+    config = HttpConfig(max_calls=2, busy_timeout=60, json_only=True)
+    async with open_endpoint(config) as endpoint:
+        ann, bob = await Client.open(endpoint), await Client.open(endpoint)
+        done: list[str] = []
+
+        async def call(client: Client, name: str, number: int) -> None:
+            reply = await client.post(request(number, "sleep", seconds=1, name=name))
+            assert reply.status == 200
+            done.append(name)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(30):
+                nursery.start_soon(call, ann, "ann", number)
+            await wait_all_tasks_blocked(0.01)
+            nursery.start_soon(call, bob, "bob", 0)
+        assert done.index("bob") <= 4, done
+        assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
+
+
+async def test_whoever_waits_too_long_is_told_when_to_come_back(autojump_clock: MockClock) -> None:
+    async with open_endpoint(HttpConfig(max_calls=1, json_only=True)) as endpoint:
+        ann = await Client.open(endpoint)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ann.post, request(1, "sleep", seconds=5))
+            await wait_all_tasks_blocked(0.01)
+            began = trio.current_time()
+            reply = await ann.post(request(2, "echo"))
+            assert trio.current_time() - began == pytest.approx(0.25)
+        assert (reply.status, dict(reply.headers)[b"retry-after"]) == (503, b"1")
+        error = error_of(reply)
+        assert (error["code"], error["data"]) == (-32603, {"retryAfter": 1, "limit": "max_calls"})
+        assert app_of(endpoint).counted("max_calls") == 1
+        assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
+
+
+async def test_a_full_waiting_room_takes_the_place_from_whoever_has_most(autojump_clock: MockClock) -> None:
+    config = HttpConfig(max_calls=1, max_waiting=3, busy_timeout=60, json_only=True)
+    async with open_endpoint(config) as endpoint:
+        ann, bob = await Client.open(endpoint), await Client.open(endpoint)
+        statuses: dict[str, list[int]] = {"ann": [], "bob": []}
+
+        async def call(client: Client, name: str, number: int) -> None:
+            statuses[name].append((await client.post(request(number, "sleep", seconds=1))).status)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(call, ann, "ann", number)
+            await wait_all_tasks_blocked(0.01)
+            assert statuses["ann"] == [503, 503], "one is served, three wait"
+            nursery.start_soon(call, bob, "bob", 0)
+        assert statuses == {"ann": [503, 503, 503, 200, 200, 200], "bob": [200]}
+
+
+async def test_a_caller_that_goes_away_while_it_waits_takes_no_place(autojump_clock: MockClock) -> None:
+    async with open_endpoint(HttpConfig(max_calls=1, busy_timeout=60, json_only=True)) as endpoint:
+        ann = await Client.open(endpoint)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ann.post, request(1, "sleep", seconds=5))
+            await wait_all_tasks_blocked(0.01)
+            for patience in (1, 5):  # the second one's ends in the very moment that it could be served
+                with trio.move_on_after(patience):
+                    await ann.post(request(patience + 1, "sleep", seconds=1))
+        await trio.sleep(2)
+        assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
+        assert (await ann.post(request(9, "echo"))).status == 200
+
+
+async def test_one_principal_cannot_take_all_places(autojump_clock: MockClock) -> None:
+    config = HttpConfig(max_calls_per_principal=2, json_only=True)
+    async with open_endpoint(config, authenticator=who) as endpoint:
+        first, second = [await Client.open(endpoint, extra={"authorization": "ann"}) for _ in range(2)]
+        bob = await Client.open(endpoint, extra={"authorization": "bob"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.post, request(1, "sleep", seconds=5))
+            nursery.start_soon(second.post, request(1, "sleep", seconds=5))
+            await wait_all_tasks_blocked(0.01)
+            reply = await first.post(request(2, "echo"))
+            assert (reply.status, error_of(reply)["data"]["limit"]) == (429, "max_calls_per_principal")
+            assert dict(reply.headers)[b"retry-after"] == b"1"
+            assert (await bob.post(request(1, "echo"))).status == 200
+        assert (await first.post(request(3, "echo"))).status == 200
+        assert endpoint.admission.by_principal == {}
+
+
+async def test_a_client_may_send_so_many_requests_a_second(autojump_clock: MockClock) -> None:
+    config = HttpConfig(rate=2, rate_burst=5)
+    async with open_endpoint(config) as endpoint:
+        ann, bob = await Client.open(endpoint), await Client.open(endpoint)
+        statuses = [(await ann.post(request(n, "echo"))).status for n in range(7)]
+        assert statuses == [200] * 5 + [429] * 2
+        reply = await ann.post(request(8, "echo"))
+        assert (error_of(reply)["code"], error_of(reply)["data"]) == (-32603, {"retryAfter": 1, "limit": "rate"})
+        assert (await bob.post(request(1, "echo"))).status == 200
+        await trio.sleep(1)
+        assert [(await ann.post(request(n, "echo"))).status for n in range(10, 13)] == [200, 200, 429]
+
+
+async def test_a_refused_opening_leaves_no_place_taken(autojump_clock: MockClock) -> None:
+    async with open_endpoint(max_sessions=1) as endpoint:
+        await Client.open(endpoint)
+        assert (await plain(endpoint, head(), initialize())).status == 503
+        assert (endpoint.calls, len(stage_of(endpoint).begun)) == (0, 0)
+
+
+@pytest.mark.parametrize("bad", [{"rate": 0}, {"max_waiting": 0}, {"max_calls_per_principal": 0}, {"rate_burst": 0}])
+def test_bounds_are_positive(bad: dict[str, Any]) -> None:
+    with pytest.raises(DeclarationError, match="must be positive"):
+        HttpConfig(**bad)
+
+
+def test_a_bucket_says_how_long_to_wait() -> None:
+    rates = Rates(10, 2)
+    assert [rates.take("a", 0) for _ in range(3)] == [0, 0, pytest.approx(0.1)]
+    assert rates.take("b", 0) == 0
+    assert rates.take("a", 0.1) == 0
+    assert rates.take("a", 100) == rates.take("a", 100) == 0
+    assert rates.take("a", 100) > 0
