@@ -57,6 +57,8 @@ class HttpClientConfig:
     reconnect_first: float = field(default=0.5, validator=validators.gt(0))
     """The first pause between them, doubled each time; an explicit `retry` of the server is followed instead."""
     reconnect_most: float = field(default=30.0, validator=validators.gt(0))
+    listen_timeout: float = field(default=2.0, validator=validators.ge(0))
+    """How long `connect` waits for the server's own stream to open before it goes on without it."""
     goodbye_timeout: float = field(default=2.0, validator=validators.ge(0))
     """How long ending the session may take."""
     verify: ssl.SSLContext | bool = True

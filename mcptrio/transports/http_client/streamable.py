@@ -126,7 +126,11 @@ class HttpLine:
         if self._refused is not None:
             raise self._refused
         if self._era is not None and self._era.http.sessions:
-            self.nursery.start_soon(self._hear, name="standalone stream")
+            # A server need not keep what it says while nobody listens: begin to listen before anything is asked.
+            stream = _Stream(SseReader(self.http.config.max_event))
+            self.nursery.start_soon(self._hear, stream, name="standalone stream")
+            with trio.move_on_after(self.http.config.listen_timeout):
+                await stream.opened.wait()
 
     async def goodbye(self) -> None:
         """End the session that the server keeps for us."""
@@ -276,6 +280,7 @@ class HttpLine:
         if stream.cursor:
             headers["Last-Event-ID"] = stream.cursor
         async with self.http.send("GET", headers) as response:
+            stream.opened.set()
             if not response.is_success:
                 raise await self._refusal(response)
             if kind_of(response) != EVENTS:
@@ -286,9 +291,8 @@ class HttpLine:
                 stream.failures += 1  # nothing new: polling is slowed down, and not done for ever
             return answered
 
-    async def _hear(self) -> None:
+    async def _hear(self, stream: _Stream) -> None:
         """What the server says on its own account: one stream, for as long as the line is open."""
-        stream = _Stream(SseReader(self.http.config.max_event))
         while stream.failures <= self.http.config.reconnect_tries:
             try:
                 await self._get(stream, None)
@@ -302,6 +306,7 @@ class HttpLine:
                 return
             except LinkClosed:
                 stream.failures += 1
+                stream.opened.set()
             except MCPTrioException as error:
                 logger.warning("the server's own stream is given up: %s", error)
                 return
@@ -341,6 +346,8 @@ class _Stream:
 
     reader: SseReader
     failures: int = 0
+    opened: trio.Event = field(factory=trio.Event)
+    """The server has answered, or could not be reached."""
     _cursor: str = ""
 
     @property
