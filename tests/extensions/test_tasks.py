@@ -427,6 +427,78 @@ async def test_a_call_that_never_begins_a_task_is_answered_plainly(autojump_cloc
         assert (result["resultType"], result["content"][0]["text"]) == ("complete", "never mind")
 
 
+async def test_a_task_that_began_in_a_repeated_request_can_be_cancelled(autojump_clock: MockClock) -> None:
+    """The request that is answered with the handle has another id than the one that the work began in."""
+    server = Server("repeated")
+    ended: list[str] = []
+
+    @server.tool(task="later")
+    async def work(ctx: Context) -> str:
+        await ctx.elicit("Who?", Name, key="who")
+        await begin_task(ctx)
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("work")
+
+    async with house(server) as runtime, visit(runtime) as caller:
+        asked = await caller.call("work")
+        created = await caller.ask(
+            "tools/call",
+            name="work",
+            arguments={},
+            inputResponses={"who": accept(name="Ann")},
+            requestState=asked["requestState"],
+        )
+        await caller.ask("tasks/cancel", taskId=created["taskId"])
+        await settled()
+        assert ended == ["work"]
+        assert (await caller.get(created))["status"] == "cancelled"
+        assert not runtime.supervisor.exchanges
+
+
+async def test_two_tasks_of_a_call_may_both_say_that_it_begins(autojump_clock: MockClock) -> None:
+    server = Server("two")
+
+    @server.tool(task="later")
+    async def both(ctx: Context) -> str:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(begin_task, ctx)
+            nursery.start_soon(begin_task, ctx)
+        return "begun"
+
+    async with calling(server) as caller:
+        assert (await caller.until_over(await caller.call("both")))["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "steps", "good"), [(None, 1, False), (None, 4, True), (300, 1, True), (5, 4, False)]
+)
+async def test_before_it_begins_a_task_has_the_time_limits_of_a_call(
+    autojump_clock: MockClock, timeout: float | None, steps: int, good: bool
+) -> None:
+    """Two minutes of work: too long in one piece without progress, unless the tool may take that long."""
+    server = Server("preparing")
+    options: Any = {} if timeout is None else {"timeout": timeout}
+
+    @server.tool(task="later", **options)
+    async def prepare(ctx: Context) -> str:
+        for step in range(steps):
+            await ctx.progress(step, steps)
+            await trio.sleep(120 / steps)
+        await begin_task(ctx)
+        return "prepared"
+
+    async with house(server) as runtime, visit(runtime) as caller:
+        if good:
+            assert (await caller.call("prepare"))["resultType"] == "task"
+        else:
+            error = await caller.refused("tools/call", name="prepare", arguments={})
+            assert (error.code, error.message) == (-32603, "timed out")
+        await settled()
+        assert not runtime.supervisor.exchanges
+
+
 async def test_a_request_that_is_cancelled_before_the_task_begins_ends_the_work(autojump_clock: MockClock) -> None:
     server = Server("early")
     ended: list[str] = []
@@ -489,6 +561,14 @@ async def test_a_task_is_unknown_after_its_time_to_live(autojump_clock: MockCloc
         assert (await caller.get(done))["status"] == "completed"
         await trio.sleep(20)
         assert (await caller.refused("tasks/get", taskId=done["taskId"])).code == -32602
+
+
+async def test_a_task_may_be_kept_without_a_limit(autojump_clock: MockClock) -> None:
+    async with calling(workshop(Tasks(ttl=None))) as caller:
+        created = await caller.call("sleep", seconds=1)
+        assert created["ttlMs"] is None
+        await trio.sleep(80_000)
+        assert (await caller.get(created))["status"] == "completed"
 
 
 async def test_a_task_that_still_works_then_is_ended(autojump_clock: MockClock) -> None:
@@ -572,6 +652,7 @@ async def test_results_survive_a_restart_and_what_was_at_work_has_failed(tmp_pat
         lost = await caller.get(working)
         assert lost["status"] == "failed"
         assert lost["error"]["message"] == "the server was restarted while the task was at work"
+        assert await caller.get(working) == lost
         assert (await caller.refused("tasks/get", taskId="never-was")).code == -32602
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -34,7 +36,7 @@ from mcptrio.errors import (
     RemoteProtocolError,
 )
 from mcptrio.extensions.tasks.follow import follow_task
-from mcptrio.extensions.tasks.running import Nowhere, TaskRun, topic
+from mcptrio.extensions.tasks.running import Nowhere, TaskRun, keep_task, topic
 from mcptrio.extensions.tasks.shapes import (
     IDENTIFIER,
     NOTIFICATION,
@@ -88,7 +90,7 @@ class Tasks(Extension):
             False: None,
             True: self._at_once,
             "auto": self._if_known,
-            "later": self._when_it_says,
+            "later": partial(self._when_it_says, entry.timeout),
         }
         if not isinstance(value, bool | str) or value not in ways:
             raise DeclarationError(f'tool {entry.tool.name!r}: task= is True, False, "auto" or "later", not {value!r}')
@@ -109,15 +111,16 @@ class Tasks(Extension):
     async def _if_known(self, ctx: Context, proceed: Proceed) -> Any:
         return await (self._at_once(ctx, proceed) if knows_tasks(ctx) else proceed(ctx))
 
-    async def _when_it_says(self, ctx: Context, proceed: Proceed) -> Any:
+    async def _when_it_says(self, timeout: float | None, ctx: Context, proceed: Proceed) -> Any:
         run = self._new(ctx, proceed)
-        ctx._call.limit(float("inf"))
+        if timeout is not None:
+            ctx._call.limit(timeout)
         run.launch()
         try:
             await run.ready.wait()
         finally:
             if not run.begun and run.ended is None:
-                run.abandon()
+                run.stop()
         if run.begun:
             return {"resultType": "task", **run.head()}
         if isinstance(run.outcome, ErrorResponse):
@@ -206,6 +209,7 @@ class Tasks(Extension):
         found: dict[str, Any] = record["task"]
         if found["status"] not in TERMINAL:  # nobody works on it any more
             found = failed(found, INTERNAL_ERROR, RESTARTED)
+            keep_task(store, owner, found, None if record["until"] is None else record["until"] - time.time())
         return found
 
     # -- subscriptions/listen

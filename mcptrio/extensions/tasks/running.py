@@ -32,6 +32,7 @@ from mcptrio._wire.request_state import digest
 from mcptrio.errors import INTERNAL_ERROR, CapabilityMissing, LinkClosed, RequestTimeout
 from mcptrio.extensions.tasks.shapes import Status, failed, iso, milliseconds
 from mcptrio.server.context import Context
+from mcptrio.stores.base import TaskStore
 
 if TYPE_CHECKING:
     from mcptrio.extensions.tasks.extension import Tasks
@@ -80,6 +81,10 @@ class TaskRun(Exchange):
     created: float = field(factory=time.time)
     updated: float = field(factory=time.time)
     until: float = inf
+    """When it is no longer known, in Trio's time."""
+    _request: int | str | None = None
+    """The id that the call has here; the request that it works for may have been repeated under another."""
+    _admitted: bool = False
     _asked: set[str] = field(factory=set)
     _life: trio.CancelScope | None = None
 
@@ -92,6 +97,7 @@ class TaskRun(Exchange):
         # With a token of our own progress is always reported; it becomes the status message.
         params = {**kept, "_meta": {**self.origin.meta, "progressToken": self.task}}
         assert start.request_id is not None
+        self._request = start.request_id
         self.on_end.append(self._lost)
         self._take(Received(Request(start.request_id, start.method, params), self.link, start.context))
         for call in self._running.values():
@@ -104,15 +110,18 @@ class TaskRun(Exchange):
         Raises:
             Overloaded: too many tasks are at work.
         """
-        if self.begun:
+        if self._admitted:  # another task of the call was first
+            await self.ready.wait()
             return
         self.extension.admit(self)
+        self._admitted = True
         self.created = self.updated = time.time()
         self.until = inf if self.ttl is None else trio.current_time() + self.ttl
         try:
             self._store(self.head())
             await self.runtime.store.flush()  # the handle must not be sent before tasks/get would find the task
         except BaseException:
+            self._admitted = False
             self.extension.forget(self)
             self.runtime.store.tasks.drop(self.task)
             raise
@@ -125,13 +134,11 @@ class TaskRun(Exchange):
         """The client does not want it any more."""
         if self.final is None:
             self._end({**self.head(), "status": "cancelled"})
-            cancelled = Notification("notifications/cancelled", {"requestId": self.origin.request_id})
-            self._take(Received(cancelled, self.link))
+            self.stop()
 
-    def abandon(self) -> None:
-        """The request ended before the task began."""
-        cancelled = Notification("notifications/cancelled", {"requestId": self.origin.request_id})
-        self._take(Received(cancelled, self.link))
+    def stop(self) -> None:
+        """End the handler; nobody waits for what it would give."""
+        self._take(Received(Notification("notifications/cancelled", {"requestId": self._request}), self.link))
 
     async def wait_until_quiet(self) -> None:
         while self.peer.calls and self.ended is None and not self.pending:
@@ -204,7 +211,7 @@ class TaskRun(Exchange):
 
     def _store(self, task: dict[str, Any]) -> None:
         ttl = None if self.ttl is None else self.until - trio.current_time()
-        self.runtime.store.tasks.put(self.task, msgspec.json.encode({"owner": self.owner, "task": task}), ttl)
+        keep_task(self.runtime.store.tasks, self.owner, task, ttl)
 
     # -- what is seen of it
 
@@ -332,6 +339,7 @@ class TaskRun(Exchange):
     async def _notify_origin(self, method: str, params: dict[str, Any]) -> None:
         origin = self.origin
         if method == "notifications/progress":
+            origin._call.extend()
             token = origin._call.start.progress_token
             if token is None:
                 await trio.lowlevel.checkpoint()
@@ -346,6 +354,12 @@ class TaskRun(Exchange):
             message = params.get("message")
             self.status_message = numbers if message is None else f"{message} ({numbers})"
             self._touch()
+
+
+def keep_task(tasks: TaskStore, owner: str, task: dict[str, Any], ttl: float | None) -> None:
+    """Store a task as it is on the wire, for so many seconds; who may see it, and until when, is kept beside it."""
+    until = None if ttl is None else time.time() + ttl
+    tasks.put(task["taskId"], msgspec.json.encode({"owner": owner, "until": until, "task": task}), ttl)
 
 
 def topic(task: str) -> str:
