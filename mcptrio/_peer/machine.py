@@ -291,9 +291,11 @@ class Peer:
         return self._told(frame, link, context)
 
     def _told(self, frame: Notification, link: Any, context: Any) -> list[Effect]:
-        if frame.method not in self.routes or self.era is None or frame.method in self.era.lacks:
+        # A request's method without an id is not run: nobody would hear of what it did.
+        era = self.era
+        if era is None or frame.method not in self.routes or frame.method in era.lacks or frame.method in era.requests:
             return [Ignored("unknown_notification")] if frame.method != "notifications/initialized" else []
-        start = Start(self._ledger.next_call(), None, frame.method, frame.params, self.era, None, context, None)
+        start = Start(self._ledger.next_call(), None, frame.method, frame.params, era, None, context, None)
         return self._admit(Entry(start))
 
     def _call_of(self, request_id: object) -> int | None:
@@ -397,7 +399,8 @@ class Peer:
             return []
         if call == self._opening:
             self._opening = None
-        effects: list[Effect] = [*self._drop_asks(entry), Stop(call, cause)]
+        # Stopped before it is told: a handler that waits for an answer is cancelled, only one that cannot be sees an error.
+        effects: list[Effect] = [Stop(call, cause), *self._drop_asks(entry)]
         if entry.group is not None:
             entry.group.expected -= 1
             if not entry.group.expected and not entry.group.link.shared:
@@ -413,7 +416,7 @@ class Peer:
         if self._is_parked(call):
             return self._stop(call, cause)
         answered = self._finish(call, Failed(INTERNAL_ERROR, cause.value))
-        return [e for e in answered if type(e) is not Retire] + [Stop(call, cause)]
+        return [Stop(call, cause), *(e for e in answered if type(e) is not Retire)]
 
     def _drop_asks(self, entry: Entry) -> list[Effect]:
         """The call has ended: nobody needs what it asked for. Who still waits (a zombie) is told."""
