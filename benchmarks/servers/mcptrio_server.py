@@ -64,4 +64,4 @@ if __name__ == "__main__":
         server.run()
     else:
         store = {} if given.store == "memory" else {"store": given.store}
-        server.run("http", port=given.port, sse_only=given.form == "sse", **store)
+        server.run("http", port=given.port, sse_only=given.form == "sse", lane=given.lane, **store)

@@ -55,6 +55,10 @@ class Outbox:
         # An item larger than the bound enters an empty queue alone.
         return len(self._items) >= self.max_items or self._bytes >= self.max_bytes
 
+    @property
+    def empty(self) -> bool:
+        return not self._items
+
     def put(self, item: bytes) -> None:
         if self._closed:
             return

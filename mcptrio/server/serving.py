@@ -94,7 +94,12 @@ async def serve_http(
     metrics = Metrics(route.method for route in server.router)
     async with measure(server.make_runtime(store), metrics).open() as runtime, _closing(authenticator):
         endpoint = Endpoint(runtime, http, metrics.text, authenticator, open_scopes=auth is None)
-        listener = Listener(AsgiApp(endpoint), listening, on_event=report_to(runtime.hub))
+        listener = Listener(
+            AsgiApp(endpoint),
+            listening,
+            express=endpoint if listening.lane == "express" else None,
+            on_event=report_to(runtime.hub),
+        )
         metrics.look_at(connections_open=lambda: listener.connections)
         async with trio.open_nursery() as nursery:
             bound = await nursery.start(listener.serve)

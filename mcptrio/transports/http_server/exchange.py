@@ -133,6 +133,10 @@ class ExchangeLink:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
+    @property
+    def over(self) -> bool:
+        return self._done and self._outbox is not None and self._outbox.empty
+
     async def next(self) -> bytes | None:
         assert self._outbox is not None
         with trio.move_on_after(self.endpoint.config.heartbeat):

@@ -119,6 +119,8 @@ class RequestGate:
         self._skipped_line = False
         self._left = 0
         self._chunked: ChunkedBody | None = None
+        self._last_raw = b""
+        self._last_head: Head | None = None
 
     @property
     def held(self) -> bool:
@@ -169,21 +171,38 @@ class RequestGate:
         self.phase = Phase.REFUSED
 
     def _next_head(self) -> bytes | Refusal:
+        found = self.next_head()
+        if not isinstance(found, Head):
+            return b"" if found is None else found
+        return self.rewritten(found)
+
+    def next_head(self) -> Head | Refusal | None:
+        """The next request's head, without its body; None when more has to be fed first. For whoever reads heads."""
+        if self.phase is not Phase.HEAD:
+            return None
         found = self._find_head()
         if isinstance(found, Refusal):
             self.phase = Phase.REFUSED
             return found
         if found is None:
-            return b""
+            return None
         self.head = found
         self.requests += 1
         if found.websocket:
             self.phase = Phase.UPGRADING
-            return found.encode()
+            return found
         self._left = 0 if found.chunked else found.content_length
         self._chunked = ChunkedBody(self._limits.max_header_bytes) if found.chunked else None
         self.phase = Phase.BODY if self._left or self._chunked else Phase.BUSY
-        return found.encode() + self._next_body() if self.phase is Phase.BODY else found.encode()
+        return found
+
+    def rewritten(self, head: Head) -> bytes:
+        """The head that `next_head` gave, and what is there of its body, for whoever reads bytes."""
+        return head.encode() + self._next_body() if self.phase is Phase.BODY else head.encode()
+
+    def take_body(self) -> bytes:
+        """What is there of the body of a request that declared its length."""
+        return self._next_body() if self.phase is Phase.BODY else b""
 
     def _find_head(self) -> Head | Refusal | None:
         buffer = self._buffer
@@ -206,13 +225,20 @@ class RequestGate:
             return Refusal(431, f"the request head is larger than {limit} bytes")
         if match is None:
             return None
-        head = parse_head(bytes(buffer[: match.end()]), match.start() + 1)
+        raw = bytes(buffer[: match.end()])
         del buffer[: match.end()]
         self._scanned = 0
         self._skipped_line = False
+        if raw == self._last_raw:  # a client repeats itself: what was let through once is let through again
+            return self._last_head
+        head = parse_head(raw, match.start() + 1)
         if isinstance(head, Refusal):
             return head
-        return check_head(head, self._limits, self._max_body) or head
+        refusal = check_head(head, self._limits, self._max_body)
+        if refusal is not None:
+            return refusal
+        self._last_raw, self._last_head = raw, head
+        return head
 
     def _next_body(self) -> bytes:
         if self._chunked is None:

@@ -9,8 +9,10 @@ closes first, and what still comes is read away for a moment (RFC 9112 section 9
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
@@ -19,7 +21,7 @@ from typing import Final, TypeAlias
 import trio
 from attrs import frozen
 
-from .framing import Refusal
+from .framing import Head, Refusal
 from .gate import Phase, RequestGate
 from .serve import ListenerConfig
 
@@ -27,6 +29,7 @@ _READ_MAX: Final = 64 * 1024
 _WRITE_PIECE: Final = 64 * 1024
 _LINGER: Final = 2.0
 _LINGER_BYTES: Final = 16 * 1024 * 1024
+_CAN_WRITE: Final = sys.platform != "win32"  # a socket there is no file descriptor
 _FRESH_GRACE: Final = 0.25  # at drain, for the first request of a connection just opened: it may be under way
 
 SocketOrTLS: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
@@ -151,6 +154,7 @@ class GuardedStream:
         self._reading = trio.CancelScope()
         self._woken = False
         self._finished = False
+        self._pushed_back = b""
         if hasattr(socket, "TCP_USER_TIMEOUT") and self.socket.family != getattr(socket, "AF_UNIX", None):
             with suppress(OSError):  # the kernel ends what we may no longer be there to end
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(config.write_timeout * 1000))
@@ -161,6 +165,15 @@ class GuardedStream:
             return None
         der: bytes | None = self._stream.getpeercert(binary_form=True)
         return None if der is None else ssl.DER_cert_to_PEM_cert(der)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """The peer's host and port; None where it has none."""
+        try:
+            name = self.socket.getpeername()
+        except OSError:
+            return None
+        return (name[0], name[1]) if isinstance(name, tuple) else None
 
     async def handshake(self) -> bool:
         """Begin TLS where there is any; False when it failed."""
@@ -185,6 +198,9 @@ class GuardedStream:
             if self._finished:
                 await self._read_away()
                 return b""
+            if self._pushed_back:
+                pushed_back, self._pushed_back = self._pushed_back, b""
+                return pushed_back
             step = self.gate.next()
             if isinstance(step, Refusal):
                 await self._refuse(step)
@@ -200,6 +216,32 @@ class GuardedStream:
             if self.gate.phase is Phase.IDLE:
                 self._deadline = trio.current_time() + self._config.header_timeout
             self.gate.feed(data)
+
+    async def next_head(self) -> Head | None:
+        """The head of the next request that the gate lets through; None when there will be none."""
+        while True:
+            if self._finished:
+                await self._read_away()
+                return None
+            found = self.gate.next_head()
+            if isinstance(found, Refusal):
+                await self._refuse(found)
+                continue
+            if found is not None:
+                self._deadline = inf
+                return found
+            data = await self._read()
+            if data is None:
+                continue
+            if not data:
+                return None
+            if self.gate.phase is Phase.IDLE:
+                self._deadline = trio.current_time() + self._config.header_timeout
+            self.gate.feed(data)
+
+    def push_back(self, head: Head) -> None:
+        """What `next_head` gave is for another to read, as bytes, together with what is there of the body."""
+        self._pushed_back = self.gate.rewritten(head)
 
     def next_request(self) -> None:
         """The response is complete; let the next request through, or wait for one."""
@@ -257,6 +299,20 @@ class GuardedStream:
         view = memoryview(data)
         for start in range(0, len(data), _WRITE_PIECE):  # a slow peer that makes progress is no stalled one
             await self._send_piece(view[start : start + _WRITE_PIECE])
+
+    async def send_soon(self, data: bytes) -> None:
+        """The same, without a turn of the scheduler if the socket takes it at once."""
+        if not self.tls and not self._finished and _CAN_WRITE:
+            try:
+                sent = os.write(self.socket.fileno(), data)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                raise trio.BrokenResourceError("the peer is gone") from error
+            if sent == len(data):
+                return
+            data = data[sent:]
+        await self.send_all(data)
 
     async def _send_piece(self, piece: bytes | memoryview) -> None:
         with trio.move_on_after(self._config.write_timeout) as scope:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
@@ -54,6 +54,10 @@ __all__ = [
     "WriteTimedOut",
 ]
 
+if TYPE_CHECKING:
+    from .answer import Endpoint
+    from .express import Express
+
 ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _logger = logging.getLogger("mcptrio.http")
@@ -70,7 +74,8 @@ class Listener:
 
     Owns: the listening sockets, the accept loops, the connections' nursery.   Lent: the app.
 
-    `max_body` says what a request may declare as its length, where that depends on the request. `sockets` are bound
+    `max_body` says what a request may declare as its length, where that depends on the request. Plain requests for
+    `express` are answered without the app; they would reach the same endpoint through it. `sockets` are bound
     already (by a parent process) and used instead of the configured address. `on_event` is called with every
     `ListenerEvent`, from the loop: it must not wait. The app gets no lifespan: who starts a listener starts the rest.
     """
@@ -81,6 +86,7 @@ class Listener:
         config: ListenerConfig,
         *,
         max_body: MaxBody | None = None,
+        express: Endpoint | None = None,
         sockets: Sequence[socket.socket] | None = None,
         on_event: Callable[[ListenerEvent], None] | None = None,
     ) -> None:
@@ -104,6 +110,11 @@ class Listener:
         self._context.terminated = self._draining
         self._listening: list[trio.SocketListener] = []
         self._live: set[GuardedStream] = set()
+        self._express: Express | None = None
+        if express is not None:
+            from .express import Express
+
+            self._express = Express(express, config, self._report, self._hand_over, self._draining.is_set)
         self._refusing = 0
         self._nursery: trio.Nursery | None = None
         self._empty = trio.Event()  # draining, and the last connection is gone
@@ -213,10 +224,14 @@ class Listener:
 
     # A Ctrl-C must not end in some connection's guard: it belongs to whoever runs the program.
     @trio.lowlevel.enable_ki_protection
+    async def _hand_over(self, guarded: GuardedStream) -> None:
+        """Hypercorn serves the connection from here on."""
+        await Connection(self._app, self._hyper, self._context, {}, guarded, self._report).run()
+
     async def _run(self, guarded: GuardedStream) -> None:
-        connection = Connection(self._app, self._hyper, self._context, {}, guarded, self._report)
+        serve = self._hand_over if self._express is None else self._express.run
         try:
-            await contain(connection.run, self._report, guarded.client)
+            await contain(lambda: serve(guarded), self._report, guarded.client)
         finally:
             guarded.kill()
             self._live.discard(guarded)

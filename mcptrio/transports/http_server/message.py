@@ -103,6 +103,11 @@ class Plain:
 class Events(Protocol):
     """Where the bytes of a stream come from. One task asks for them."""
 
+    @property
+    def over(self) -> bool:
+        """Everything was given: `next` would give None at once."""
+        ...
+
     async def next(self) -> bytes | None:
         """The next piece, which may hold several events or only a heartbeat; None is the end."""
         ...

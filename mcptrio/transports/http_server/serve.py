@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import trio
 from attrs import frozen
@@ -68,6 +68,7 @@ class ListenerConfig:
     websocket_max_message: int = 4 * 1024 * 1024
     websocket_ping_interval: float | None = 20
     drain_timeout: float = 25
+    lane: Literal["hypercorn", "express"] = "hypercorn"  # express: plain requests are answered without ASGI
 
     def __attrs_post_init__(self) -> None:
         for name in _POSITIVE:
@@ -76,6 +77,8 @@ class ListenerConfig:
                 raise DeclarationError(f"ListenerConfig.{name} must be positive, got {value!r}")
         if not 0 <= self.port <= 65535:
             raise DeclarationError(f"ListenerConfig.port must be 0 to 65535, got {self.port}")
+        if self.lane not in ("hypercorn", "express"):
+            raise DeclarationError(f"ListenerConfig.lane is hypercorn or express, not {self.lane!r}")
         if self.drain_timeout < 0:
             raise DeclarationError(f"ListenerConfig.drain_timeout must not be negative, got {self.drain_timeout}")
         if self.max_header_bytes < 1024:

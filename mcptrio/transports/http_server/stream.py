@@ -126,6 +126,10 @@ class Connection:
             self.log.expected = False
             self.log.took(self.follower.cursor, everything=False)
 
+    @property
+    def over(self) -> bool:
+        return self._over and not self.prologue
+
     async def next(self) -> bytes | None:
         chunk, self.prologue = self.prologue, b""
         if self._over:

@@ -64,6 +64,10 @@ class LegacyLink:
         self.session = session
         self._prologue = encode_event(uri, event="endpoint")
 
+    @property
+    def over(self) -> bool:
+        return False  # it ends with its connection
+
     async def next(self) -> bytes | None:
         if self._prologue:
             chunk, self._prologue = self._prologue, b""

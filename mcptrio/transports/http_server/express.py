@@ -1,0 +1,231 @@
+"""The express lane: requests for the endpoint answered straight from the connection, without ASGI.
+
+Theory of operation. The gate reads, checks and follows each request exactly as it does for Hypercorn, with the same
+parser and the same table of checks; here its head goes to the exchange instead of being written anew for another
+parser. One task serves a connection: it reads a request, asks the exchange, writes the answer, and reads on. So a
+request that waits behind another waits in the socket, in order. Nobody watches for a disconnect until a call has lasted
+`stream_after`; then a watcher is started beside it. Whatever is not a plain request for the endpoint (another path, a
+WebSocket, a chunked body, `Expect`, HTTP/1.0) is handed to Hypercorn together with what was read of it, and so is
+everything after it on that connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from time import time
+from typing import Final, TypeAlias
+from wsgiref.handlers import format_date_time
+
+import trio
+
+from . import framing
+from .answer import Endpoint
+from .gate import Phase
+from .guarded import AppFailed, GuardedStream, Report
+from .message import CLOSE, Head, Headers, Plain, Stream
+from .serve import ListenerConfig
+
+_METHODS: Final = {b"POST": "POST", b"GET": "GET", b"DELETE": "DELETE"}
+_FAILED: Final = Plain(500, ((b"content-type", b"text/plain; charset=utf-8"), CLOSE), b"internal error\n")
+_STATUS_LINES: Final = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+_SOON: Final = 0.005  # what a stream says within so long leaves together with its head
+
+HandOver: TypeAlias = Callable[[GuardedStream], Awaitable[None]]
+
+
+class Express:
+    """Serves the connections of one listener as far as they are plain.
+
+    Lent: the endpoint, the connections. `hand_over` serves a connection that is not plain from there on.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        config: ListenerConfig,
+        report: Report,
+        hand_over: HandOver,
+        is_draining: Callable[[], bool],
+    ) -> None:
+        self.endpoint = endpoint
+        self.config = config
+        self.report = report
+        self.hand_over = hand_over
+        self.is_draining = is_draining
+        self._path = endpoint.config.path.encode()
+        self._path_and_query = self._path + b"?"
+        self._date = b""
+        self._second = 0
+
+    async def run(self, guarded: GuardedStream) -> None:
+        """Serve one connection until it ends, or until it turns out not to be plain."""
+        if guarded.tls:
+            await self.hand_over(guarded)
+            return
+        client = guarded.address
+        try:
+            while (head := await guarded.next_head()) is not None:
+                if not self._is_plain(head):
+                    guarded.push_back(head)
+                    await self.hand_over(guarded)
+                    return
+                if not await self._serve(guarded, head, client):
+                    await guarded.finish()
+                    await guarded.receive_some()  # reads away what a peer may still be sending
+                    return
+                guarded.next_request()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the peer is gone
+        finally:
+            guarded.kill()
+
+    def _is_plain(self, head: framing.Head) -> bool:
+        target = head.target
+        return (
+            (target == self._path or target.startswith(self._path_and_query))
+            and head.method in _METHODS
+            and head.version == b"1.1"
+            and not head.chunked
+            and not head.expects_continue
+            and not head.websocket
+            and (head.method == b"POST" or not head.content_length)
+        )
+
+    # -- one request
+
+    async def _serve(self, guarded: GuardedStream, parsed: framing.Head, client: tuple[str, int] | None) -> bool:
+        """Answer a request; False when the connection ends with it."""
+        query = parsed.target.partition(b"?")[2]
+        head = Head(
+            method=_METHODS[parsed.method],
+            path=self.endpoint.config.path,
+            headers=list(parsed.headers),
+            query=query,
+            target=parsed.target,
+            client=client,
+        )
+        goes_on = (
+            b"connection" not in parsed.fields or b"close" not in parsed.tokens(b"connection")
+        ) and guarded.gate.requests < self.config.keep_alive_max_requests
+        try:
+            reply = await self._reply(guarded, head, parsed)
+        except Exception as error:  # noqa: BLE001  reported, and answered with 500
+            self.report(AppFailed(client=guarded.client, error=error))
+            reply = _FAILED
+        if reply is None:
+            return False
+        goes_on = goes_on and not self.is_draining()
+        if type(reply) is Stream:
+            return await self._send_stream(guarded, reply, goes_on) and goes_on
+        assert isinstance(reply, Plain)
+        goes_on = goes_on and guarded.gate.phase is Phase.BUSY and CLOSE not in reply.headers
+        await guarded.send_soon(self._head(reply.status, reply.headers, goes_on, len(reply.body)) + reply.body)
+        return goes_on
+
+    async def _reply(self, guarded: GuardedStream, head: Head, parsed: framing.Head) -> Plain | Stream | None:
+        """What the exchange says; None if the peer went away."""
+        endpoint = self.endpoint
+        refusal = endpoint.refuse_early(head)
+        if refusal is None and endpoint.authenticator is not None:
+            refusal = await endpoint.authenticate(head)
+        if refusal is not None:
+            return refusal
+        body = guarded.gate.take_body()
+        if guarded.gate.phase is Phase.BODY:
+            parts = [body]
+            with trio.move_on_after(endpoint.config.body_timeout) as waiting:
+                while guarded.gate.phase is Phase.BODY:
+                    part = await guarded.receive_some()
+                    if not part:
+                        return None
+                    parts.append(part)
+            if waiting.cancelled_caught:
+                return endpoint.timed_out()
+            body = b"".join(parts)
+        if len(body) > endpoint.config.max_body:
+            return endpoint.too_large()
+        if endpoint.config.json_only and head.method == "POST":
+            return await self._answer_watched(guarded, head, body)
+        return await endpoint.answer(head, body)
+
+    async def _answer_watched(self, guarded: GuardedStream, head: Head, body: bytes) -> Plain | Stream | None:
+        """The answer where no stream is opened meanwhile that would notice a disconnect; None after one."""
+        reply: Plain | Stream | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, guarded, nursery.cancel_scope)
+            reply = await self.endpoint.answer(head, body)
+            nursery.cancel_scope.cancel()
+        return reply
+
+    # -- answers
+
+    def _head(self, status: int, headers: Headers, goes_on: bool, length: int | None) -> bytes:
+        parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+        for name, value in headers:
+            if name != b"connection":
+                parts.append(b"%b: %b\r\n" % (name, value))
+        parts.append(b"transfer-encoding: chunked\r\n" if length is None else b"content-length: %d\r\n" % length)
+        if not goes_on:
+            parts.append(b"connection: close\r\n")
+        parts.append(self._date_line())
+        return b"".join(parts)
+
+    def _date_line(self) -> bytes:
+        now = int(time())
+        if now != self._second:
+            self._second = now
+            self._date = f"date: {format_date_time(now)}\r\n\r\n".encode()
+        return self._date
+
+    async def _send_stream(self, guarded: GuardedStream, reply: Stream, goes_on: bool) -> bool:
+        """Write events until there are no more; False if the peer did not take them."""
+        events = reply.events
+        unsent = self._head(reply.status, reply.headers, goes_on, None)
+        cause = "failed"
+        try:
+            # Most streams are short: for a while nobody looks whether the peer is still there.
+            watch_from = trio.current_time() + self.endpoint.config.stream_after
+            patience = min(_SOON, self.endpoint.config.stream_after)
+            while True:
+                over = False
+                with trio.move_on_at(min(trio.current_time() + patience, watch_from)):
+                    chunk = await events.next()
+                    if chunk is not None:
+                        unsent += b"%x\r\n%b\r\n" % (len(chunk), chunk)
+                    over = chunk is None or events.over
+                if over:
+                    await guarded.send_soon(unsent + _LAST_CHUNK)
+                    cause = "done"
+                    return True
+                patience = self.endpoint.config.stream_after
+                if unsent:
+                    await guarded.send_soon(unsent)
+                    unsent = b""
+                if trio.current_time() >= watch_from:
+                    break
+            gone = True
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_watch, guarded, nursery.cancel_scope)
+                while (chunk := await events.next()) is not None:
+                    await guarded.send_all(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                gone = False
+                nursery.cancel_scope.cancel()
+            if gone:
+                cause = "disconnected"
+                return False
+            await guarded.send_soon(_LAST_CHUNK)
+            cause = "done"
+            return True
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            cause = "disconnected"
+            raise
+        finally:
+            events.detach(cause)
+
+
+async def _watch(guarded: GuardedStream, scope: trio.CancelScope) -> None:
+    while await guarded.receive_some():  # what comes meanwhile is held by the gate
+        pass
+    scope.cancel()
