@@ -602,7 +602,7 @@ def check_batch(era: Era | None, frames: Batch) -> None:
     """Refuse a batch that this date does not allow, or that nobody may send."""
     if era is None or not era.batching:
         raise RemoteProtocolError("a batch is not allowed at this protocol version", code=INVALID_REQUEST)
-    asks = any(isinstance(f, Request) for f in frames)
+    asks = any(isinstance(f, Request | Notification) for f in frames)
     # 2025-03-26 basic/lifecycle: initialize MUST NOT be part of a batch
     if any(isinstance(f, Request) and f.method == "initialize" for f in frames):
         raise RemoteProtocolError("initialize must not be part of a batch", code=INVALID_REQUEST)

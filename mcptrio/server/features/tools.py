@@ -323,7 +323,7 @@ def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:
 
 
 def _require(entry: ToolEntry, ctx: Context) -> None:
-    missing: dict[str, Any] = {name: {} for name in entry.requires if name not in ctx._declared}
+    missing: dict[str, Any] = {name: {} for name in entry.requires if ctx._declared.get(name) is None}
     if missing:
         raise CapabilityMissing(
             f"tool {entry.tool.name!r} needs what the client did not declare: {', '.join(missing)}", required=missing

@@ -1,0 +1,155 @@
+"""The server under test: starts it, asks how it is, and keeps a canary singing in a session of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .program import token_of
+from .speaking import Speaker
+from .wire import Connection
+
+ROOT = Path(__file__).parents[2]
+SETTLE = 3.0
+"""How long tasks, descriptors and sessions of a case may take to be gone."""
+
+
+class ServerUnderTest:
+    """A process, the figures it had when nothing was wrong, and the canary."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        command = [sys.executable, "-m", "tests.bad_inputs.program", json.dumps(settings)]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline()
+        if not port:
+            raise RuntimeError("the server under test does not start; its standard error says why")
+        self.port = int(port)
+        self.named = bool(settings.get("named"))
+        self._canary = Canary(self)
+        self._canary.check()
+        self.baseline = self.state()
+
+    def speaker(self, date: str, name: str = "ann") -> Speaker:
+        """A client; on a server that wants to know who it is, one who has a token."""
+        speaker = Speaker(self.port, date)
+        if self.named:
+            speaker.authorization = f"Bearer {token_of(name)}"
+        return speaker
+
+    def state(self) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the server is gone: {self._process.poll()}"
+        state: dict[str, Any] = json.loads(line)
+        return state
+
+    def check_unharmed(self, *, may_log: bool = False) -> None:
+        """The same process, the canary well, everything of the case gone, nothing logged that names a bug."""
+        self._canary.check()
+        end = time.monotonic() + SETTLE
+        pause = itertools.chain((0.0, 0.002, 0.005, 0.02), itertools.repeat(0.05))
+        errors: list[str] = []
+        while True:
+            time.sleep(next(pause))
+            state = self.state()
+            errors += state["errors"]
+            over = {
+                name: (self.baseline[name], state[name])
+                for name in ("tasks", "fds", "sessions")
+                if state[name] > self.baseline[name]
+            }
+            if not over or time.monotonic() > end:
+                break
+        assert state["pid"] == self.baseline["pid"] == self._process.pid
+        assert not over, f"left behind: {over}: {state['names']}"
+        assert may_log or not errors, errors
+
+    def close(self) -> None:
+        self._canary.close()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+class Servers:
+    """The servers that cases share, by the name of their settings."""
+
+    def __init__(self, settings: Mapping[str, dict[str, Any]]) -> None:
+        self._settings = settings
+        self._running: dict[str, ServerUnderTest] = {}
+        self._broken: RuntimeError | None = None
+
+    @contextmanager
+    def use(self, name: str) -> Iterator[ServerUnderTest]:
+        """A server that is well; one that a case harmed is not used again."""
+        server = self._running.pop(name, None) or self._start(name)
+        try:
+            yield server
+        except BaseException:
+            server.close()
+            raise
+        self._running[name] = server
+
+    def _start(self, name: str) -> ServerUnderTest:
+        if self._broken is not None:  # a thousand cases would fail one by one, each after its own attempt
+            raise self._broken
+        try:
+            return ServerUnderTest(self._settings[name])
+        except RuntimeError as error:
+            self._broken = error
+            raise
+
+    def close(self) -> None:
+        while self._running:
+            self._running.popitem()[1].close()
+
+
+class Canary:
+    """A session that does nothing but be there: every case uses the same ids as it does."""
+
+    def __init__(self, server: ServerUnderTest) -> None:
+        self._speaker = server.speaker("2025-11-25", "canary")
+        self._speaker.open_session()
+        self._song = f"canary {id(self):x}"
+        self._sing(text=self._song)
+        self._stream = Connection(server.port)
+        self._stream.send(self._speaker.head("GET", headers={"content-length": None}))
+        self._heard = self._stream.read_until(self._stream.read_start("GET"), b"\n\n").body
+
+    def _sing(self, **arguments: str) -> str:
+        reply = self._speaker.ask("tools/call", {"name": "keep", "arguments": arguments}, request_id=1)
+        assert reply.status == 200, reply
+        assert reply.answer["id"] == 1
+        text: str = reply.answer["result"]["content"][0]["text"]
+        return text
+
+    def check(self) -> None:
+        """The session has what it had, and nothing came on its stream."""
+        assert self._sing() == self._song
+        self._stream.socket.setblocking(False)
+        try:
+            heard = self._stream.socket.recv(65536)
+        except BlockingIOError:
+            return
+        assert heard.replace(b"3\r\n:\n\n\r\n", b"") == b"", f"the canary heard {heard!r}"
+
+    def close(self) -> None:
+        self._speaker.close()
+        self._stream.socket.close()

@@ -1,0 +1,241 @@
+"""The server under test, as a process: every feature once, and a second channel that tells how it is.
+
+    python -m tests.bad_inputs.program '{"header_timeout": 0.4}'
+
+It says its port in the first line on standard output. After that every line on standard input is answered with one line
+of JSON: how many tasks, descriptors and sessions there are, what went wrong, which limits were reached.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+import trio
+
+from mcptrio import Context, Header, Server, telemetry
+from mcptrio._actors.call import Limits
+from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio.auth.server import StaticTokens
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.serve import ListenerConfig
+
+PEOPLE = ("ann", "bob", "canary")
+SECRET = "canary-of-a-secret-3f1c"
+"""Stands in the texts of exceptions: must never cross the wire."""
+
+
+@dataclass
+class Size:
+    size: str
+
+
+def make_server(**options: Any) -> Server:
+    """A server with a tool, a resource and a prompt of every kind that the catalogue needs."""
+    server = Server("bad-inputs", version="1", page_size=2, **options)
+
+    @server.session
+    async def session(_: Any) -> Any:
+        yield {"kept": None}
+
+    @server.tool
+    async def echo(text: str) -> str:
+        """Say it again."""
+        return text
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    @server.tool
+    async def keep(ctx: Context, text: str | None = None) -> str:
+        """Keep a text in the session, or tell it."""
+        if text is not None:
+            ctx.state["kept"] = text
+        return str(ctx.state["kept"])
+
+    @server.tool
+    async def wait(seconds: float) -> str:
+        """Take time."""
+        await trio.sleep(seconds)
+        return "waited"
+
+    @server.tool
+    async def count(to: int, ctx: Context) -> str:
+        """Report progress, then answer."""
+        for number in range(to):
+            await ctx.progress(number, to)
+        return "counted"
+
+    @server.tool
+    async def flood(ctx: Context, pieces: int = 400) -> str:
+        """Send more than any socket buffers."""
+        for _ in range(pieces):
+            await ctx.info("x" * 65536)
+        return "sent"
+
+    @server.tool
+    async def routed(region: Annotated[str, Header("Region")], n: Annotated[int, Header("Count")] = 0) -> str:
+        """An argument that travels in a header too."""
+        return region
+
+    @server.tool(replay=True)
+    async def ask(ctx: Context) -> str:
+        """Ask for a size."""
+        answer = await ctx.elicit("Which size?", Size, key="size")
+        return answer.value.size if answer.value is not None else answer.action
+
+    @server.tool(requires=["sampling"])
+    async def samples(ctx: Context) -> str:
+        """Needs a model."""
+        return "never without"
+
+    @server.tool
+    async def fail() -> str:
+        """Fail."""
+        raise RuntimeError(SECRET)
+
+    @server.tool
+    async def fail_as(kind: str) -> str:
+        """Raise what nobody should raise."""
+        raise {
+            "exit": SystemExit,
+            "interrupt": KeyboardInterrupt,
+            "generator": GeneratorExit,
+            "memory": MemoryError,
+            "group": lambda text: BaseExceptionGroup(text, [SystemExit(text), ValueError(text)]),
+        }[kind](SECRET)
+
+    @server.resource("note://{name}")
+    async def note(name: str) -> str:
+        """A note."""
+        return f"note {name}"
+
+    @server.resource("fixed://one")
+    async def fixed() -> str:
+        """One resource."""
+        return "one"
+
+    @server.resource("broken://one")
+    async def broken() -> str:
+        """Fails."""
+        raise RuntimeError(SECRET)
+
+    @server.resource("files://{+path}")
+    async def files(path: str) -> str:
+        """A file under the folder that is served, and no other."""
+        return (Path(__file__).parent / "served" / path).read_text()
+
+    @server.prompt
+    def greet(name: str) -> str:
+        """A greeting."""
+        return f"Greet {name}"
+
+    @greet.complete("name")
+    async def names(prefix: str) -> list[str]:
+        return [name for name in ("ann", "bob") if name.startswith(prefix)]
+
+    return server
+
+
+class Watcher(logging.Handler):
+    """Remembers what must not happen, and counts limits."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.errors: list[str] = []
+        self.limits: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.errors.append(f"{record.name}: {record.getMessage()}")
+
+    def hear(self, event: telemetry.Event) -> None:
+        match event:
+            case telemetry.GuardCaught(layer=layer, error=error):
+                self.errors.append(f"guard of the {layer}: {error!r}")
+            case telemetry.LimitHit(name=name):
+                self.limits[name] += 1
+            case telemetry.Dropped(kind=kind):
+                self.dropped[kind] += 1
+
+    def state(self, server: Server) -> dict[str, Any]:
+        root = trio.lowlevel.current_root_task()
+        tasks, todo = 0, [root]
+        names: list[str] = []
+        while todo:
+            task = todo.pop()
+            tasks += 1
+            assert task is not None
+            names.append(task.name)
+            for nursery in task.child_nurseries:
+                todo.extend(nursery.child_tasks)
+        sessions = sum(len(runtime.supervisor.sessions) for runtime, _ in server._runtimes)
+        found, self.errors = self.errors, []
+        return {
+            "pid": os.getpid(),
+            "tasks": tasks,
+            "names": sorted(names),
+            "fds": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
+            "sessions": sessions,
+            "errors": found,
+            "limits": dict(self.limits),
+            "dropped": dict(self.dropped),
+        }
+
+
+def token_of(name: str) -> str:
+    return f"token-of-{name}-0123456789abcdef"
+
+
+def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the server and those of HTTP."""
+    options: dict[str, Any] = {}
+    if "limits" in settings:
+        options["limits"] = Limits(**settings.pop("limits"))
+    if "sessions" in settings:
+        options["session_limits"] = SupervisorLimits(**settings.pop("sessions"))
+    if "max_reply" in settings:
+        options["max_reply"] = settings.pop("max_reply")
+    if settings.pop("named", False):
+        settings["auth"] = StaticTokens({token_of(name): name for name in PEOPLE})
+    lane = os.environ.get("MCPTRIO_LANE")
+    known = {f.name for cls in (HttpConfig, ListenerConfig) for f in attrs.fields(cls)}
+    if lane and "lane" in known:
+        settings["lane"] = lane
+    return options, settings
+
+
+async def main() -> None:
+    options, settings = split(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {})
+    server = make_server(**options)
+    watcher = Watcher()
+    logging.getLogger().addHandler(watcher)
+    server.on_event(watcher.hear)
+    async with trio.open_nursery() as nursery:
+        bound = await nursery.start(_serve, server, {"port": 0, **settings})
+        print(bound[0].port, flush=True)
+        async with trio.lowlevel.FdStream(os.dup(0)) as control:
+            buffer = b""
+            while data := await control.receive_some(4096):
+                buffer += data
+                while b"\n" in buffer:
+                    _, _, buffer = buffer.partition(b"\n")
+                    print(json.dumps(watcher.state(server)), flush=True)
+        nursery.cancel_scope.cancel()
+
+
+async def _serve(server: Server, settings: dict[str, Any], *, task_status: trio.TaskStatus[Any]) -> None:
+    await server.serve_http(**settings, task_status=task_status)
+
+
+if __name__ == "__main__":
+    trio.run(main)
