@@ -1,0 +1,80 @@
+"""No byte of one client reaches another, and every request has one outcome, whatever else happens.
+
+200 clients use the same ids and meet every fault at once. `make fault-test` has them exchange a million messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcptrio.transports.http_server.answer import Endpoint
+from mcptrio.transports.http_server.config import HttpConfig
+from tests.e2e.programs.canary import server as canary_server
+
+from .canary import STATEFUL, STATELESS, Tally, sing_together
+from .canary_pipe import open_pipe
+from .server_process import PROGRAMS, running
+from .wires import InnerWire, SocketWire, Wire
+
+FULL = "MCPTRIO_FAULTS" in os.environ
+CLIENTS = 200
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "mcptrio")  # handlers fail by the thousand, and each time it is logged
+
+
+def report(tally: Tally) -> None:
+    print(f"\n{tally.messages:,} messages:", ", ".join(f"{count:,} {name}" for name, count in tally.outcomes.items()))
+
+
+async def test_nobody_hears_anybody_else_in_one_process(autojump_clock: MockClock) -> None:
+    """Without sockets, on virtual time: what is slow is only what the clients and the server do."""
+    steps = 1100 if FULL else 95
+    async with canary_server.make_runtime().open() as runtime:
+        endpoint = Endpoint(runtime, HttpConfig())
+        wires: list[Wire] = [InnerWire(endpoint) for _ in range(CLIENTS)]
+        tally = await sing_together(wires, steps, seed=1, patience=float("inf"))
+        await wait_all_tasks_blocked()
+        assert not runtime.supervisor.sessions
+        assert endpoint.calls == 0
+    report(tally)
+
+
+async def test_nobody_hears_anybody_else_over_sockets(tmp_path: Path) -> None:
+    """Connections are reset and closed in the middle; afterwards the process is as it was."""
+    with running("canary.py", tmp_path / "log", "--log-level", "error") as server:
+        await server.wait_ready()
+        process = psutil.Process(server.process.pid)
+        await sing_together([SocketWire(server.port) for _ in range(10)], 5, seed=2)
+        fds, threads = process.num_fds(), process.num_threads()
+        wires: list[Wire] = [SocketWire(server.port) for _ in range(CLIENTS)]
+        tally = await sing_together(wires, 200 if FULL else 12, seed=3)
+        with trio.fail_after(10):
+            while process.num_fds() > fds:
+                await trio.sleep(0.05)
+        assert process.num_threads() <= threads
+        assert server.process.poll() is None
+    report(tally)
+
+
+@pytest.mark.parametrize("life", [STATEFUL, STATELESS])
+async def test_nobody_hears_anybody_else_on_a_pipe(life: str) -> None:
+    """Many callers share one pipe; between their messages there are lines that are none."""
+    tally = Tally()
+    async with open_pipe(PROGRAMS / "canary.py", life, tally) as pipe:
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(pipe.sing, random.Random(number), 400 if FULL else 20)
+        assert await pipe.leave() == 0
+        assert not pipe.waiting
+    report(tally)
