@@ -116,7 +116,8 @@ class ExchangeLink:
         if self.phase is not Phase.PENDING:
             return
         try:
-            with trio.move_on_after(float("inf") if config.json_only else config.stream_after):
+            patience = float("inf") if config.json_only else config.stream_after
+            with trio.CancelScope(deadline=trio.current_time() + patience):
                 await self._wait()
         except BaseException:
             self.detach("cancelled")

@@ -64,22 +64,41 @@ class Express:
         if guarded.tls:
             await self.hand_over(guarded)
             return
-        client = guarded.address
         try:
-            while (head := await guarded.next_head()) is not None:
-                if not self._is_plain(head):
-                    guarded.push_back(head)
-                    await self.hand_over(guarded)
-                    return
-                if not await self._serve(guarded, head, client):
-                    await guarded.finish()
-                    await guarded.receive_some()  # reads away what a peer may still be sending
-                    return
-                guarded.next_request()
+            ended: framing.Head | framing.Refusal | bool | None = None
+            with guarded.reading() as scope:
+                ended = await self._serve_all(guarded, scope)
+            if scope.cancelled_caught:
+                await guarded.give_up()
+            elif isinstance(ended, framing.Head):
+                guarded.push_back(ended)
+                await self.hand_over(guarded)
+            elif isinstance(ended, framing.Refusal):
+                await guarded.refuse(ended)
+            elif ended:
+                await guarded.finish()
+                await guarded.receive_some()  # reads away what a peer may still be sending
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the peer is gone
         finally:
             guarded.kill()
+
+    async def _serve_all(
+        self, guarded: GuardedStream, scope: trio.CancelScope
+    ) -> framing.Head | framing.Refusal | bool:
+        """Serve request after request. A head is not for us, a refusal ends the connection, and so does True."""
+        client = guarded.address
+        while True:
+            head = await guarded.next_head(scope)
+            if head is None:
+                return False
+            if isinstance(head, framing.Refusal) or not self._is_plain(head):
+                return head
+            if not await self._serve(guarded, head, client):
+                return True
+            guarded.release()
+            if self.is_draining():
+                return True
 
     def _is_plain(self, head: framing.Head) -> bool:
         target = head.target

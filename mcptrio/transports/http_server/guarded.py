@@ -30,6 +30,7 @@ _WRITE_PIECE: Final = 64 * 1024
 _LINGER: Final = 2.0
 _LINGER_BYTES: Final = 16 * 1024 * 1024
 _CAN_WRITE: Final = sys.platform != "win32"  # a socket there is no file descriptor
+TOO_SLOW: Final = Refusal(408, "the request head took too long")
 _FRESH_GRACE: Final = 0.25  # at drain, for the first request of a connection just opened: it may be under way
 
 SocketOrTLS: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
@@ -217,39 +218,66 @@ class GuardedStream:
                 self._deadline = trio.current_time() + self._config.header_timeout
             self.gate.feed(data)
 
-    async def next_head(self) -> Head | None:
-        """The head of the next request that the gate lets through; None when there will be none."""
+    def reading(self) -> trio.CancelScope:
+        """A scope for whoever calls `next_head` again and again to stay in: it ends when the peer takes too long."""
+        self._reading = trio.CancelScope(deadline=self._deadline)
+        return self._reading
+
+    async def next_head(self, scope: trio.CancelScope) -> Head | Refusal | None:
+        """The next request's head, or why it is not served; None when the peer is done. For plain sockets only."""
+        self._reading = scope
         while True:
-            if self._finished:
-                await self._read_away()
-                return None
             found = self.gate.next_head()
-            if isinstance(found, Refusal):
-                await self._refuse(found)
-                continue
             if found is not None:
-                self._deadline = inf
+                self._deadline = scope.deadline = inf
                 return found
-            data = await self._read()
-            if data is None:
-                continue
+            scope.deadline = self._deadline
+            data = await self._read_at_once()
             if not data:
                 return None
             if self.gate.phase is Phase.IDLE:
                 self._deadline = trio.current_time() + self._config.header_timeout
             self.gate.feed(data)
 
+    async def _read_at_once(self) -> bytes:
+        """The same as the stream's own `receive_some`, without trying before there is anything to read."""
+        if not _CAN_WRITE:
+            return bytes(await self._stream.receive_some(_READ_MAX))
+        while True:
+            await trio.lowlevel.wait_readable(self.socket)
+            try:
+                return os.read(self.socket.fileno(), _READ_MAX)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError("the peer is gone") from error
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Answer without serving, and close; a peer that is still sending gets the time to read it."""
+        await self._refuse(refusal)
+        await self._read_away()
+
+    async def give_up(self) -> None:
+        """The peer took too long: tell it so if it was in the middle of something."""
+        if self.gate.phase is Phase.HEAD:
+            await self.refuse(TOO_SLOW)
+
     def push_back(self, head: Head) -> None:
         """What `next_head` gave is for another to read, as bytes, together with what is there of the body."""
         self._pushed_back = self.gate.rewritten(head)
 
     def next_request(self) -> None:
-        """The response is complete; let the next request through, or wait for one."""
-        self.gate.release()
-        waiting = self._config.header_timeout if self.gate.held else self._config.keep_alive_timeout
-        self._deadline = self._reading.deadline = trio.current_time() + waiting
+        """The response is complete; let the next request through, or wait for one. Another task is reading."""
+        self.release()
+        self._reading.deadline = self._deadline
         if self.gate.held:
             self._wake()
+
+    def release(self) -> None:
+        """The same where nobody is reading meanwhile."""
+        self.gate.release()
+        waiting = self._config.header_timeout if self.gate.held else self._config.keep_alive_timeout
+        self._deadline = trio.current_time() + waiting
 
     def switch(self) -> None:
         """The WebSocket was accepted."""
@@ -272,7 +300,7 @@ class GuardedStream:
         if self._woken:
             return None
         if self.gate.phase is Phase.HEAD:
-            await self._refuse(Refusal(408, "the request head took too long"))
+            await self._refuse(TOO_SLOW)
         return b""
 
     async def _read_away(self) -> None:

@@ -173,7 +173,7 @@ class PostStream:
         if not self._undecided():
             return
         try:
-            with trio.move_on_after(self.patience):
+            with trio.CancelScope(deadline=trio.current_time() + self.patience):
                 await self._wait()
             if self._undecided() and (self.json_only or not self._open()):
                 await self._wait()
