@@ -298,3 +298,16 @@ async def test_the_same_code_asks_at_the_dates_with_sessions(load: Load) -> None
         assert await talk.text("pair") == "Ada plays Ada."
         assert await talk.text("refund", order_id="9") == "receipt 1, mailed"
         assert module.paid == ["9"]
+
+
+def test_small_auth_declares_what_can_be_served(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    snippet = load("small_auth")
+    served: list[Json] = []
+    monkeypatch.setattr(snippet.server, "run", lambda transport, **settings: served.append(settings))
+    snippet.serve_with_tokens("a" * 32, "b" * 32)
+    snippet.serve_with_certificates()
+    assert served[0]["auth"].find("a" * 32).scopes == {"orders:read"}
+    assert served[0]["auth"].find("b" * 32).scopes == frozenset()
+    assert snippet.server.asgi(auth=served[0]["auth"])
+    assert served[1]["auth"].principals["ada"].subject == "ada"
+    ListenerConfig(**{name: value for name, value in served[1].items() if name != "auth"})

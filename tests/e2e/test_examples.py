@@ -269,6 +269,20 @@ def test_embedded(tmp_path: Path) -> None:
         assert f"serving at {base}/mcp" in (tmp_path / "log").read_text()
 
 
+def test_protected(tmp_path: Path) -> None:
+    """Nobody gets in without a token; tests/e2e/test_authorization.py brings some, of a real authorization server."""
+    base = f"http://127.0.0.1:{(port := free_port())}"
+    command = (sys.executable, "examples/protected.py", "https://login.example.org", str(port))
+    with serving(tmp_path / "log", f"{base}/readyz", *command):
+        document = json.loads(get(f"{base}/.well-known/oauth-protected-resource/mcp"))
+        assert document["authorization_servers"] == ["https://login.example.org"]
+        assert document["scopes_supported"] == ["orders:read", "orders:write"]
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            Http(f"{base}/mcp")
+        refused.value.close()
+        assert (refused.value.code, "resource_metadata=" in refused.value.headers["WWW-Authenticate"]) == (401, True)
+
+
 def hypercorn(file: str, port: int) -> tuple[str, ...]:
     bind = f"127.0.0.1:{port}"
     return (sys.executable, "-m", "hypercorn", "-k", "trio", "--bind", bind, f"examples/{file}:app")

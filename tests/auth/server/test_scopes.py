@@ -233,7 +233,7 @@ async def test_a_tool_may_be_called_so_often_by_each(autojump_clock: Any) -> Non
     server = Server("s")
 
     @server.tool(rate=2)
-    def often(ctx: Context) -> str:
+    async def often(ctx: Context) -> str:
         return ctx.principal.subject  # type: ignore[no-any-return]
 
     async with open_protected(server) as endpoint:
