@@ -30,7 +30,7 @@ class Journal:
     done: dict[str, Any] = field(factory=dict)
     """Key -> what `once` gave back."""
     ticket: str = ""
-    """The state that this journal came in, if it still has to be found out whether it was used elsewhere."""
+    """The state that this journal came in, if it still has to be found out whether another process has used it."""
     _given: Mapping[str, Any] = field(factory=dict)
     """Answers that came with the request, not looked at yet."""
     _expected: Mapping[str, str] | None = None

@@ -20,7 +20,7 @@ from mcptrio import telemetry
 from mcptrio._actors.journal import Journal
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Expired
-from mcptrio._wire.request_state import MAX_STATE, KeyRing, State, StateRefused, bind_to
+from mcptrio._wire.request_state import MAX_STATE, KeyRing, State, StateRefused, bind_to, digest
 from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, McpError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Parking:
     ttl: float = 600.0
     hub: telemetry.Hub = field(factory=telemetry.Hub)
     store: Any = None
-    """A durable store: what was accepted is known there too, to other processes and after a restart."""
+    """A durable store: which states have done their work is known there too, after a restart."""
     _parked: dict[str, Parked] = field(factory=dict)
     """Oldest first."""
     _used: dict[bytes, float] = field(factory=dict)
@@ -118,10 +118,9 @@ class Parking:
             )
         self._use(state)
         if parked is None:
-            ticket = state.id.hex() if self.store is not None else ""
-            return Journal.from_wire(state.journal, start.params.get("inputResponses"), ticket)
-        if self.store is not None:
-            self.store.sessions.put(_used_name(state.id.hex()), b"")
+            return Journal.from_wire(
+                state.journal, start.params.get("inputResponses"), "" if self.store is None else _name_of(start)
+            )
         return parked
 
     def _use(self, state: State) -> None:
@@ -129,15 +128,20 @@ class Parking:
             del self._used[next(iter(self._used))]
         self._used[state.id] = state.expires
 
-    async def claim(self, ticket: str, start: Start) -> bool:
-        """Take a state whose call is to be run again, unless it was taken elsewhere, or before a restart."""
-        name = _used_name(ticket)
-        if await self.store.sessions.get(name) is not None:
-            logger.warning("%s: a requestState was refused: it was used before, in another process", start.method)
-            return False
-        self.store.sessions.put(name, b"")
-        await self.store.flush()
-        return True
+    def answered(self, start: Start) -> None:
+        """A repeated request was answered, so its state has done its work.
+
+        Not before: when a process dies on the way, the request may be repeated once more with the same state.
+        """
+        if self.store is not None and "requestState" in start.params:
+            self.store.sessions.put(_name_of(start), b"")
+
+    async def is_new(self, ticket: str, start: Start) -> bool:
+        """Whether a state whose call is to be run again has not done its work already, before a restart."""
+        if await self.store.sessions.get(ticket) is None:
+            return True
+        logger.warning("%s: a requestState was refused: it was used before, by another process", start.method)
+        return False
 
     def _binding(self, start: Start, principal: Any) -> bytes:
         who = "" if principal is None else str(getattr(principal, "key", principal))
@@ -170,5 +174,5 @@ class Parking:
             del self._parked[token]
 
 
-def _used_name(ticket: str) -> str:
-    return f"state {ticket}"
+def _name_of(start: Start) -> str:
+    return f"state {digest(start.params['requestState'])}"

@@ -499,6 +499,8 @@ class Session:
             case Attach(call, start):
                 if call in self._running:
                     self._running[call].start = start
+                else:
+                    self.runtime.parking.answered(start)  # its result was waiting
             case Stop(call, cause):
                 self._stop_call(call, cause)
             case Retire():
@@ -534,6 +536,7 @@ class Session:
             start.link.post(encode(refusal), final=True)
             return self.peer.step(Expired(start.call))
         assert start.request_id is not None
+        self.runtime.parking.answered(start)
         start.link.post(encode(Response(start.request_id, self.service.finish(result, start.era))), final=True)
         return None
 
@@ -627,12 +630,14 @@ class Session:
                 self._report(call, outcome)
             if self.ended is not None:
                 self._watchers.unpark_all()
+        if "requestState" in call.start.params and call.stopped is None:
+            self.runtime.parking.answered(call.start)
         # Outside the scope. A call that was stopped is no longer in the ledger and this is ignored.
         with suppress(LinkClosed):  # or the session ended meanwhile
             await self._post(Finished(start.call, outcome))
 
     async def _run(self, call: Call, start: Start) -> Outcome:
-        if call.ticket and not await self.runtime.parking.claim(call.ticket, start):
+        if call.ticket and not await self.runtime.parking.is_new(call.ticket, start):
             return Failed(INVALID_PARAMS, REFUSED)
         router = self.service.router
         manager = None if start.era.stateful else self.service.request_scope(self, call)

@@ -399,7 +399,7 @@ class Peer:
             return []
         if call == self._opening:
             self._opening = None
-        # Stopped before it is told: a handler that waits for an answer is cancelled, only one that cannot be sees an error.
+        # First: a handler that waits for an answer is cancelled then, and only one that cannot be is told of an error.
         effects: list[Effect] = [Stop(call, cause), *self._drop_asks(entry)]
         if entry.group is not None:
             entry.group.expected -= 1
