@@ -4,9 +4,10 @@ N ?= 200
 MINUTES ?= 60
 SECONDS ?= 60
 ARGS ?=
+WORK ?=
 DEV := $(if $(PYTHON),$(PYTHON) dev.py --python $(PYTHON),python3 dev.py)
 
-.PHONY: help demo test unit lint format types conformance docs kill-test load-test fault-test soak fuzz
+.PHONY: bench bench-quick bench-check help demo test unit lint format types conformance docs kill-test load-test fault-test soak fuzz
 help:
 	@$(DEV) --help
 
@@ -21,3 +22,10 @@ soak:
 
 fuzz:
 	@$(DEV) fuzz --seconds $(SECONDS) $(ARGS)
+
+# One row or question: make bench WORK=stdio
+bench bench-quick:
+	@$(DEV) $@ $(if $(WORK),--work $(WORK)) $(ARGS)
+
+bench-check:
+	@$(DEV) $@ $(ARGS)

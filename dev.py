@@ -242,6 +242,21 @@ def heavy(args: argparse.Namespace, variable: str, value: str) -> int:
     return run(python, "-m", "pytest", "-v", "-s", *files, *args.rest, env={variable: value})
 
 
+def bench(args: argparse.Namespace) -> int:
+    """the benchmarks, side by side with other servers: about ten minutes (--work stdio: only that)"""
+    return run(environment(args.python, "dev"), "benchmarks/run.py", *args.rest)
+
+
+def bench_quick(args: argparse.Namespace) -> int:
+    """the same with fewer and shorter rounds: about a minute or two"""
+    return run(environment(args.python, "dev"), "benchmarks/run.py", "--quick", *args.rest)
+
+
+def bench_check(args: argparse.Namespace) -> int:
+    """each benchmark for a moment, without other servers: that they run, not how fast"""
+    return run(environment(args.python, "dev"), "benchmarks/run.py", "--self-check", *args.rest)
+
+
 def demo(args: argparse.Namespace) -> int:
     """serves examples/weather.py over HTTP, calls one of its tools, and stays up until Ctrl-C"""
     program = environment(args.python, "cli").with_name("mcptrio" + EXE)
@@ -437,6 +452,9 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "types": types,
     "conformance": conformance,
     "docs": docs,
+    "bench": bench,
+    "bench-quick": bench_quick,
+    "bench-check": bench_check,
     "kill-test": kill_test,
     "load-test": load_test,
     "fault-test": fault_test,

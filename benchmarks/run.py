@@ -28,13 +28,13 @@ QUESTIONS = (
     "progress",
     "stdio",
     "start",
-    # "latency",
-    # "in_memory",
-    # "elicitation",
-    # "resume",
-    # "fan_out",
-    # "sessions",
-    # "many_tools",
+    "latency",
+    "in_memory",
+    "elicitation",
+    "resume",
+    "fan_out",
+    "sessions",
+    "many_tools",
 )
 FULL = Effort(rounds=7, seconds=0.6)
 QUICK = Effort(rounds=3, seconds=0.08, scale=0.1)
