@@ -1,0 +1,312 @@
+"""`subscriptions/listen`: one request that stays open and hears what it asked for, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcptrio import Context, Server
+from mcptrio._eras.stateless import SERVER_INFO, SUBSCRIPTION
+from mcptrio.transports.http_server.config import HttpConfig
+from tests.server.talk import Talk, open_house
+from tests.transports.app_for_tests import Client, Reader, request
+
+from .kit import Poster, meta, posting
+
+
+def make_server(*, prompts: bool = True) -> Server:
+    server = Server("news")
+
+    @server.tool
+    async def a_tool() -> str:
+        return "a"
+
+    if prompts:
+
+        @server.prompt
+        async def a_prompt() -> str:
+            return "a"
+
+    @server.resource("news://open")
+    async def open_one() -> str:
+        return "open"
+
+    @server.resource("news://hidden", visible=lambda ctx: False)
+    async def hidden() -> str:
+        return "hidden"
+
+    @server.resource("news://by/{name}")
+    async def by_name(name: str) -> str:
+        return name
+
+    return server
+
+
+async def another() -> str:
+    return "another"
+
+
+ALL = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+
+
+async def listen(poster: Poster, **wanted: Any) -> tuple[Reader, dict[str, Any]]:
+    """An open stream, and its acknowledgement."""
+    stream = await poster.stream("subscriptions/listen", {"notifications": wanted})
+    return stream, await stream.frame()
+
+
+def told(method: str, subscription: Any, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, "params": {**params, "_meta": {SUBSCRIPTION: subscription}}}
+
+
+async def test_the_acknowledgement_comes_first_and_says_what_is_heard(autojump_clock: MockClock) -> None:
+    async with posting(make_server(prompts=False)) as poster:
+        uris = ["news://open", "news://hidden", "news://by/me", "news://nowhere"]
+        _, acknowledged = await listen(poster, **ALL, resourceSubscriptions=uris)
+        # Neither what the server does not have, nor what this client could not read.
+        assert acknowledged == told(
+            "notifications/subscriptions/acknowledged",
+            1,
+            notifications={
+                "toolsListChanged": True,
+                "resourcesListChanged": True,
+                "resourceSubscriptions": ["news://open", "news://by/me"],
+            },
+        )
+
+
+async def test_only_what_was_asked_for_is_told(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with posting(server) as poster:
+        stream, _ = await listen(poster, toolsListChanged=True, resourceSubscriptions=["news://open"])
+        server.add_prompt(another)
+        server.add_resource("news://new", another)
+        server.publish("news://by/me")
+        server.publish("news://open")
+        server.add_tool(another)
+        assert await stream.frame() == told("notifications/resources/updated", 1, uri="news://open")
+        assert await stream.frame() == told("notifications/tools/list_changed", 1)
+        await poster.endpoint.runtime.drain(1)
+        assert (await stream.frame())["id"] == 1
+
+
+async def test_news_come_at_once(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with posting(server) as poster:
+        stream, _ = await listen(poster, **ALL)
+        began = trio.current_time()
+        server.remove_tool("a_tool")
+        assert (await stream.frame())["method"] == "notifications/tools/list_changed"
+        assert trio.current_time() - began < 0.8
+
+
+async def test_the_id_of_a_subscription_is_that_of_its_request_whatever_its_type(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with open_house(server) as join, join(opened=False) as talk:
+        for name in ("a", 2, "2"):
+            params = {"_meta": meta(), "notifications": {"toolsListChanged": True}}
+            await talk.send(id=name, method="subscriptions/listen", params=params)
+        await wait_all_tasks_blocked()
+        server.add_tool(another)
+        await wait_all_tasks_blocked()
+        heard = talk.heard("notifications/tools/list_changed")
+        assert sorted((params["_meta"][SUBSCRIPTION] for params in heard), key=repr) == ["2", "a", 2]
+
+
+async def test_many_listeners_hear_of_one_change(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with posting(server, HttpConfig(max_calls=10)) as poster:
+        streams = [(await listen(poster, resourceSubscriptions=["news://open"]))[0] for _ in range(300)]
+        server.publish("news://open")
+        frames = [await stream.frame() for stream in streams]
+        assert [frame["params"]["_meta"][SUBSCRIPTION] for frame in frames] == [*range(1, 301)]
+        # Listeners take no place from calls.
+        assert (await poster.call("a_tool")).text == "a"
+
+
+async def test_there_may_be_too_many_listeners(autojump_clock: MockClock) -> None:
+    async with posting(make_server(), HttpConfig(max_listeners=2)) as poster:
+        (first, _), _ = await listen(poster), await listen(poster)
+        reply = await poster.post("subscriptions/listen", {"notifications": {}})
+        assert reply.status == 503
+        first.hang_up()
+        await wait_all_tasks_blocked()
+        await listen(poster)
+
+
+async def test_a_slow_reader_hears_each_change_once_and_holds_up_nobody(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with posting(server, HttpConfig(outbox_events=4)) as poster:
+        stream, _ = await listen(poster, resourceSubscriptions=["news://open", "news://by/me"], toolsListChanged=True)
+        quick, _ = await listen(poster, resourceSubscriptions=["news://open"])
+        for _ in range(1000):
+            server.publish("news://open")
+            server.publish("news://by/me")
+            await wait_all_tasks_blocked()
+            assert (await quick.frame())["params"]["uri"] == "news://open"
+        server.add_tool(another)
+        seen = []
+        while (frame := await stream.frame())["method"] != "notifications/tools/list_changed":
+            seen.append(frame["params"]["uri"])
+        assert len(seen) < 20
+        assert set(seen) == {"news://open", "news://by/me"}
+
+
+async def test_what_happens_before_the_acknowledgement_is_read_is_not_lost(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with posting(server) as poster:
+        stream = await poster.stream("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        server.add_tool(another)
+        assert (await stream.frame())["method"] == "notifications/subscriptions/acknowledged"
+        assert (await stream.frame())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_drain_ends_a_stream_with_its_result(autojump_clock: MockClock) -> None:
+    async with posting(make_server()) as poster:
+        stream, _ = await listen(poster, **ALL)
+        await poster.endpoint.runtime.drain(25)
+        frame = await stream.frame()
+        assert frame["id"] == 1
+        assert frame["result"]["resultType"] == "complete"
+        assert frame["result"]["_meta"][SUBSCRIPTION] == 1
+        assert frame["result"]["_meta"][SERVER_INFO]["name"] == "news"
+        assert await stream.frame() is None
+        assert trio.current_time() < 5
+
+
+async def test_on_a_pipe_a_drain_is_told_twice_the_result_first(autojump_clock: MockClock) -> None:
+    """basic/patterns/cancellation: a server MUST send notifications/cancelled when it ends a subscription."""
+    server = make_server()
+    async with server.make_runtime().open() as runtime:
+        from mcptrio.transports.memory import open_memory_link
+
+        async with open_memory_link(runtime) as end, trio.open_nursery() as nursery:
+            talk = Talk(end, {})
+            nursery.start_soon(talk.read)
+            number = await talk.begin("subscriptions/listen", _meta=meta(), notifications={"toolsListChanged": True})
+            await wait_all_tasks_blocked()
+            await runtime.drain(5)
+            await wait_all_tasks_blocked()
+            result, cancelled = talk.raw[-2:]
+            assert b'"result"' in result
+            assert talk.heard("notifications/cancelled")[0]["requestId"] == number
+            assert b"notifications/cancelled" in cancelled
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "hung up"])
+async def test_after_the_client_ended_it_nothing_more_comes(how: str, autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with open_house(server) as join, join(opened=False) as talk:
+        number = await talk.begin("subscriptions/listen", _meta=meta(), notifications=ALL)
+        await wait_all_tasks_blocked()
+        if how == "hung up":
+            talk.end.close()
+        else:
+            await talk.notify("notifications/cancelled", requestId=number)
+        await wait_all_tasks_blocked()
+        before = list(talk.raw)
+        server.add_tool(another)
+        server.publish("news://open")
+        await wait_all_tasks_blocked()
+        assert talk.raw == before
+        assert server._runtimes[0][0].bus._topics.keys() <= {"list tools", "list prompts", "list resources"}
+
+
+async def test_a_disconnect_ends_it(autojump_clock: MockClock) -> None:
+    async with posting(make_server()) as poster:
+        stream, _ = await listen(poster, resourceSubscriptions=["news://open"])
+        runtime = poster.endpoint.runtime
+        assert (len(runtime.supervisor.exchanges), poster.endpoint.listeners) == (1, 1)
+        stream.hang_up()
+        await wait_all_tasks_blocked()
+        assert (len(runtime.supervisor.exchanges), poster.endpoint.listeners) == (0, 0)
+        assert not any("news://" in topic for topic in runtime.bus._topics)
+
+
+async def test_a_quiet_stream_is_kept_alive_with_comments(autojump_clock: MockClock) -> None:
+    async with posting(make_server(), HttpConfig(heartbeat=15)) as poster:
+        stream, _ = await listen(poster, **ALL)
+        began = trio.current_time()
+        for _ in range(3):
+            chunk = await stream.chunk()
+            assert chunk is not None
+            assert chunk.startswith(b":")
+        assert trio.current_time() - began == pytest.approx(45, abs=0.1)
+
+
+async def test_a_listener_stays_longer_than_any_call_may(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with posting(server) as poster:
+        stream, _ = await listen(poster, **ALL)
+        await trio.sleep(3000)
+        server.add_tool(another)
+        assert (await stream.frame())["method"] == "notifications/tools/list_changed"
+
+
+async def test_too_many_resources_are_refused(autojump_clock: MockClock) -> None:
+    async with posting(make_server()) as poster:
+        uris = [f"news://by/{number}" for number in range(10_001)]
+        reply = await poster.post("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
+        assert reply.error["code"] == -32602
+
+
+async def test_one_publish_reaches_subscribers_and_listeners_alike(autojump_clock: MockClock) -> None:
+    """Both lives at one endpoint: a stateful session that subscribed, and a stateless listener."""
+    server = make_server()
+    async with posting(server) as poster:
+        old = await Client.open(poster.endpoint)
+        get = await old.listen()
+        await old.post(request(5, "resources/subscribe", uri="news://open"))
+        new, _ = await listen(poster, resourceSubscriptions=["news://open"], toolsListChanged=True)
+        server.publish("news://open")
+        server.add_tool(another)
+        assert [(await new.frame())["method"] for _ in range(2)] == [
+            "notifications/resources/updated",
+            "notifications/tools/list_changed",
+        ]
+        assert [(await get.frame())["method"] for _ in range(2)] == [
+            "notifications/resources/updated",
+            "notifications/tools/list_changed",
+        ]
+
+
+async def test_listeners_take_no_place_from_calls_on_a_pipe(autojump_clock: MockClock) -> None:
+    async with open_house(make_server()) as join, join(opened=False) as talk:
+        for _ in range(100):
+            await talk.begin("subscriptions/listen", _meta=meta(), notifications=ALL)
+        result = await talk.request("tools/call", _meta=meta(), name="a_tool", arguments={})
+        assert result["content"][0]["text"] == "a"
+
+
+async def test_even_an_endpoint_without_streams_serves_listeners(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with posting(server, HttpConfig(json_only=True)) as poster:
+        stream, _ = await listen(poster, **ALL)
+        server.add_tool(another)
+        assert (await stream.frame())["method"] == "notifications/tools/list_changed"
+
+
+async def test_progress_and_logs_of_calls_are_not_on_the_stream(autojump_clock: MockClock) -> None:
+    server = make_server()
+
+    @server.tool
+    async def talkative(ctx: Context) -> str:
+        await ctx.info("hello")
+        await ctx.progress(1)
+        return "said"
+
+    async with posting(server) as poster:
+        stream, _ = await listen(poster, **ALL)
+        spoken = meta(progressToken=7, **{"io.modelcontextprotocol/logLevel": "info"})
+        reply = await poster.post("tools/call", {"name": "talkative", "arguments": {}, "_meta": spoken})
+        assert [frame.get("method") for frame in reply.frames] == [
+            "notifications/message",
+            "notifications/progress",
+            None,
+        ]
+        await poster.endpoint.runtime.drain(1)
+        assert "result" in await stream.frame()
