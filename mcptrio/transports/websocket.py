@@ -20,6 +20,7 @@ from mcptrio.errors import Overloaded, RemoteProtocolError
 from mcptrio.transports.http_server.app import head_of
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.guard import Guard
+from mcptrio.transports.http_server.lease import time_left
 from mcptrio.transports.http_server.message import Head, Plain, overloaded, refuse
 from mcptrio.transports.pipe import serve_pipe
 
@@ -36,6 +37,7 @@ Send = Callable[[Message], Awaitable[None]]
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 UNSUPPORTED_DATA: Final = 1003
+NOT_ALLOWED: Final = 1008
 TOO_BIG: Final = 1009
 INTERNAL: Final = 1011
 TRY_AGAIN_LATER: Final = 1013
@@ -67,8 +69,13 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
     pipe = WebSocketPipe(receive, send, max_message=config.max_body, write_timeout=config.write_timeout)
     code = GOING_AWAY  # if this is cancelled
     try:
-        session = await serve_pipe(endpoint.runtime, pipe, transport="websocket", principal=head.principal, head=head)
-        code = _CLOSE_CODES.get(session.ended or Cause.SESSION_END, NORMAL)
+        with trio.move_on_after(time_left(head)) as lease:
+            session = await serve_pipe(
+                endpoint.runtime, pipe, transport="websocket", principal=head.principal, head=head
+            )
+            code = _CLOSE_CODES.get(session.ended or Cause.SESSION_END, NORMAL)
+        if lease.cancelled_caught:
+            code = NOT_ALLOWED
     except Overloaded:  # the last place was taken meanwhile
         code = TRY_AGAIN_LATER
     finally:

@@ -30,6 +30,7 @@ from .admission import Admission
 from .config import HttpConfig
 from .exchange import Exchanges
 from .guard import Guard
+from .lease import leased
 from .message import TEXT, Authenticator, Head, Headers, Plain, Stream, refuse, refuse_frame
 from .sessions import Sessions, session_needed, unknown_session
 
@@ -176,6 +177,8 @@ class Endpoint:
             return None
         found = await self.authenticator(head)
         if type(found) is Plain:
+            if self.hub:
+                self.hub.emit(telemetry.ConnectionEvent(kind="unauthorized", detail=str(found.status)))
             return found
         head.principal = found
         head.scopes = frozenset(getattr(found, "scopes", None) or ())
@@ -229,7 +232,9 @@ class Endpoint:
         if head.path == self.config.path:
             if head.method == "POST":
                 return await self._post(head, body)
-            return await self.sessions.listen(head) if head.method == "GET" else self.sessions.delete(head)
+            if head.method == "GET":
+                return leased(head, await self.sessions.listen(head))
+            return self.sessions.delete(head)
         if self._legacy is not None and head.path in (self.config.sse_path, self.config.messages_path):
             reply: Plain | Stream = await self._legacy.answer(head, body)
             return reply

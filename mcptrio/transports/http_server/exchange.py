@@ -20,6 +20,7 @@ from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, LinkClosed, RemoteProtocolError
 
+from .lease import leased
 from .message import EVENTS, JSON, Head, Plain, Stream, overloaded, refuse, refuse_frame
 
 if TYPE_CHECKING:
@@ -248,7 +249,8 @@ class Exchanges:
         await link.exchange.deliver(frame, link)
         await link.decided()
         if link.phase is Phase.STREAMING:
-            return Stream(200, EVENTS, link)
+            stream = Stream(200, EVENTS, link)
+            return leased(head, stream) if listens else stream
         if link.phase is Phase.ANSWERED:
             headers = JSON if link.status == 200 else JSON + endpoint.headers_for(link.status, frame)
             return Plain(link.status, headers, link.answer)

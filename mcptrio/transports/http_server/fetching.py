@@ -24,6 +24,7 @@ from mcptrio.auth.server.keys import (
     read_jwks_uri,
     read_keys,
 )
+from mcptrio.errors import DeclarationError
 
 if TYPE_CHECKING:
     import httpx2
@@ -45,11 +46,17 @@ class Fetcher:
     auth: BearerAuth
     fetches: int = 0
     """How many requests were made."""
+    _given: tuple[Key, ...] | None = field(init=False, default=None)
     _issuers: dict[str, _Issuer] = field(factory=dict)
     _client: httpx2.AsyncClient | None = None
 
     def __attrs_post_init__(self) -> None:
         auth = self.auth
+        if auth.jwks is not None:
+            try:
+                self._given = read_keys(auth.jwks)
+            except Unavailable as error:
+                raise DeclarationError(f"BearerAuth.jwks: {error}") from None
         for issuer in auth.issuers:
             keys = IssuerKeys(ttl=auth.keys_ttl, max_age=auth.keys_max_age, pause=auth.keys_pause)
             self._issuers[issuer] = _Issuer(keys)
@@ -69,8 +76,8 @@ class Fetcher:
             CredentialsRefused: the issuer has no such key.
             Unavailable: the issuer cannot be asked.
         """
-        if self.auth.jwks is not None:
-            return read_keys(self.auth.jwks)
+        if self._given is not None:
+            return self._given
         known = self._issuers[issuer]
         with trio.move_on_after(self.auth.fetch_timeout):
             while True:

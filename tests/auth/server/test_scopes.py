@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -290,3 +291,40 @@ async def test_neg_request_state_other_principal() -> None:
         assert stolen.error["code"] == -32602
         mine = await ada.ask("tools/call", **again, requestState=asked["requestState"])
         assert mine.text == "refunded True by ada"
+
+
+# -- what is open for longer than a token is good
+
+
+@both_lives
+async def test_a_stream_that_listens_ends_with_the_token_that_opened_it(life: str, autojump_clock: Any) -> None:
+    async with open_protected(auth=short_lived(60)) as endpoint:
+        ada = await Caller.open(endpoint, life, "s" * 20)
+        if life == STATELESS:
+            listening = ada.head(mcp_protocol_version=life, mcp_method="subscriptions/listen")
+            params = {"notifications": {"toolsListChanged": True}, "_meta": meta()}
+            reply = await exchange(endpoint, listening, request(1, "subscriptions/listen", **params))
+        else:
+            reply = await exchange(endpoint, ada.head("GET"))
+        assert isinstance(reply, Stream)
+        began = trio.current_time()
+        assert len(await Reader(reply).rest()) <= 1
+        assert 55 < trio.current_time() - began <= 60
+        assert endpoint.listeners == 0
+
+
+async def test_a_call_is_finished_although_its_token_expires_meanwhile(autojump_clock: Any) -> None:
+    server = Server("s")
+
+    @server.tool(timeout=600)
+    async def slow() -> str:
+        await trio.sleep(300)
+        return "done"
+
+    async with open_protected(server, short_lived(60)) as endpoint:
+        ada = await Caller.open(endpoint, STATELESS, "s" * 20)
+        assert (await ada.call("slow")).text == "done"
+
+
+def short_lived(seconds: float) -> StaticTokens:
+    return StaticTokens({"s" * 20: Principal(subject="ada", expires=time.time() + seconds)})
