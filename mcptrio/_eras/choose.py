@@ -65,12 +65,12 @@ class Served:
         """
         params = frame.params
         declares = "_meta" in params and stateless.is_stateless(params)
-        if not declares and not required:
-            if self.newest_stateful is None:
-                if frame.method == "initialize":
-                    # basic/versioning: clients of stateful dates cannot find out otherwise
-                    raise self.unsupported(params.get("protocolVersion"), frame.id)
-            elif frame.method not in stateless.ONLY_STATELESS or self.newest_stateless is None:
+        if not declares:
+            if self.newest_stateful is None and frame.method == "initialize":
+                # basic/versioning: clients of stateful dates cannot find out otherwise
+                raise self.unsupported(params.get("protocolVersion"), frame.id)
+            stateful = frame.method not in stateless.ONLY_STATELESS or self.newest_stateless is None
+            if not required and stateful and self.newest_stateful is not None:
                 return None
         capabilities = stateless.read_capabilities(params, frame.id)
         date = stateless.declared_date(params)
