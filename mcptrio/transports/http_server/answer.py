@@ -27,6 +27,7 @@ from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from mcptrio.stores.base import Store
 
 from .admission import Admission
+from .alarm import Alarm
 from .config import HttpConfig
 from .exchange import Exchanges
 from .guard import Guard
@@ -55,6 +56,8 @@ class Endpoint:
     authenticator: Authenticator | None = None
     open_scopes: bool = True
     guard: Guard = field(init=False)
+    alarm: Alarm = field(init=False)
+    """Rings when a call has lasted so long that it becomes a stream."""
     admission: Admission = field(init=False)
     sessions: Sessions = field(init=False)
     exchanges: Exchanges = field(init=False)
@@ -71,6 +74,7 @@ class Endpoint:
 
     def __attrs_post_init__(self) -> None:
         self.guard = Guard(self.config)
+        self.alarm = Alarm(self.config.stream_after, lambda: self.runtime.supervisor.nursery)
         self.admission = Admission(self)
         if hasattr(self.authenticator, "metadata_paths"):
             self._authorizer = cast("Authorizer", self.authenticator)

@@ -113,18 +113,23 @@ class ExchangeLink:
 
     async def decided(self) -> None:
         """Wait until it is known how to answer."""
-        config = self.endpoint.config
-        if self.phase is not Phase.PENDING:
+        if not self.undecided:
             return
+        if not self.endpoint.config.json_only:
+            self.endpoint.alarm.set(self)
         try:
-            patience = float("inf") if config.json_only else config.stream_after
-            with trio.CancelScope(deadline=trio.current_time() + patience):
-                await self._wait()
+            await self._wait()
         except BaseException:
             self.detach("cancelled")
             raise
-        if self.phase is Phase.PENDING:
-            self._open()
+
+    @property
+    def undecided(self) -> bool:
+        return self.phase is Phase.PENDING
+
+    def overdue(self) -> None:
+        """It took too long for a plain answer."""
+        self._open()
 
     async def _wait(self) -> None:
         self._waiter = trio.lowlevel.current_task()

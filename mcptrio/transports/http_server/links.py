@@ -10,6 +10,7 @@ stream is numbered 0 and followed by a GET without a cursor.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -165,21 +166,26 @@ class PostStream:
 
     # -- the exchange's side
 
-    def _undecided(self) -> bool:
+    @property
+    def undecided(self) -> bool:
         return self.phase is Phase.PENDING
+
+    def overdue(self) -> None:
+        """It took too long for a plain answer."""
+        if not self.json_only and self._open():
+            self._wake()
 
     async def decided(self) -> None:
         """Wait until it is known how to answer. After it the phase is another than PENDING."""
-        if not self._undecided():
+        if not self.undecided:
             return
+        if self.patience != math.inf:
+            self.http.endpoint.alarm.set(self)
         try:
-            with trio.CancelScope(deadline=trio.current_time() + self.patience):
-                await self._wait()
-            if self._undecided() and (self.json_only or not self._open()):
-                await self._wait()
+            await self._wait()
         except BaseException:
             # Only the shell can cancel this. Nobody holds an id to come back with; the call goes on all the same.
-            if self._undecided():
+            if self.phase is Phase.PENDING:
                 self.phase = Phase.OVER
             else:
                 self.detached()
