@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.rates import Rates
@@ -139,3 +141,43 @@ def test_a_bucket_says_how_long_to_wait() -> None:
     assert rates.take("a", 0.1) == 0
     assert rates.take("a", 100) == rates.take("a", 100) == 0
     assert rates.take("a", 100) > 0
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["come", "leave", "give up"]), st.sampled_from("abc")), max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+async def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
+    """Clients come, leave and give up at random: never more inside than places, and in the end nobody is counted."""
+    config = HttpConfig(max_calls=2, max_waiting=4, max_calls_per_principal=3, busy_timeout=3600)
+    async with open_endpoint(config) as endpoint, trio.open_nursery() as nursery:
+        admission = endpoint.admission
+        inside: list[Head] = []
+        coming: list[trio.CancelScope] = []
+
+        async def come(name: str) -> None:
+            who_comes = head()
+            who_comes.principal = name
+            with trio.CancelScope() as scope:
+                coming.append(scope)
+                if await admission.enter(who_comes, None, 1) is None:
+                    inside.append(who_comes)
+
+        for step, name in steps:
+            if step == "come":
+                nursery.start_soon(come, name)
+            elif step == "leave" and inside:
+                admission.leave(inside.pop(0))
+            elif step == "give up" and coming:
+                coming.pop().cancel()
+            await wait_all_tasks_blocked()
+            assert len(inside) == admission.calls <= 2
+            assert admission.waiting <= 4
+            assert not admission.waiting or admission.calls == 2, "nobody waits while there is room"
+            assert sum(admission.by_principal.values()) == len(inside) + admission.waiting
+            assert all(count <= 3 for count in admission.by_principal.values())
+        while inside:
+            admission.leave(inside.pop())
+            await wait_all_tasks_blocked()
+        assert (admission.calls, admission.waiting, admission.by_principal) == (0, 0, {})

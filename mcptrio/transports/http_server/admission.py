@@ -42,6 +42,7 @@ class Admission:
     """Calls being served."""
     waiting: int = 0
     by_principal: dict[str, int] = field(factory=dict)
+    """Of both."""
     _rates: Rates | None = field(init=False, default=None)
     _queues: dict[str, deque[_Turn]] = field(factory=dict)
     """By client, in the order of their turns."""
@@ -67,30 +68,34 @@ class Admission:
             endpoint.limit("max_calls_per_principal")
             text = "too many of your requests are being served"
             return overloaded(text, 1, request_id=request_id, status=429, limit="max_calls_per_principal")
-        if self.calls >= config.max_calls or self._queues:
-            if not await self._wait(who or session or _address(head)):
-                endpoint.limit("max_calls")
-                text = "too many requests are being served"
-                return overloaded(text, 1, request_id=request_id, limit="max_calls")
-        else:
-            self.calls += 1
         if who:
             self.by_principal[who] = self.by_principal.get(who, 0) + 1
-        return None
+        if self.calls < config.max_calls and not self._queues:
+            self.calls += 1
+            return None
+        admitted = False
+        try:
+            admitted = await self._wait(who or session or _address(head))
+        finally:
+            if not admitted:
+                self._uncount(who)
+        if admitted:
+            return None
+        endpoint.limit("max_calls")
+        return overloaded("too many requests are being served", 1, request_id=request_id, limit="max_calls")
 
     def leave(self, head: Head) -> None:
         """Give a place back: to the client whose turn it is, if any waits."""
-        who = identity(head.principal)
+        self._uncount(identity(head.principal))
+        self._give_back()
+
+    def _uncount(self, who: str) -> None:
         if who:
             left = self.by_principal[who] - 1
             if left:
                 self.by_principal[who] = left
             else:
                 del self.by_principal[who]
-        if self._queues:
-            self._admit_next()
-        else:
-            self.calls -= 1
 
     # -- when there is no room
 

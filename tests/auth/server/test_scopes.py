@@ -16,8 +16,9 @@ from mcptrio.errors import DeclarationError
 from mcptrio.server.serving import asgi
 from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.message import Head, Plain, Stream
+from mcptrio.transports.websocket import serve_websocket
 from tests.stateless.kit import meta
-from tests.transports.app_for_tests import Reader, exchange, notification, request
+from tests.transports.app_for_tests import Reader, exchange, initialize, notification, request
 
 from .callers import LIVES, STATELESS, STATIC, TOKENS, Caller, make_server, open_protected
 
@@ -328,3 +329,32 @@ async def test_a_call_is_finished_although_its_token_expires_meanwhile(autojump_
 
 def short_lived(seconds: float) -> StaticTokens:
     return StaticTokens({"s" * 20: Principal(subject="ada", expires=time.time() + seconds)})
+
+
+async def test_a_socket_asks_for_scopes_and_ends_with_its_token(autojump_clock: Any) -> None:
+    auth = StaticTokens({"s" * 20: Principal(subject="bob", scopes="orders:read", expires=time.time() + 60)})
+    async with open_protected(auth=auth) as endpoint, trio.open_nursery() as nursery:
+        to_app, from_client = trio.open_memory_channel[dict[str, Any]](100)
+        said: list[dict[str, Any]] = []
+
+        async def hear(event: dict[str, Any]) -> None:
+            said.append(event)
+
+        headers = [(b"host", b"localhost:8000"), (b"authorization", b"Bearer " + b"s" * 20)]
+        scope = {"type": "websocket", "path": "/mcp", "scheme": "ws", "headers": headers, "subprotocols": ["mcp"]}
+        await to_app.send({"type": "websocket.connect"})
+        nursery.start_soon(serve_websocket, endpoint, scope, from_client.receive, hear)
+        for body in (initialize(), call(1, "order", number=7), call(2, "refund"), request(3, "tools/list")):
+            await to_app.send({"type": "websocket.receive", "text": body.decode()})
+        await trio.sleep(30)
+        frames = {frame["id"]: frame for frame in (json.loads(event["text"]) for event in said if "text" in event)}
+        assert frames[1]["result"]["content"][0]["text"] == "order 7"
+        assert frames[2]["error"]["data"] == {"error": "insufficient_scope", "scopes": ["orders:read", "orders:write"]}
+        assert {tool["name"] for tool in frames[3]["result"]["tools"]} == {"whoami", "order"}
+        assert said[-1]["type"] == "websocket.send"
+        await trio.sleep(31)
+        assert (said[-1]["type"], said[-1]["code"]) == ("websocket.close", 1008)
+
+
+def call(request_id: int, tool: str, **arguments: Any) -> bytes:
+    return request(request_id, "tools/call", name=tool, arguments=arguments)
