@@ -59,6 +59,10 @@ class Outbox:
     def empty(self) -> bool:
         return not self._items
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def put(self, item: bytes) -> None:
         if self._closed:
             return

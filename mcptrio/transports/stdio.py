@@ -9,6 +9,7 @@ to its stdout that is not a valid MCP message).
 from __future__ import annotations
 
 import os
+import select
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from mcptrio.transports.pipe import PipeLimits, serve_pipe
 
 READ_SIZE: Final = 64 * 1024
 LIMITS: Final = PipeLimits(linger=0.25)
+_ATOMIC: Final = getattr(select, "PIPE_BUF", 512)  # POSIX: so many bytes are written to a pipe whole or not at all
 
 
 async def serve_stdio(
@@ -52,7 +54,8 @@ async def serve_stdio(
     async with AsyncExitStack() as stack:
         read = await _open_reader(stdin_fd, stack)
         write = await _open_writer(stdout_fd, stack)
-        pipe = LinePipe(read, write, LineReader(max_line))
+        fifo = stdout_fd if _can_wait(stdout_fd) and stat.S_ISFIFO(os.fstat(stdout_fd).st_mode) else None
+        pipe = LinePipe(read, write, LineReader(max_line), fifo=fifo)
         session = await serve_pipe(runtime, pipe, transport="stdio", principal=principal, limits=limits)
     return session.left_behind
 
@@ -97,6 +100,18 @@ class LinePipe:
     _write: Callable[[bytes], Awaitable[None]]
     _lines: LineReader = field(factory=LineReader)
     _eof: bool = False
+    _fifo: int | None = None
+    """The descriptor that is written to, where small writes succeed whole or not at all."""
+
+    def send_nowait(self, message: bytes) -> bool:
+        """Write one message if the pipe takes it at once."""
+        if self._fifo is None or len(message) >= _ATOMIC or b"\n" in message:
+            return False
+        try:
+            os.write(self._fifo, message + b"\n")
+        except OSError:
+            return False  # full, or gone: the writer will see
+        return True
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         while not self._eof:
@@ -130,9 +145,17 @@ def _too_long(limit: int) -> RemoteProtocolError:
 async def _open_reader(fd: int, stack: AsyncExitStack) -> Callable[[], Awaitable[bytes]]:
     if _can_wait(fd):
         stream = await stack.enter_async_context(trio.lowlevel.FdStream(os.dup(fd)))
-        return partial(stream.receive_some, READ_SIZE)
+        return partial(_read_when_ready, stream.fileno())
     limiter = trio.CapacityLimiter(1)
     return lambda: trio.to_thread.run_sync(os.read, fd, READ_SIZE, abandon_on_cancel=True, limiter=limiter)
+
+
+async def _read_when_ready(fd: int) -> bytes:
+    """What `FdStream.receive_some` does, without trying before there is anything to read."""
+    while True:
+        await trio.lowlevel.wait_readable(fd)
+        with suppress(BlockingIOError):
+            return os.read(fd, READ_SIZE)
 
 
 async def _open_writer(fd: int, stack: AsyncExitStack) -> Callable[[bytes], Awaitable[None]]:
