@@ -48,7 +48,7 @@ async def test_the_timer_has_no_task_while_nobody_waits(nursery: trio.Nursery, a
     for _ in range(2):  # and it starts again
         alarm.set(Wait())
         alarm.set(Wait())
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         assert len(nursery.child_tasks) == 1
         await trio.sleep(2)
         assert not nursery.child_tasks
