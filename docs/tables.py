@@ -6,6 +6,7 @@ import argparse
 import ast
 import inspect
 import io
+import re
 import textwrap
 import tokenize
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import attrs
 import msgspec
 
-_SIZES = ("bytes", "body", "message", "total")
+_SIZES = ("bytes", "body", "message", "total", "result", "reply", "max_event")
 CONFIGS = {
     "HttpConfig": "mcptrio.transports.http_server.config",
     "ListenerConfig": "mcptrio.transports.http_server.serve",
@@ -28,6 +29,12 @@ CONFIGS = {
     "ToolOptions": "mcptrio.server.features.tools",
     "ResourceOptions": "mcptrio.server.features.resources",
     "PromptOptions": "mcptrio.server.features.prompts",
+    "BearerAuth": "mcptrio.auth.server",
+    "ClientConfig": "mcptrio.client",
+    "Reconnect": "mcptrio.client",
+    "HttpClientConfig": "mcptrio.transports.http_client",
+    "Tasks": "mcptrio.extensions.tasks",
+    "Csp": "mcptrio.extensions.apps",
 }
 
 # Public by spelling, but called by the runtime only.
@@ -76,6 +83,8 @@ def documented(cls: type) -> Iterator[tuple[str, str, str]]:
     assert isinstance(body, ast.ClassDef)
     for node, following in zip(body.body, [*body.body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if node.target.id.startswith("_") or "ClassVar" in ast.unparse(node.annotation):
+                continue
             below = following.value if isinstance(following, ast.Expr) else None
             text = below.value if isinstance(below, ast.Constant) else comments.get(node.lineno, "")
             yield node.target.id, ast.unparse(node.annotation), cell(str(text))
@@ -83,7 +92,7 @@ def documented(cls: type) -> Iterator[tuple[str, str, str]]:
 
 def show(name: str, default: Any) -> str:
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
-        return "empty"
+        return f"`{default.factory.__name__}()`" if attrs.has(default.factory) else "empty"
     if default is attrs.NOTHING:
         return "required"
     if name.endswith("_mode"):
@@ -107,16 +116,48 @@ def cell(text: str) -> str:
 
 
 def command_line() -> str:
+    """Every command: `run` as argparse knows it, those that talk to servers as their signatures and docstrings do."""
+    from mcptrio.cli import TALKING
+    from mcptrio.cli.options import Options
     from mcptrio.cli.run import parser
 
-    top = parser()
-    (commands,) = (action for action in top._actions if isinstance(action, argparse._SubParsersAction))
-    parts = []
-    for name, sub in commands.choices.items():
-        parts += [f"## `mcptrio {name}`", "", sub.description or "", "", "| option | default | |", "|---|---|---|"]
-        parts += [row(action) for action in sub._actions if not isinstance(action, argparse._HelpAction)]
-        parts.append("")
-    return "\n".join(parts).strip()
+    run = parser()
+    rows = [row(action) for action in run._actions if not isinstance(action, argparse._HelpAction)]
+    parts = ["## `mcptrio run`", "", run.description or "", "", *_OPTIONS_HEAD, *rows]
+    for name in TALKING:
+        words, rows = command(name)
+        parts += ["", f"## `mcptrio {name}`", "", words, "", "| argument | |", "|---|---|", *rows]
+    parts += ["", "## Options of every command that talks to a server", "", "| option | |", "|---|---|"]
+    parts += [f"| {code(_spelled(field, kind))} | {words} |" for field, kind, words in documented(Options)]
+    return "\n".join(parts)
+
+
+_OPTIONS_HEAD = ("| option | default | |", "|---|---|---|")
+
+
+def command(name: str) -> tuple[str, list[str]]:
+    """What a command that talks to servers does, and the arguments of its own."""
+    import docstring_parser
+
+    fn = getattr(import_module(f"mcptrio.cli.{name}"), name)
+    doc = docstring_parser.parse(inspect.getdoc(fn) or "")
+    words = {found.arg_name: cell(found.description or "") for found in doc.params}
+    rows = []
+    for parameter in inspect.signature(fn).parameters.values():
+        if parameter.name == "options":
+            continue
+        positional = parameter.kind is parameter.POSITIONAL_ONLY
+        shown = parameter.name.upper() if positional else _spelled(parameter.name, str(parameter.annotation))
+        rows.append(f"| {code(shown)} | {words[parameter.name]} |")
+    return cell(f"{doc.short_description} {doc.long_description or ''}"), rows
+
+
+def _spelled(name: str, annotation: str) -> str:
+    """An option as it is typed: `--arg NAME=VALUE`."""
+    found = re.search(r"""metavar=(?:'([^']*)'|"([^"]*)")""", annotation)
+    flag = re.match(r"(?:typing\.)?(?:Annotated\[)?bool\b", annotation)
+    value = "" if flag else (found[1] or found[2]) if found else "VALUE"
+    return f"--{name.replace('_', '-')} {value}".strip()
 
 
 def row(action: argparse.Action) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from asking import server as travel
 from library import server as library
+from typed import server as shop
 
-from mcptrio import connect
+from mcptrio import InputRequired, Reconnect, connect, connect_all
+from mcptrio.client import read_servers
 from mcptrio.types import ElicitParams
 
 
@@ -41,3 +45,51 @@ async def follow() -> str:
             async for change in changes:
                 return str(change.uri)
         return "nothing"
+
+
+@dataclass
+class Quote:
+    total: float
+    currency: str
+
+
+async def price() -> Quote:
+    """A typed value in place of a result."""
+    async with connect(shop) as client:
+        return await client.call_tool("quote", {"items": [{"sku": "mug", "quantity": 2}]}, into=Quote)
+
+
+async def book_by_hand() -> str:
+    """Ask, look at the questions, and ask again with the answers; days may pass in between."""
+    async with connect(travel, elicit=person) as client:
+        try:
+            result = await client.call_tool("book_room", {"city": "Oslo"}, max_rounds=0)
+        except InputRequired as wanted:
+            answers = {key: {"action": "accept", "content": {"nights": 1}} for key in wanted.questions}
+            result = await client.call_tool("book_room", {"city": "Oslo"}, answers=answers, state=wanted.state)
+        return result.content[0].text
+
+
+async def several() -> list[str]:
+    """Many servers as one: their tools are called by long names."""
+    servers = {"books": library, "travel": travel, "gone": ["no-such-program"]}
+    async with connect_all(servers, elicit=person) as clients:
+        result = await clients.call_tool("travel_book_room", {"city": "Oslo"})
+        names = [tool.name for tool in await clients.list_tools()]
+        return [*names, result.content[0].text, *clients.failed]
+
+
+async def from_configuration(file: Path) -> dict[str, str]:
+    """The servers that a host was configured with."""
+    async with connect_all(read_servers(file), timeout=10) as clients:
+        return {name: clients[name].protocol_version for name in clients}
+
+
+stubborn = Reconnect(tries=20, first=0.5, most=60)
+fragile = Reconnect(tries=0)
+
+
+async def long_lived(target: Any) -> int:
+    """A client that outlives its server."""
+    async with connect(target, reconnect=stubborn, timeout=10, total_timeout=60) as client:
+        return len(await client.list_tools())

@@ -14,7 +14,10 @@ import pytest
 
 import mcptrio
 from mcptrio._peer.states import OPENING
+from mcptrio.cli import TALKING
 from mcptrio.cli.run import parser
+from mcptrio.cli.talk import app_for
+from mcptrio.cli.target import with_command
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -94,13 +97,22 @@ def test_every_command_that_is_shown_exists(page: Path, generate: ModuleType) ->
         for line in body.splitlines():
             program, *arguments = shlex.split(line)
             if program == "mcptrio":
-                parser().parse_args(arguments)
+                understand(*arguments)
             elif program == "make":
                 assert arguments[0] in commands
             else:
                 assert program.rpartition("/")[2] in {"pip", "python", "python3", "hypercorn", "mcptrio"}, line
                 for file in (part.partition(":")[0] for part in arguments if part.startswith("examples/")):
                     assert (ROOT / file).is_file()
+
+
+def understand(command: str, *arguments: str) -> None:
+    """Fails where the command line would."""
+    if command == "run":
+        parser().parse_args(arguments)
+    else:
+        assert command in TALKING
+        app_for(command).parse_args([command, *with_command(arguments)], print_error=False, exit_on_error=False)
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -7,8 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,11 +17,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Server
+from mcptrio import Server, connect
 from mcptrio._eras.choose import ERAS
 from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.serve import ListenerConfig
+from mcptrio.transports.memory import open_memory_link
+from tests.e2e.oauth_mock import Mock
+from tests.e2e.raw_peer import serving
+from tests.e2e.test_oauth_client import Person
 from tests.server.talk import EVERYTHING, Talk, open_house, refusal, talking
 
 SNIPPETS = Path(__file__).resolve().parents[2] / "docs" / "snippets"
@@ -233,16 +238,123 @@ async def test_events_are_heard(load: Load) -> None:
         assert module.outcomes["tools/call ok"] == 1
 
 
-async def test_a_client_looks_around_answers_and_hears_of_changes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def client_module(load: Load, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The snippets of clients, with the servers that they import beside them."""
     monkeypatch.syspath_prepend(str(SNIPPETS))
+    yield load("client")
+    for name in ("asking", "library", "typed"):
+        sys.modules.pop(name, None)
+
+
+async def test_a_client_looks_around_answers_and_hears_of_changes(client_module: ModuleType) -> None:
+    assert await client_module.look_around() == ["lend", "library://books/emma", "ulysses"]
+    assert await client_module.book() == "3 nights in Oslo, board: full."
+    assert await client_module.follow() == "library://books/emma"
+    quote = await client_module.price()
+    assert (type(quote).__name__, quote.total, quote.currency) == ("Quote", 18.0, "EUR")
+    assert await client_module.long_lived(client_module.library) == 1
+
+
+async def test_a_client_drives_rounds_by_hand(client_module: ModuleType) -> None:
+    assert await client_module.book_by_hand() == "1 nights in Oslo, board: breakfast."
+
+
+async def test_several_servers_are_one(client_module: ModuleType) -> None:
+    found = await client_module.several()
+    assert found[-2:] == ["3 nights in Oslo, board: full.", "gone"]
+    assert {"books_lend", "travel_book_room"} <= set(found)
+
+
+async def test_servers_of_a_configuration_are_connected_to(client_module: ModuleType, tmp_path: Path) -> None:
+    run = {"command": sys.executable, "args": ["-m", "mcptrio", "run", str(SNIPPETS / "first.py")]}
+    servers = {"library": run, "off": {"command": "x", "disabled": True}, "gone": {"command": "no-such-program"}}
+    file = tmp_path / "mcp.json"
+    file.write_bytes(msgspec.json.encode({"mcpServers": servers}))
+    with trio.fail_after(60):
+        assert await client_module.from_configuration(file) == {"library": STATELESS}
+
+
+# -- signing in
+
+
+async def test_a_person_signs_in_once_and_tokens_are_kept(load: Load, tmp_path: Path) -> None:
+    module, mock, person = load("oauth"), Mock(), Person()
+    async with serving(mock) as served, trio.open_nursery() as person.nursery:
+        mock.base = served.address.url
+        for _ in range(2):
+            assert await module.sign_in(mock.url, tmp_path / "tokens", open_browser=person.open) == ["together"]
+        assert (mock.count("authorize"), len(person.pages)) == (1, 1)
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (tmp_path / "tokens").iterdir())
+
+
+def test_ways_to_sign_in_without_a_person_are_declared(load: Load, tmp_path: Path) -> None:
+    module = load("oauth")
+    ways = [
+        module.as_a_program("very secret"),
+        module.with_a_key("very secret"),
+        module.as_a_workload(tmp_path / "token"),
+        module.as_an_employee("very secret", "very secret"),
+    ]
+    assert all("no server yet" in repr(way) for way in ways)
+    assert all("very secret" not in repr(way) for way in ways)
+
+
+# -- extensions
+
+
+@pytest.fixture
+def surveyor() -> Server:
+    spec = importlib.util.spec_from_file_location("example_tasks", SNIPPETS.parents[1] / "examples" / "tasks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["example_tasks"] = module
     try:
-        module = load("client")
-        assert await module.look_around() == ["lend", "library://books/emma", "ulysses"]
-        assert await module.book() == "3 nights in Oslo, board: full."
-        assert await module.follow() == "library://books/emma"
+        spec.loader.exec_module(module)
+        return module.server  # type: ignore[no-any-return]
     finally:
-        for name in ("asking", "library"):
-            sys.modules.pop(name, None)
+        del sys.modules["example_tasks"]
+
+
+async def test_calls_that_became_tasks_are_waited_for(load: Load, surveyor: Server, autojump_clock: MockClock) -> None:
+    assert await load("tasks").wait(surveyor) == "20: Ely has 20 people, on 2 pages."
+
+
+async def test_the_handle_of_a_task_is_good_for_another_connection(
+    load: Load, surveyor: Server, autojump_clock: MockClock
+) -> None:
+    module = load("tasks")
+    async with surveyor.make_runtime().open() as runtime:
+        process = SimpleNamespace(open_memory_link=partial(open_memory_link, runtime))
+        handle = await module.begin(process)
+        result = await module.finish(process, handle)
+        assert result["structuredContent"]["people"] == 20
+
+
+async def test_skills_are_served_and_loaded(load: Load, tmp_path: Path) -> None:
+    module = load("skills")
+    assert set(await module.load(module.server)) == {"git-workflow", "monthly"}
+    assert "named after it" in (await module.load(module.server))["git-workflow"]
+    assert await module.template(module.server) == "# Report of MONTH\n"
+    page = (SNIPPETS.parent / "howto" / "skills.md").read_text()
+    (tmp_path / "pdf-forms").mkdir()
+    (tmp_path / "pdf-forms" / "SKILL.md").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    assert set(await module.load(module.make_server(tmp_path))) == {"pdf-forms"}
+
+
+async def test_a_tool_has_a_page(load: Load) -> None:
+    module = load("apps")
+    shown = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+    async with connect(module.server) as client:
+        tools = {tool.name: tool for tool in await client.list_tools()}
+        assert tools["temperature"].meta == {"ui": {"resourceUri": "ui://thermometer/page"}}
+        (contents,) = (await client.read_resource("ui://thermometer/page")).contents
+        assert contents.text == module.PAGE
+        assert contents.meta["ui"]["csp"]["connectDomains"] == ["https://api.example.org"]
+        assert "warm enough" in (await client.call_tool("average")).content[0].text
+    async with connect(module.server, **shown) as client:
+        assert (await client.call_tool("average")).content[0].text == "21.5"
 
 
 # -- asking where questions travel in results

@@ -17,8 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from mcptrio import connect
 from mcptrio._eras.choose import ERAS
+from mcptrio.extensions.client import extended
+from mcptrio.extensions.tasks import Tasks
 from tests.conformance.fixture import PROGRAM, free_port, last_lines, wait_ready
 from tests.conformance.toolchain import ROOT
 
@@ -178,6 +182,21 @@ def test_middleware(way: str) -> None:
         assert text_of(client.call("text_reverse", text="abc")) == "cba"
         assert client.call("usage")["structuredContent"] == {"usage": 2, "text_words": 1, "text_reverse": 1}
         assert [client.call("usage").get("isError") for _ in range(97)][-2:] == [None, True]
+
+
+@both_ways
+async def test_tasks(way: str) -> None:
+    """With a client that knows tasks, and with one that does not."""
+    survey: Json = {"village": "Ely", "houses": 2}
+    said: Json = {"agreed": True, "pages": 1}
+    with trio.fail_after(PATIENCE):
+        async with extended(connect(command("tasks.py", way), elicit=lambda _: said, cwd=ROOT), Tasks()) as client:
+            assert (await client.call_tool("publish", {"village": "Ely"})).is_error
+            assert (await client.call_tool("survey", survey, into=dict))["people"] == 4
+            result = await client.call_tool("publish", {"village": "Ely"})
+            assert result.content[0].text == "Ely has 4 people, on 1 pages."  # type: ignore[union-attr]
+    with piped(*command("tasks.py", way)) as client_without:
+        assert client_without.call("survey", **survey)["structuredContent"]["people"] == 4
 
 
 def test_the_conformance_fixture_over_stdio() -> None:
