@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,17 @@ def node_driver(name: str, spec: str, script: str) -> Program:
 def inspector() -> Program:
     modules = npm_package("peers/inspector", "@modelcontextprotocol/inspector@2")
     return Program(command=(str(node().program), str(modules / ".bin" / "mcp-inspector"), "--cli"), env=node().env)
+
+
+STATELESS = ("python-mcp-2", "typescript-client-2")
+"""Drivers whose clients speak the stateless life too."""
+ONLY_STATEFUL = ("ping", "logging_level")
+"""Features that the stateless life does not have: it has no ping, and a level goes with each request."""
+
+
+def stateless(program: Program) -> Program:
+    """The same client, in the other life of the protocol."""
+    return replace(program, env={**program.env, "PEER_LIFE": "stateless", "PEER_SKIP": ",".join(ONLY_STATEFUL)})
 
 
 DRIVERS: dict[str, Callable[[], Program]] = {

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import fixture
-from tests.e2e.peer_envs import DRIVERS, Program, brought, drive, python_features, typescript_features
+from tests.e2e.peer_envs import (
+    DRIVERS,
+    ONLY_STATEFUL,
+    STATELESS,
+    Program,
+    brought,
+    drive,
+    python_features,
+    stateless,
+    typescript_features,
+)
 
 
 @pytest.fixture(params=DRIVERS)
@@ -30,6 +40,24 @@ def test_every_feature_works_over_http(client: Program, url: str) -> None:
 @pytest.mark.slow
 def test_every_feature_works_over_stdio(client: Program) -> None:
     assert drive(client, *fixture.stdio_command()) == dict.fromkeys([*python_features(), "close"], "ok")
+
+
+@pytest.fixture(params=STATELESS)
+def modern_client(request: pytest.FixtureRequest) -> Program:
+    return stateless(brought(DRIVERS[request.param]))
+
+
+WITHOUT_SESSIONS = dict.fromkeys([*sorted(python_features() - set(ONLY_STATEFUL)), "close"], "ok")
+
+
+@pytest.mark.slow
+def test_every_feature_works_over_http_without_sessions(modern_client: Program, url: str) -> None:
+    assert drive(modern_client, url) == WITHOUT_SESSIONS
+
+
+@pytest.mark.slow
+def test_every_feature_works_over_stdio_without_sessions(modern_client: Program) -> None:
+    assert drive(modern_client, *fixture.stdio_command()) == WITHOUT_SESSIONS
 
 
 def test_the_drivers_of_both_languages_check_the_same_features() -> None:

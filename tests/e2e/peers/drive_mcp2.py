@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-from features import ROOTS, Json, Peer, Refused, command_line, drive, finish
+from features import ROOTS, STATELESS, Json, Peer, Refused, command_line, drive, finish
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
@@ -23,6 +23,8 @@ def plain(model: Any) -> Json:
 
 class Adapter(Peer):
     client: Client
+    tasks: Any
+    watching: anyio.CancelScope | None = None
 
     async def call(self, name: str, arguments: Json | None = None, on_progress: Any = None) -> Json:
         try:
@@ -54,6 +56,15 @@ class Adapter(Peer):
                     result = await self.client.list_resource_templates(**given)
                 case "resources/read":
                     result = await self.client.read_resource(given["uri"])
+                case "resources/subscribe" if STATELESS:
+                    await self.tasks.start(self.watch, {"resource_subscriptions": [given["uri"]]})
+                    return {}
+                case "resources/unsubscribe" if STATELESS:
+                    assert self.watching is not None
+                    self.watching.cancel()
+                    return {}
+                case "logging/setLevel" if STATELESS:
+                    return {}  # the client was made with a level, which goes with every request
                 case "resources/subscribe":
                     result = await self.client.subscribe_resource(given["uri"])
                 case "resources/unsubscribe":
@@ -69,6 +80,21 @@ class Adapter(Peer):
             raise Refused(error.error.code, error.error.message) from error
         return plain(result)
 
+    async def watch(self, wanted: Json, task_status: Any = anyio.TASK_STATUS_IGNORED) -> None:
+        """Keep a listen stream open and write down what it tells, in the words of the wire."""
+        with anyio.CancelScope() as scope:
+            if "resource_subscriptions" in wanted:
+                self.watching = scope
+            async with self.client.listen(**wanted) as news:
+                task_status.started()
+                async for event in news:
+                    kind = type(event).__name__
+                    if kind == "ResourceUpdated":
+                        self.notified.append(("notifications/resources/updated", {"uri": str(event.uri)}))
+                    else:
+                        name = kind.removesuffix("ListChanged").lower()
+                        self.notified.append((f"notifications/{name}/list_changed", {}))
+
     async def on_elicit(self, context: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(**self.elicited(plain(params)))
 
@@ -82,7 +108,9 @@ class Adapter(Peer):
         if isinstance(message, Exception):
             self.notified.append(("exception", {"text": repr(message)}))
         else:
-            self.notified.append((message.method, plain(message).get("params", {})))
+            params = plain(message).get("params", {})
+            if "io.modelcontextprotocol/subscriptionId" not in params.get("_meta", {}):  # those come to `watch` too
+                self.notified.append((message.method, params))
 
 
 async def main() -> None:
@@ -91,14 +119,26 @@ async def main() -> None:
     server = target if isinstance(target, str) else StdioServerParameters(command=target[0], args=target[1:])
     async with Client(
         server,
-        mode="legacy",
+        mode="auto" if STATELESS else "legacy",
+        log_level="debug" if STATELESS else None,
         elicitation_callback=peer.on_elicit,
         sampling_callback=peer.on_sample,
         list_roots_callback=peer.on_roots,
         message_handler=peer.on_message,
     ) as peer.client:
-        peer.opening = plain(await peer.client.session.initialize())  # kept from the opening
-        found = await drive(peer)
+        async with anyio.create_task_group() as peer.tasks:
+            if STATELESS:
+                peer.opening = {
+                    "protocolVersion": peer.client.protocol_version,
+                    "capabilities": plain(peer.client.server_capabilities),
+                    "serverInfo": plain(peer.client.server_info),
+                }
+                lists = ("tools_list_changed", "prompts_list_changed", "resources_list_changed")
+                await peer.tasks.start(peer.watch, dict.fromkeys(lists, True))
+            else:
+                peer.opening = plain(await peer.client.session.initialize())  # kept from the opening
+            found = await drive(peer)
+            peer.tasks.cancel_scope.cancel()
     finish({**found, "close": "ok"})
 
 
