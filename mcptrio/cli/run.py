@@ -20,6 +20,7 @@ examples:
 
 
 def main(argv: Sequence[str]) -> int:
+    """Serve; `argv` is what stands behind `run`. Returns the exit code."""
     arguments = parser().parse_args(argv)
     from mcptrio.telemetry.log import set_up_logging
 
@@ -59,19 +60,8 @@ def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="mcptrio",
-        description="Run and talk to MCP servers.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EXAMPLES,
-    )
-    from mcptrio import __version__
-
-    top.add_argument("--version", action="version", version=f"mcptrio {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="serve a file",
+    run = argparse.ArgumentParser(
+        prog="mcptrio run",
         description="Serve the Server in a Python file.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EXAMPLES,
@@ -90,6 +80,12 @@ def parser() -> argparse.ArgumentParser:
     )
     http.add_argument("--certfile", help="serve TLS with this certificate (PEM)")
     http.add_argument("--keyfile", help="the certificate's key (PEM), if it is not in the same file")
+    http.add_argument(
+        "--lane",
+        choices=("hypercorn", "express"),
+        default=os.environ.get("MCPTRIO_LANE", "hypercorn"),
+        help="who answers plain requests: Hypercorn (default), or the connection itself, which is faster",
+    )
     http.add_argument("--json-only", action="store_true", help="never answer with an event stream")
     run.add_argument(
         "--store", metavar="URL", help="where resumable streams are kept: memory (default) or sqlite:///FILE.db"
@@ -114,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="lines for people (default) or for machines"
     )
-    return top
+    return run
 
 
 def _state_keys(file: str | None) -> list[str]:
@@ -139,6 +135,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         port=arguments.port,
         path=arguments.path,
         json_only=arguments.json_only,
+        lane=arguments.lane,
         certfile=arguments.certfile,
         keyfile=arguments.keyfile,
     )

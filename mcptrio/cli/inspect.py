@@ -1,0 +1,175 @@
+"""`mcptrio inspect TARGET`: what a server is and offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from mcptrio._wire.converter import unstructure
+from mcptrio.cli.connecting import make_client
+from mcptrio.cli.options import Options
+from mcptrio.cli.screen import Screen, clean, print_json
+from mcptrio.cli.talk import run
+from mcptrio.client.client import Client
+from mcptrio.errors import METHOD_NOT_FOUND, McpError, RemoteProtocolError
+
+EXAMPLES: Final = """\
+examples:
+  mcptrio inspect server.py
+  mcptrio inspect https://example.org/mcp --json
+  mcptrio inspect "npx -y some-server --flag"
+  mcptrio inspect --json -- python server.py"""
+_MAX_PAGES: Final = 1000
+_LISTS: Final = (
+    ("tools", "tools", "tools/list"),
+    ("resources", "resources", "resources/list"),
+    ("resources", "resourceTemplates", "resources/templates/list"),
+    ("prompts", "prompts", "prompts/list"),
+)
+"""The capability that a list needs, its name in results, and how to ask for it."""
+
+Item = Mapping[str, Any]
+
+
+async def inspect(target: str, /, *, options: Options = Options()) -> int:  # noqa: B008  # frozen
+    """Show what a server is, and its tools, resources, templates and prompts.
+
+    Parameters
+    ----------
+    target
+        A URL (http, https, ws, wss), a server file, a command line in one argument; or a command after --.
+    """
+    screen = Screen(json=options.json, verbose=options.verbose)
+
+    async def work() -> int:
+        async with make_client(target, options, screen) as client:
+            found = await look_around(client)
+            transport = client.transport
+        if options.json:
+            print_json(found)
+        else:
+            _show(screen, found, transport)
+        return 0
+
+    return await run(screen, work)
+
+
+async def look_around(client: Client) -> dict[str, Any]:
+    """Everything that a server says of itself, as it stands on the wire."""
+    found: dict[str, Any] = {
+        "protocolVersion": client.protocol_version,
+        "serverInfo": unstructure(client.server_info) if client.server_info is not None else None,
+        "capabilities": unstructure(client.capabilities),
+    }
+    if client.instructions is not None:
+        found["instructions"] = client.instructions
+    for capability, name, method in _LISTS:
+        offered = getattr(client.capabilities, capability) is not None
+        found[name] = await _pages(client, method, name) if offered else []
+    return found
+
+
+async def _pages(client: Client, method: str, name: str) -> list[Item]:
+    """All pages of a list, the items as they came."""
+    items: list[Item] = []
+    params: dict[str, Any] = {}
+    for _ in range(_MAX_PAGES):
+        try:
+            page = await client.request(method, params)
+        except McpError as error:
+            if error.code == METHOD_NOT_FOUND and not items:
+                return []  # many servers have resources and know nothing of templates
+            raise
+        some = page.get(name)
+        if not isinstance(some, list) or not all(isinstance(item, dict) for item in some):
+            raise RemoteProtocolError(f"the result of {method} has no list of {name}")
+        items += some
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return items
+        params = {"cursor": cursor}
+    raise RemoteProtocolError(f"{method} has more than {_MAX_PAGES} pages")
+
+
+# -- for people
+
+
+def _show(screen: Screen, found: Mapping[str, Any], transport: str) -> None:
+    info = found["serverInfo"] or {}
+    title = Text(clean(str(info.get("title") or info.get("name") or "a server without a name")), style="bold")
+    title.append(f" {clean(str(info.get('version', '')))}", style="default")
+    screen.out.print(title.append(f"  {found['protocolVersion']} over {transport}", style="dim"), soft_wrap=True)
+    if found.get("instructions"):
+        screen.out.print(Text(clean(found["instructions"])), soft_wrap=True)
+    offers = ", ".join(_capability(name, value) for name, value in found["capabilities"].items())
+    screen.out.print(Text(f"offers: {clean(offers) or 'nothing'}", style="dim"), soft_wrap=True)
+    tools = [(one.get("name"), signature(one.get("inputSchema")), _marks(one), one) for one in found["tools"]]
+    _table(screen, "Tools", ("name", "arguments", ""), tools)
+    resources = [(one.get("uri"), one.get("mimeType"), one) for one in found["resources"]]
+    _table(screen, "Resources", ("uri", "type"), resources)
+    templates = [(one.get("uriTemplate"), one.get("mimeType"), one) for one in found["resourceTemplates"]]
+    _table(screen, "Resource templates", ("uri", "type"), templates)
+    prompts = [(one.get("name"), _prompt_signature(one.get("arguments")), one) for one in found["prompts"]]
+    _table(screen, "Prompts", ("name", "arguments"), prompts)
+
+
+def _table(screen: Screen, title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """A table whose last column is what the item says of itself."""
+    if not rows:
+        return
+    table = Table(title=f"{title} ({len(rows)})", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.padding = (0, 2, 0, 0)
+    for column in columns:
+        table.add_column(column, style="cyan" if column in ("name", "uri") else "", header_style="dim", overflow="fold")
+    table.add_column("description", header_style="dim", overflow="fold")
+    for *cells, item in rows:
+        words = str(item.get("description") or item.get("title") or "").strip().partition("\n\n")[0]
+        table.add_row(*(Text(clean(str(cell or ""))) for cell in cells), Text(clean(" ".join(words.split()))))
+    screen.out.print()
+    screen.out.print(table)
+
+
+def signature(schema: Any) -> str:
+    """The arguments of a tool: `city: string, days?: integer = 3`."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping):
+        return ""
+    required = schema.get("required") or ()
+    parts = []
+    for name, inner in properties.items():
+        inner = inner if isinstance(inner, Mapping) else {}
+        default = f" = {inner['default']}" if inner.get("default") not in (None, "") else ""
+        parts.append(f"{name}{'' if name in required else '?'}: {_kind(inner)}{default}")
+    return ", ".join(parts)
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if isinstance(values := schema.get("enum"), list):
+        return "|".join(map(str, values))
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return "|".join(map(str, kind))
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if kind is None and isinstance(options, list):
+        return "|".join(_kind(one) for one in options if isinstance(one, Mapping))
+    return str(kind or "any")
+
+
+def _prompt_signature(arguments: Any) -> str:
+    named = [one for one in arguments or () if isinstance(one, Mapping)]
+    return ", ".join(f"{one.get('name')}{'' if one.get('required') else '?'}" for one in named)
+
+
+def _marks(tool: Item) -> str:
+    hints = tool.get("annotations")
+    hints = hints if isinstance(hints, Mapping) else {}
+    words = {"readOnlyHint": "read-only", "destructiveHint": "destructive", "idempotentHint": "idempotent"}
+    return ", ".join(word for hint, word in words.items() if hints.get(hint) is True)
+
+
+def _capability(name: str, value: Any) -> str:
+    inner = [key for key, on in value.items() if on is True] if isinstance(value, Mapping) else []
+    return f"{name} ({', '.join(inner)})" if inner else name

@@ -1,0 +1,69 @@
+"""`mcptrio prompt TARGET NAME`: fill in a prompt and print its messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from rich.text import Text
+
+from mcptrio._wire.converter import unstructure
+from mcptrio.cli import arguments
+from mcptrio.cli.connecting import make_client
+from mcptrio.cli.options import Options
+from mcptrio.cli.screen import Screen, clean, print_json
+from mcptrio.cli.showing import pieces_of, show
+from mcptrio.cli.talk import run
+from mcptrio.types import GetPromptResult
+
+EXAMPLES: Final = """\
+examples:
+  mcptrio prompt server.py complaint --arg order_id=7
+  mcptrio prompt https://example.org/mcp complaint --args '{"order_id": "7"}' --json"""
+
+
+async def prompt(
+    target: str,
+    name: str,
+    /,
+    *,
+    args: Annotated[str | None, Parameter(metavar="JSON")] = None,
+    arg: Annotated[list[str] | None, Parameter(metavar="NAME=VALUE")] = None,
+    options: Options = Options(),  # noqa: B008  # frozen
+) -> int:
+    """Fill in a prompt and print its messages.
+
+    Parameters
+    ----------
+    target
+        A URL (http, https, ws, wss), a server file, a command line in one argument; or a command after --.
+    name
+        The name of the prompt.
+    args
+        The arguments, as a JSON object; @FILE reads them from a file, - from standard input.
+    arg
+        One argument; may be repeated.
+    """
+    screen = Screen(json=options.json, verbose=options.verbose)
+
+    async def work() -> int:
+        given = arguments.as_texts(arguments.read_object(args) or {})
+        values = {**given, **arguments.read_pairs(arg or ())}
+        async with make_client(target, options, screen) as client:
+            result = await client.get_prompt(name, values, on_progress=screen.progress)
+        screen.stop_progress()
+        if options.json:
+            print_json(unstructure(result))
+        else:
+            _show(screen, result)
+        return 0
+
+    return await run(screen, work)
+
+
+def _show(screen: Screen, result: GetPromptResult) -> None:
+    if result.description:
+        screen.note(result.description)
+    for message in result.messages:
+        screen.out.print(Text(f"{clean(message.role)}:", style="bold"))
+        show(screen, pieces_of([message.content]))
