@@ -81,8 +81,8 @@ def names_of(node: ast.stmt) -> Iterator[str]:
             yield name
         case ast.Expr(value=ast.Call(func=ast.Attribute() as called)):
             yield ast.unparse(called)  # `server.add_extension`, if the file says so once
-        case ast.Import() | ast.ImportFrom():
-            yield "import"  # the last one of the file stands for all: name what matters in words
+        case ast.ImportFrom(module=str(module)):
+            yield module
 
 
 def main() -> int:

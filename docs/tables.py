@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import html
 import inspect
 import io
 import re
@@ -105,7 +106,8 @@ def show(name: str, default: Any) -> str:
 
 
 def code(text: str) -> str:
-    return f"`{text}`".replace("|", "\\|")
+    """Code in a cell. A bar is spelled so that every reader of Markdown takes it for one, and not for a border."""
+    return f"`{text}`" if "|" not in text else f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>"
 
 
 def cell(text: str) -> str:

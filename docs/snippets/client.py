@@ -60,7 +60,7 @@ async def price() -> Quote:
 
 
 async def book_by_hand() -> str:
-    """Ask, look at the questions, and ask again with the answers; days may pass in between."""
+    """Ask, look at the questions, and ask again with the answers; minutes may pass in between."""
     async with connect(travel, elicit=person) as client:
         try:
             result = await client.call_tool("book_room", {"city": "Oslo"}, max_rounds=0)
