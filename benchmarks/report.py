@@ -15,6 +15,7 @@ from typing import Any
 
 from lab import BASE, CONTENDERS
 
+BEGIN, END = "<!-- the last full run -->", "<!-- end of the run -->"
 COLOURS = {
     "express": "#0b6e4f",
     "mcptrio": "#3aa17e",
@@ -94,6 +95,16 @@ def save(results: list[Result], about: dict[str, Any], folder: Path, *, whole: b
     (folder / f"{name}.md").write_text(table(results, about) + "\n")
     (folder / f"{name}.svg").write_text(chart(results))
     print(f"» results are in {folder}/{name}.md, .json and .svg", file=sys.stderr)
+
+
+def publish(folder: Path, docs: Path) -> None:
+    """Put the last full run into the documentation: the table into its page, the chart and the figures beside it."""
+    page = docs / "performance.md"
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(before + BEGIN + "\n" + (folder / "last-full.md").read_text() + END + after)
+    for kind in ("svg", "json"):
+        (docs / f"performance.{kind}").write_text((folder / f"last-full.{kind}").read_text())
 
 
 def chart(results: list[Result]) -> str:

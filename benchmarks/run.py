@@ -48,8 +48,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a minute instead of ten: fewer and shorter rounds")
     parser.add_argument("--rounds", type=int, help="how many rounds (default: 7, quick: 3)")
     parser.add_argument("--self-check", action="store_true", help="each script for a moment, without other contenders")
+    parser.add_argument("--publish", action="store_true", help="put the last full run into docs/, and run nothing")
     parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "bench", help="where results go")
     given = parser.parse_args()
+    if given.publish:
+        report.publish(given.out, ROOT / "docs")
+        return 0
     effort = SELF_CHECK if given.self_check else QUICK if given.quick else FULL
     if given.rounds:
         effort = Effort(rounds=given.rounds, seconds=effort.seconds, scale=effort.scale)
