@@ -13,11 +13,17 @@ from types import ModuleType
 import pytest
 
 import mcptrio
+from mcptrio import HttpConfig, Limits, ListenerConfig, SupervisorLimits
 from mcptrio._peer.states import OPENING
+from mcptrio._wire.jsonrpc import JsonLimits
+from mcptrio._wire.lines import MAX_LINE
+from mcptrio.auth.server import BearerAuth
 from mcptrio.cli import TALKING
 from mcptrio.cli.run import parser
 from mcptrio.cli.talk import app_for
 from mcptrio.cli.target import with_command
+from mcptrio.extensions.tasks import Tasks
+from mcptrio.stores import StoreLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -135,6 +141,38 @@ def test_every_page_can_be_found_from_the_menu() -> None:
     assert [page for page in pages if page not in menu] == []
     named = re.findall(r"[\w/-]+\.md", menu)
     assert [page for page in named if not (docs / page).is_file()] == []
+
+
+def test_the_security_page_tells_the_defaults_that_the_code_has() -> None:
+    http, listener, calls, sessions = HttpConfig(), ListenerConfig(), Limits(), SupervisorLimits()
+    store, tasks, lines = StoreLimits(), Tasks(), JsonLimits()
+    token = BearerAuth(resource="https://example.org/mcp", issuers=["https://login.example.org"])
+    mib = 2**20
+    told = [
+        f"| {listener.host} | `host`",
+        f"{listener.max_header_bytes // 1024} KiB, {listener.max_headers} fields, within {listener.header_timeout:g} s",
+        f"{http.max_body // mib} MiB, within {http.body_timeout:g} s; on stdio a line of {MAX_LINE // mib} MiB",
+        f"{lines.max_depth} levels, {lines.max_nodes:,} values, batches of {lines.max_batch}",
+        f"| connections | {listener.max_connections:,} |",
+        f"cut after {http.write_timeout:g} s",
+        f"{sessions.max_sessions:,}, and {http.max_sessions_per_principal} of one principal",
+        f"ended after {sessions.idle_timeout / 60:g} minutes idle",
+        f"{calls.running} at work and {calls.waiting} waiting in a session",
+        f"{http.max_calls:,} in the process, and {http.max_calls_per_principal} of one principal",
+        f"{calls.call_timeout:g} s without progress, {calls.call_timeout_hard / 60:g} minutes in all",
+        f"{sessions.parked_max:,}, for {sessions.parked_ttl / 60:g} minutes",
+        f"{store.stream_events:,} events or {store.stream_bytes // mib} MiB of each",
+        f"{store.total_bytes // mib} MiB of all",
+        f"for {store.stream_age / 60:g} minutes after their end",
+        f"{tasks.max_running:,} at work, {store.tasks:,} or {store.task_bytes // mib} MiB kept",
+        f"checked again after {token.cache:g} s, {token.clock_skew:g} s of clock skew",
+    ]
+    page = (ROOT / "docs" / "howto" / "security.md").read_text()
+    assert [text for text in told if text not in page] == []
+    assert (http.allowed_hosts, http.allowed_origins, http.rate, http.legacy_sse, http.health) == (
+        *(None, None, None),
+        *(False, True),
+    )
 
 
 def test_news_fragments_are_named_after_their_kind() -> None:
