@@ -40,7 +40,10 @@ CONFIGS = {
 
 # Public by spelling, but called by the runtime only.
 FOR_THE_RUNTIME = {
+    "admit",
     "attach",
+    "end",
+    "filter",
     "finish",
     "lifespan_context",
     "make_context",
@@ -48,10 +51,21 @@ FOR_THE_RUNTIME = {
     "may_replay",
     "offers_now",
     "parameter_headers",
+    "put_everything",
+    "raise_if_refused",
     "request_scope",
     "roots_changed",
 }
-MADE_BY_THE_RUNTIME = {"Context", "SessionHandle", "Elicited", "HttpInfo"}
+MADE_BY_THE_RUNTIME = {
+    "Context",
+    "SessionHandle",
+    "Elicited",
+    "HttpInfo",
+    "Change",
+    "Changes",
+    "Clients",
+    "LoadedSkill",
+}
 
 
 # -- settings
@@ -310,8 +324,22 @@ def api() -> str:
     return "\n\n".join(describe(name, getattr(mcptrio, name)) for name in (*FIRST, *others))
 
 
-def describe(name: str, thing: Any) -> str:
+def names(module: str, *only: str) -> str:
+    """The public names of another module, or some of them, with what is documented of their members."""
+    import mcptrio
+
+    found = import_module(module)
+    own = [name for name, thing in vars(found).items() if getattr(thing, "__module__", None) == module]
+    listed = only or getattr(found, "__all__", [name for name in own if name[0] != "_" and not name.isupper()])
+    return "\n\n".join(
+        describe(name, getattr(found, name), documented_only=True) for name in listed if name not in mcptrio.__all__
+    )
+
+
+def describe(name: str, thing: Any, *, documented_only: bool = False) -> str:
     parts = [f"### `{name}`"]
+    if isinstance(thing, str):
+        return "\n\n".join([*parts, f"`{thing!r}`"])
     if not isinstance(thing, type):
         return "\n\n".join([*parts, spell(name, thing), prose(thing)])
     own = thing.__dict__.get("__init__")
@@ -320,18 +348,21 @@ def describe(name: str, thing: Any) -> str:
     parts.append(prose(thing))
     if own is not None and not attrs.has(thing) and own.__doc__:
         parts.append(prose(own))
-    if attrs.has(thing) and name in MADE_BY_THE_RUNTIME:
+    if (attrs.has(thing) and name in MADE_BY_THE_RUNTIME) or hasattr(thing, "__total__"):  # a TypedDict
         parts.append("\n".join(f"- `{field}`: `{kind}`. {words}".rstrip() for field, kind, words in documented(thing)))
-    return "\n\n".join(part for part in (*parts, *members(name, thing)) if part)
+    return "\n\n".join(part for part in (*parts, *members(name, thing, documented_only)) if part)
 
 
-def members(owner: str, cls: type) -> Iterator[str]:
+def members(owner: str, cls: type, documented_only: bool = False) -> Iterator[str]:
     seen: set[str] = set()
     for base in (cls, *(b for b in cls.__mro__[1:] if b.__module__.startswith("mcptrio.server"))):
         for name, member in vars(base).items():
             if name.startswith("_") or name in seen | FOR_THE_RUNTIME:
                 continue
             seen.add(name)
+            member = member.__func__ if isinstance(member, classmethod) else member
+            if documented_only and not getattr(member, "__doc__", None):
+                continue
             title = f"#### `{owner}.{name}`"
             if inspect.isfunction(member):
                 yield f"{title}\n\n{spell(name, member)}\n\n{prose(member)}".strip()
@@ -347,7 +378,7 @@ def spell(name: str, fn: Any) -> str:
     shown: list[str] = []
     kind = None
     for parameter in given.parameters.values():
-        if parameter.name == "self":
+        if parameter.name in ("self", "cls"):
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
             shown.append("*")
@@ -358,7 +389,8 @@ def spell(name: str, fn: Any) -> str:
         if parameter.annotation is not parameter.empty:
             text += f": {spelled(parameter.annotation)}"
         if parameter.default is not parameter.empty:
-            text += f" = {'…' if ' at 0x' in repr(parameter.default) else repr(parameter.default)}"
+            made = parameter.default is attrs.NOTHING or " at 0x" in repr(parameter.default)
+            text += f" = {'…' if made else repr(parameter.default)}"
         shown.append(text)
     back = given.return_annotation
     tail = "" if back is given.empty or name[0].isupper() else f" -> {spelled(back)}"
