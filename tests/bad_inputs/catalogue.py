@@ -12,7 +12,8 @@ A case takes its row's replies and may name its own. What a case does is said by
     request   `{method = …, params = …, id = …}` of an otherwise good POST
     raw       the bytes of a whole connection
     action    the name of a function in `actions`, for what takes more than one step
-    ws, line  messages on a WebSocket, on a pipe (see `sockets` and `pipes`)
+    ws, line  frames of a WebSocket, lines on a pipe (see `sockets` and `pipes`)
+    pipe      the name of a function in `pipes` that has a process to itself
     client    the name of a script of a hostile server (see `hostile`)
 
 Texts know `$META` (the `_meta` member that a revision wants), `$HEAD` (the usual headers), `$PORT`, `$SESSION` and
@@ -34,7 +35,7 @@ from attrs import frozen
 from .speaking import DATES, META, MODERN, STATEFUL, Speaker
 
 FOLDER = Path(__file__).parent
-KINDS = ("body", "request", "raw", "action", "ws", "line", "client")
+KINDS = ("body", "request", "raw", "action", "ws", "line", "pipe", "client")
 
 
 @frozen(kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from .pipes import PipedServers
 from .process import Servers
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -19,5 +20,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
     started = Servers(SETTINGS)
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def piped_servers() -> Iterator[PipedServers]:
+    started = PipedServers()
     yield started
     started.close()

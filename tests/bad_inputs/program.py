@@ -1,6 +1,7 @@
 """The server under test, as a process: every feature once, and a second channel that tells how it is.
 
     python -m tests.bad_inputs.program '{"header_timeout": 0.4}'
+    python -m tests.bad_inputs.program stdio
 
 It says its port in the first line on standard output. After that every line on standard input is answered with one line
 of JSON: how many tasks, descriptors and sessions there are, what went wrong, which limits were reached.
@@ -23,9 +24,6 @@ import trio
 from mcptrio import Context, Header, Server, telemetry
 from mcptrio._actors.call import Limits
 from mcptrio._actors.supervisor import SupervisorLimits
-from mcptrio.auth.server import StaticTokens
-from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.serve import ListenerConfig
 
 PEOPLE = ("ann", "bob", "canary")
 SECRET = "canary-of-a-secret-3f1c"
@@ -40,6 +38,7 @@ class Size:
 def make_server(**options: Any) -> Server:
     """A server with a tool, a resource and a prompt of every kind that the catalogue needs."""
     server = Server("bad-inputs", version="1", page_size=2, **options)
+    marks: set[str] = set()
 
     @server.session
     async def session(_: Any) -> Any:
@@ -67,6 +66,18 @@ def make_server(**options: Any) -> Server:
         """Take time."""
         await trio.sleep(seconds)
         return "waited"
+
+    @server.tool
+    async def slow_mark(text: str, seconds: float) -> str:
+        """Leave a mark in the process, later."""
+        await trio.sleep(seconds)
+        marks.add(text)
+        return "marked"
+
+    @server.tool
+    async def marked(text: str) -> bool:
+        """Whether a mark was left."""
+        return text in marks
 
     @server.tool
     async def count(to: int, ctx: Context) -> str:
@@ -97,6 +108,19 @@ def make_server(**options: Any) -> Server:
     async def samples(ctx: Context) -> str:
         """Needs a model."""
         return "never without"
+
+    @server.tool
+    async def noise(kind: str) -> str:
+        """Use standard input and output as if they were one's own."""
+        match kind:
+            case "print":
+                print("printed", flush=True)
+                os.write(1, b"written\n")
+            case "child":
+                await trio.run_process([sys.executable, "-c", "print('from a child')"])
+            case "read":
+                os.read(0, 100)
+        return "noise made"
 
     @server.tool
     async def fail() -> str:
@@ -198,6 +222,10 @@ def token_of(name: str) -> str:
 
 def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the server and those of HTTP."""
+    from mcptrio.auth.server import StaticTokens
+    from mcptrio.transports.http_server.config import HttpConfig
+    from mcptrio.transports.http_server.serve import ListenerConfig
+
     options: dict[str, Any] = {}
     if "limits" in settings:
         options["limits"] = Limits(**settings.pop("limits"))
@@ -238,4 +266,7 @@ async def _serve(server: Server, settings: dict[str, Any], *, task_status: trio.
 
 
 if __name__ == "__main__":
-    trio.run(main)
+    if sys.argv[1:] == ["stdio"]:
+        make_server().run()
+    else:
+        trio.run(main)

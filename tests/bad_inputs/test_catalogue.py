@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from . import requests, session_actions  # noqa: F401  the steps register themselves
+from . import requests, session_actions, slow_actions, sockets  # noqa: F401  the steps register themselves
 from .actions import ACTIONS, Scene
 from .catalogue import Case, load
 from .judging import judge
+from .pipes import PipedServers, run_alone
 from .process import Servers
 from .speaking import DATES
 
@@ -34,6 +35,23 @@ def test_a_bad_request_gets_the_reply_of_the_catalogue(case: Case, servers: Serv
             speaker.end_session()
             speaker.close()
         server.check_unharmed(may_log=case.data.get("may_log", False))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "ws"], ids=lambda case: case.id)
+def test_a_bad_socket_ends_as_the_catalogue_says(case: Case, servers: Servers) -> None:
+    with servers.use("usual") as server:
+        sockets.run(case, server)
+        server.check_unharmed()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "line"], ids=lambda case: case.id)
+def test_a_bad_line_gets_the_reply_of_the_catalogue(case: Case, piped_servers: PipedServers) -> None:
+    piped_servers.run(case)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "pipe"], ids=lambda case: case.id)
+def test_a_server_on_a_pipe_ends_as_the_catalogue_says(case: Case) -> None:
+    run_alone(case)
 
 
 def test_every_row_stands_once_and_has_two_cases_where_it_can() -> None:
