@@ -40,7 +40,7 @@ class Limits:
     """Questions that come within so long of each other leave together, where questions travel in results."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Call:
     """A handler at work."""
 

@@ -25,7 +25,7 @@ from mcptrio.errors import LinkClosed
 logger = logging.getLogger("mcptrio.exchange")
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Exchange(Session):
     """Lives for one POST, or, while its handler waits for an answer, until the request is repeated.
 

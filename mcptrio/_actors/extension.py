@@ -124,7 +124,7 @@ class Extension:
         return {}
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Extensions:
     """The extensions of one server or client."""
 

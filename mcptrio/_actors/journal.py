@@ -19,7 +19,7 @@ MISSING: Final = object()
 Check = Callable[[Any], object]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Journal:
     """What one call knows of its earlier lives, and has learnt in this one."""
 

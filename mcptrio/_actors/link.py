@@ -34,7 +34,7 @@ class Link(Protocol):
         ...
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Outbox:
     """What is posted and not yet written: many producers that never wait, one consumer.
 

@@ -45,7 +45,7 @@ class Parked:
     until: float
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Parking:
     """The parked calls of one process. Lent: the sessions that they live in."""
 

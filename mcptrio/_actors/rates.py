@@ -10,7 +10,7 @@ from attrs import define, field
 _MOST: Final = 10_000
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Rates:
     """Each caller may do something `per_second` times a second, and `burst` times at once after a pause."""
 

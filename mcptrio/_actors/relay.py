@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcptrio._actors.session import Session
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Relay:
     """Passes frames on. The session that the request came to keeps it on its books, so that it can still be cancelled
     there, until it is answered. Lent: everything.

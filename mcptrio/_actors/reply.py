@@ -11,7 +11,7 @@ from attrs import define, field
 ProgressCallback = Callable[[Mapping[str, Any]], None]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Reply:
     """The answer to something that was asked of the peer."""
 

@@ -62,7 +62,7 @@ class Incoming:
     params: Any
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Router:
     """Method -> route."""
 

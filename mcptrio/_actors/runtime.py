@@ -45,7 +45,7 @@ class Store(Protocol):
     def open(self) -> AbstractAsyncContextManager[None]: ...
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Runtime:
     """Owns: the supervisor's task, the store's tasks, the lifespan, the watchdog.   Lent: application, store, bus.
 

@@ -120,7 +120,7 @@ class Service(Protocol):
         ...
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Session:
     """One peer, one inbox, one task that changes state.
 

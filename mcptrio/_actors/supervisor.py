@@ -37,7 +37,7 @@ class SupervisorLimits:
                 raise DeclarationError(f"SupervisorLimits.{name} must be positive, got {getattr(self, name)!r}")
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Supervisor:
     """Owns: the nursery that every session lives in.   Lent: the telemetry hub."""
 

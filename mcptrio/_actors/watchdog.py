@@ -37,7 +37,7 @@ _STACK_DEPTH: Final = 12
 _OURS: Final = ("mcptrio", "trio", "outcome")
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Watchdog:
     """Owns: its thread.   Lent: the telemetry hub; `on_lag`, which is called in the loop with every lag, in seconds."""
 

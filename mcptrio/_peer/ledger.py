@@ -19,7 +19,7 @@ from mcptrio._wire.jsonrpc import ErrorResponse, Response
 RequestId = int | str
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Group:
     """The answers to one batch, which leave together."""
 
@@ -28,7 +28,7 @@ class Group:
     answers: list[Response | ErrorResponse] = field(factory=list)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Round:
     """The questions of a call at a date at which questions travel in results."""
 
@@ -41,7 +41,7 @@ class Round:
     """How the handler ended, if it did while nobody could be told."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Entry:
     """A call that has not been answered yet."""
 
@@ -52,7 +52,7 @@ class Entry:
     round: Round | None = None
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Ask:
     """A request to the peer that has not been answered yet."""
 
@@ -62,7 +62,7 @@ class Ask:
     call: int | None
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Ledger:
     """The books of one session. Request ids never leave it, so they mean nothing to any other session."""
 

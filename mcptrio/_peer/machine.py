@@ -83,7 +83,7 @@ class Eras(Protocol):
         ...
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Peer:
     """Our picture of the other side."""
 

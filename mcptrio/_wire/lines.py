@@ -16,7 +16,7 @@ class LineTooLong:
     limit: int
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class LineReader:
     """Splits a stream of bytes into lines, at linear cost however the bytes are cut.
 

@@ -46,7 +46,7 @@ def derive_id(key: bytes) -> bytes:
     return blake2b(key, digest_size=_KEY_ID, person=b"mcptrio key id").digest()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class KeyRing:
     """The keys that states are sealed with: the first one seals, every one opens."""
 

@@ -70,7 +70,7 @@ class ServerSentEvent:
     id: str = ""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class SseReader:
     """Turns the bytes of an event stream into events.
 

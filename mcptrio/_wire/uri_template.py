@@ -15,7 +15,7 @@ __all__ = ["UriTemplate", "Value"]
 MAX_VARIABLES: Final = 256
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class UriTemplate:
     """A URI with variables in it, as in `orders://{order_id}{?lines*}`.
 

@@ -21,7 +21,7 @@ class _Declined(Exception):
     """The person pressed the key."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Person:
     """Whoever sits at the terminal, if anybody does."""
 
@@ -113,7 +113,7 @@ class Person:
         return "accept"
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Model:
     """What is asked when a server wants the host's model: nobody, or a text that stands for its answer."""
 

@@ -79,7 +79,7 @@ class _Noticed(logging.Handler):
             self.show(f"{record.name}: {text}")
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Screen:
     """The terminal, or what stands in its place."""
 

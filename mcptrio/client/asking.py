@@ -84,7 +84,7 @@ class _Wish:
     on_progress: ProgressCallback | None = None
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Asker:
     """Lent: the keeper of the connection."""
 

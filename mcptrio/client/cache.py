@@ -27,7 +27,7 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 Key = tuple[str, bytes]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ResultCache:
     """Method and parameters -> result, for at most as long as the server said."""
 

@@ -42,7 +42,7 @@ _numbers: Final = itertools.count(1)
 OnProgress = Callable[[Mapping[str, Any]], None]
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class ClientService:
     """What a client's session is a session of."""
 
@@ -83,7 +83,7 @@ class ClientService:
         return self.host.capabilities(stateful=True)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Asking:
     """What the client's handlers get: who asks, and what for."""
 
@@ -92,7 +92,7 @@ class Asking:
     method: str
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Connection:
     """One session with the server.
 

@@ -26,7 +26,7 @@ logger = logging.getLogger("mcptrio.client")
 _GOODBYE = 15.0
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Keeper:
     """Owns: the connections and the task that tells the host's callbacks.   Lent: the service, the carrier."""
 

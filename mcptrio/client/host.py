@@ -32,7 +32,7 @@ NotificationCallback: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[N
 _WAITING = 1024
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Host:
     """The host's side of a client. Its state is the callbacks and what waits to be told to them."""
 

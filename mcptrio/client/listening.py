@@ -22,7 +22,7 @@ _LASTED: Final = 10.0
 _markers: Final = itertools.count(1)
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Listening:
     """Who listens to what. Lent: the keeper of the connection."""
 

@@ -13,7 +13,7 @@ from mcptrio.errors import CapabilityMissing, RemoteProtocolError
 T = TypeVar("T")
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Pages(Generic[T]):
     """Iterates over the items of all pages, fetching each page when it is needed.
 

@@ -24,7 +24,7 @@ _PLACES: Final = ("mcpServers", "servers")
 _KINDS: Final = {"stdio", "http", "streamable-http", "streamableHttp", "sse", "ws", "websocket"}
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Clients:
     """Open clients by name. Tools and prompts of all of them are known by `<name><separator><their own name>`."""
 

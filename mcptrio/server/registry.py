@@ -26,7 +26,7 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Registry(Generic[T]):
     """Entries of one kind. Each has a serial number, so that a page of a list can say where the next one begins."""
 

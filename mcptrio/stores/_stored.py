@@ -13,7 +13,7 @@ from mcptrio.stores._streams import Stream
 from mcptrio.stores._tasks import Row
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class StoredStream(Stream):
     """A stream whose older events are in the file only. Events above `written` are in memory only."""
 

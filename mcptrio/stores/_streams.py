@@ -22,7 +22,7 @@ from mcptrio.errors import LocalProtocolError, Overloaded
 from mcptrio.stores.base import Event, LaggedBehind, StoreLimits, StreamKey, UnknownCursor
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Stream:
     """One stream, all of it in memory. Ten thousand idle ones are usual, so what is empty costs next to nothing."""
 
@@ -76,7 +76,7 @@ Fetch = Callable[[Stream, int], Awaitable[list[bytes]]]
 """Reads the events after a cursor from where they are kept; at least one, or it raises LaggedBehind."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class StreamFollower:
     """A cursor on one stream; see `base.Follower`. It keeps the stream alive, not the other way round."""
 
@@ -137,7 +137,7 @@ class StreamFollower:
 S = TypeVar("S", bound=Stream)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Ledger(Generic[S]):
     """Which streams there are, what they weigh, and which must go first. A plain object without a clock."""
 

@@ -121,7 +121,7 @@ class MemorySessions:
         self._records.pop(session, None)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Subscription:
     """One callback and the topics it hears."""
 
@@ -139,7 +139,7 @@ class _Subscription:
                 self._topics_of_bus.pop(topic, None)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class MemoryBus:
     """The bus of one process: a table of callbacks. `limit` bounds the subscriptions of one topic."""
 

@@ -27,7 +27,7 @@ MAX_MESSAGE: Final = 16 * 1024 * 1024
 _WARNINGS: Final = 5
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PipeLine:
     """A line over a pipe."""
 

@@ -15,7 +15,7 @@ from mcptrio.errors import LinkClosed, RemoteProtocolError
 from mcptrio.transports.pipe import PipeLimits, serve_pipe
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class MemoryEnd:
     """The client's end: encoded frames in and out. Both directions are bounded; a full one makes the sender wait."""
 
@@ -50,7 +50,7 @@ class MemoryEnd:
         self._incoming.close()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _ServerEnd:
     _outgoing: trio.MemorySendChannel[bytes]
     _incoming: trio.MemoryReceiveChannel[bytes]

@@ -27,7 +27,7 @@ class HasMemoryLink(Protocol):
     def open_memory_link(self) -> AbstractAsyncContextManager[End]: ...
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _MemoryPipe:
     _end: End
 

@@ -57,7 +57,7 @@ class PipeLimits:
     """Handlers that are still there so long after the end are left behind."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PipeLink:
     """The link of a session that has a pipe to itself."""
 
@@ -157,7 +157,7 @@ async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reading:
     reading.cancel()
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class _Reader:
     """Decodes and delivers. Lent: everything."""
 

@@ -77,7 +77,7 @@ def _tether() -> Callable[[], None] | None:
     return tether
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Tethered:
     """A child that ends with us."""
 

@@ -91,7 +91,7 @@ def private_stdio() -> Iterator[tuple[int, int]]:
             os.close(fd)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class LinePipe:
     """A pipe of newline-delimited messages over two functions that move bytes."""
 

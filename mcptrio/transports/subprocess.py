@@ -109,7 +109,7 @@ class SubprocessCarrier:
         return _Child(process, self.argv[0], self.on_stderr)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Child:
     """A running server."""
 

@@ -110,7 +110,7 @@ async def _send_refusal(refusal: Plain, scope: Scope, send: Send) -> None:
     await send({"type": "websocket.http.response.body", "body": refusal.body, "more_body": False})
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class WebSocketPipe:
     """Whole messages over an accepted socket."""
 

@@ -57,7 +57,7 @@ class WebSocketCarrier:
                 yield line
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _SocketPipe:
     _socket: Any
 

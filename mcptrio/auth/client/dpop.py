@@ -49,7 +49,7 @@ def proof(
     return jwt.encode(header, claims, signer, algorithms=[ALGORITHM], default_type=None)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Nonces:
     """The nonce that each server last gave: one per origin, since servers do not share them (section 8.2)."""
 

@@ -31,7 +31,7 @@ class TokenStorage(Protocol):
         ...
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class MemoryStorage:
     """Keeps records as long as the object lives."""
 

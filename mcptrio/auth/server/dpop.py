@@ -26,7 +26,7 @@ _NONCE_TIME: Final = 120
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Replays:
     """The proofs that were accepted, until they would be too old anyway."""
 
@@ -54,7 +54,7 @@ class Replays:
         return True
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Nonces:
     """Nonces that can be recognised without being kept: a time slot and a MAC over it."""
 

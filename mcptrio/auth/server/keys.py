@@ -132,7 +132,7 @@ class Decision(enum.Enum):
     UNAVAILABLE = enum.auto()
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class IssuerKeys:
     """The keys of one issuer, and the books about fetching them. Times are any steady clock's."""
 

@@ -14,7 +14,7 @@ from mcptrio.errors import DeclarationError
 _SHORTEST = 16
 
 
-@define(eq=False, init=False, repr=False)
+@define(eq=False, repr=False, init=False)
 class StaticTokens:
     """Let in whoever has one of these tokens: `StaticTokens({"<token>": Principal(subject="ada", scopes="read")})`.
 

@@ -36,7 +36,7 @@ class Change:
     uri: str | None = None
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Changes:
     """An open subscription: iterate over it.
 

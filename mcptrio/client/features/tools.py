@@ -20,7 +20,7 @@ from mcptrio.types import CallToolResult, TextContent, Tool
 logger = logging.getLogger("mcptrio.client")
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class KnownTools:
     """What was learnt from `tools/list`. A tool that was never listed is called all the same, unchecked."""
 

@@ -23,7 +23,7 @@ IDENTIFIER: Final = "io.modelcontextprotocol/ui"
 MIME_TYPE: Final = "text/html;profile=mcp-app"
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Apps(Extension):
     """Tools whose results are shown with a page."""
 

@@ -101,7 +101,7 @@ def make_skill(
     return Skill(path=path, front_matter=front_matter, files=dict(files), dynamic=dynamic)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Folder:
     """A folder of skills. `scan` reads what has changed since the last time."""
 

@@ -47,7 +47,7 @@ class ReadDirectoryParams(PaginatedParams):
     uri: str
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Skills(Extension):
     """The skills of a server. One instance serves one server."""
 

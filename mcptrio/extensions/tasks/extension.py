@@ -53,7 +53,7 @@ RESTARTED: Final = "the server was restarted while the task was at work"
 MAX_LISTENED: Final = 1000
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Tasks(Extension):
     """Tools that run as tasks. One instance serves one server."""
 

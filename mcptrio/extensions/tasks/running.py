@@ -53,7 +53,7 @@ class Nowhere:
         await trio.lowlevel.checkpoint()
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class TaskRun(Exchange):
     """Lives until the call is done, cancelled, or past its time to live.
 

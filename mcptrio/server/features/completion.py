@@ -71,7 +71,7 @@ def _declare_completer(fn: Callable[..., Any], names: dict[str, Any]) -> Functio
     return function
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Completions:
     """Finds who completes what."""
 

@@ -20,7 +20,7 @@ from mcptrio.types import Implementation, InitializeParams, Params, ServerCapabi
 SessionFunction = Callable[[SessionHandle], AbstractAsyncContextManager[Any]]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Lifecycle:
     """What the server says of itself, and to whom it says no."""
 

@@ -30,7 +30,7 @@ _LISTS: Final[Mapping[str, str]] = {
 }
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class News:
     """What has changed and was not told yet, in order; the same change waits once, however slowly a client reads."""
 
@@ -63,7 +63,7 @@ async def _deliver(session: Session, call: Call, news: News) -> None:
             await session.notify(method, params, call=call)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Listening:
     """Serves `subscriptions/listen`; the bus carries the changes."""
 

@@ -32,7 +32,7 @@ from mcptrio.types import (
 Completer = Callable[..., Any]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PromptEntry:
     prompt: Prompt
     function: Function
@@ -104,7 +104,7 @@ def _fixed(values: Sequence[str]) -> Function:
     return declare(complete, inline=True)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Prompts:
     """The prompts of a server."""
 

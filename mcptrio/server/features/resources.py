@@ -41,7 +41,7 @@ class ResourceNotFound(McpError):
         super().__init__(INVALID_PARAMS, "resource not found", None if uri is None else {"uri": uri})
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ResourceEntry:
     """A resource, or with `template` a family of them."""
 
@@ -120,7 +120,7 @@ def declare_resource(
     )
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Resources:
     """The resources and templates of a server."""
 

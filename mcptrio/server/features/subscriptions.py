@@ -20,7 +20,7 @@ def topic(uri: str) -> str:
     return f"resource {uri}"
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Subscriptions:
     """Serves `resources/subscribe` and `resources/unsubscribe`; the bus carries the changes."""
 

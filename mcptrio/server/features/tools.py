@@ -59,7 +59,7 @@ def is_content(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, (*_CONTENT_CLASSES, CallToolResult))
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ToolEntry:
     """A tool as it is listed, and how to call it."""
 
@@ -236,7 +236,7 @@ def _by_hand(fn: Callable[..., Any], schema: Mapping[str, Any], names: Mapping[s
     )
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Tools:
     """The tools of a server."""
 

@@ -71,7 +71,7 @@ class HttpClientConfig:
         return random.uniform(most / 2, most)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Http:
     """Sends requests to one origin. Lent: the httpx2 client."""
 

@@ -58,7 +58,7 @@ class LegacySseCarrier:
                     await client.aclose()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class LegacyLine:
     """One stream down, POSTs up."""
 

@@ -86,7 +86,7 @@ class HttpCarrier:
                     await client.aclose()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class HttpLine:
     """One server, many exchanges.
 
@@ -340,7 +340,7 @@ class HttpLine:
         return headers
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Stream:
     """How far one stream has been read, over all the connections that it took."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .answer import Endpoint
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Turn:
     woken: trio.Event = field(factory=trio.Event)
     admitted: bool = False
@@ -33,7 +33,7 @@ def identity(principal: Any) -> str:
     return "" if principal is None else str(getattr(principal, "key", principal))
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Admission:
     """The places of one endpoint."""
 

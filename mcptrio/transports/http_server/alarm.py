@@ -28,7 +28,7 @@ class Sleeper(Protocol):
         ...
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Alarm:
     """Wakes those who waited for `seconds`.
 

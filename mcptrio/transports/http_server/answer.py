@@ -28,11 +28,12 @@ from mcptrio.stores.base import Store
 
 from .admission import Admission
 from .alarm import Alarm
+from .bodies import Bodies
 from .config import HttpConfig
 from .exchange import Exchanges
 from .guard import Guard
 from .lease import leased
-from .message import TEXT, Authenticator, Head, Headers, Plain, Stream, refuse, refuse_frame
+from .message import TEXT, Authenticator, Head, Headers, Plain, Stream, overloaded, refuse, refuse_frame
 from .sessions import Sessions, session_needed, unknown_session
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _HEALTH: Final = ("/livez", "/readyz", "/metrics")
 _RETRY_SOON: Final[Headers] = ((b"retry-after", b"1"),)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Endpoint:
     """The MCP endpoint of one runtime, and what is served beside it.
 
@@ -59,6 +60,7 @@ class Endpoint:
     alarm: Alarm = field(init=False)
     """Rings when a call has lasted so long that it becomes a stream."""
     admission: Admission = field(init=False)
+    bodies: Bodies = field(init=False)
     sessions: Sessions = field(init=False)
     exchanges: Exchanges = field(init=False)
     listeners: int = 0
@@ -76,6 +78,7 @@ class Endpoint:
         self.guard = Guard(self.config)
         self.alarm = Alarm(self.config.stream_after, lambda: self.runtime.supervisor.nursery)
         self.admission = Admission(self)
+        self.bodies = Bodies(self.config.max_body_memory, self.config.max_body, self.config.body_timeout)
         if hasattr(self.authenticator, "metadata_paths"):
             self._authorizer = cast("Authorizer", self.authenticator)
             self._open_paths = self._authorizer.metadata_paths
@@ -253,6 +256,11 @@ class Endpoint:
         return refuse(
             408, f"the body took longer than {self.config.body_timeout:g} s", headers=((b"connection", b"close"),)
         )
+
+    def no_room(self) -> Plain:
+        """Too many large bodies are in memory, and were for longer than one waits."""
+        self.limit("max_body_memory")
+        return overloaded("too many large requests are being served", 1, close=True, limit="max_body_memory")
 
     def too_large(self) -> Plain:
         """More bytes came than were declared, or than are allowed."""

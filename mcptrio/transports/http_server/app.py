@@ -19,6 +19,7 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import INTERNAL_ERROR
 
 from .answer import Endpoint
+from .bodies import SMALL
 from .config import HttpConfig
 from .message import CLOSE, Authenticator, Head, Plain, Stream, refuse
 
@@ -122,9 +123,15 @@ class AsgiApp:
         if refusal is not None:
             await _refuse(head, refusal, receive, send)
             return
+        try:
+            await self._serve(endpoint, head, receive, send)
+        finally:
+            endpoint.bodies.leave(head)
+
+    async def _serve(self, endpoint: Endpoint, head: Head, receive: Receive, send: Send) -> None:
         body: bytes | Plain | None = b""
         if head.method == "POST":
-            body = await self._read_body(endpoint, receive)
+            body = await self._read_body(endpoint, head, receive)
             if body is None:
                 return
             if type(body) is Plain:
@@ -139,17 +146,18 @@ class AsgiApp:
         else:
             reply = await endpoint.answer(head, body)
         if isinstance(reply, Stream):
+            endpoint.bodies.leave(head)
             await self._send_stream(reply, receive, send)
         elif head.method == "POST":
             await _send_plain(head, reply, send)
         else:
             await _refuse(head, reply, receive, send)
 
-    async def _read_body(self, endpoint: Endpoint, receive: Receive) -> bytes | Plain | None:
+    async def _read_body(self, endpoint: Endpoint, head: Head, receive: Receive) -> bytes | Plain | None:
         """The body, or a refusal; None if the client went away."""
         size = 0
         parts: list[bytes] = []
-        with trio.move_on_after(self.config.body_timeout):
+        with trio.move_on_after(self.config.body_timeout) as patience:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -159,6 +167,11 @@ class AsgiApp:
                     if size > self.config.max_body:
                         return endpoint.too_large()
                     parts.append(part)
+                    if size > SMALL and not head.room:
+                        patience.deadline = float("inf")  # that time is not the client's
+                        if not await endpoint.bodies.enter(head):
+                            return endpoint.no_room()
+                        patience.deadline = trio.current_time() + self.config.body_timeout
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         return endpoint.timed_out()

@@ -32,7 +32,7 @@ _MOST_REMEMBERED: Final = 4096
 _NOTHING_KEPT: Final = (b"cache-control", b"no-store")
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Remembered:
     """What was found out about tokens, by their digest, for a short while. Bounded; the oldest go first."""
 
@@ -52,7 +52,7 @@ class Remembered:
         self._known[digest] = (until, value)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Authorizer:
     """An `Authenticator` for the ways of this package. Owns: what it fetched, and what it remembers for a while."""
 

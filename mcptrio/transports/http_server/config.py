@@ -14,6 +14,7 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _WILDCARDS: Final = ("", "0.0.0.0", "::")
 _POSITIVE: Final = (
     "max_body",
+    "max_body_memory",
     "body_timeout",
     "heartbeat",
     "write_timeout",
@@ -54,6 +55,9 @@ class HttpConfig:
 
     # -- requests
     max_body: int = 4 * 1024 * 1024
+    max_body_memory: int = 32 * 1024 * 1024
+    """Bodies of more than 64 KiB that are read or answered at the same time, in bytes; others wait, unread. A larger
+    one is let in alone."""
     body_timeout: float = 10
     json_limits: JsonLimits = DEFAULT_LIMITS
     max_calls: int = 1024

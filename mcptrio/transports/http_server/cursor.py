@@ -17,7 +17,7 @@ from attrs import define, field
 _CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,15})\.([A-Za-z0-9_-]{16})", re.ASCII)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class EventIds:
     """The ids of one stream's events."""
 

@@ -46,7 +46,7 @@ class Phase(enum.Enum):
     OVER = enum.auto()
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class ExchangeLink:
     """The link of one POST: plain JSON if the answer comes first and soon, otherwise a stream. Also its `Events`."""
 
@@ -160,7 +160,7 @@ class ExchangeLink:
             self.end()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Exchanges:
     """Serves the POSTs of dates that have no sessions."""
 

@@ -21,6 +21,7 @@ import trio
 
 from . import framing
 from .answer import Endpoint
+from .bodies import SMALL
 from .gate import Phase
 from .guarded import AppFailed, GuardedStream, Report
 from .message import CLOSE, Head, Headers, Plain, Stream
@@ -129,6 +130,12 @@ class Express:
             b"connection" not in parsed.fields or b"close" not in parsed.tokens(b"connection")
         ) and guarded.gate.requests < self.config.keep_alive_max_requests
         try:
+            return await self._answer(guarded, head, parsed, goes_on)
+        finally:
+            self.endpoint.bodies.leave(head)
+
+    async def _answer(self, guarded: GuardedStream, head: Head, parsed: framing.Head, goes_on: bool) -> bool:
+        try:
             reply = await self._reply(guarded, head, parsed)
         except Exception as error:  # noqa: BLE001  reported, and answered with 500
             self.report(AppFailed(client=guarded.client, error=error))
@@ -137,6 +144,7 @@ class Express:
             return False
         goes_on = goes_on and not self.is_draining()
         if type(reply) is Stream:
+            self.endpoint.bodies.leave(head)
             return await self._send_stream(guarded, reply, goes_on) and goes_on
         assert isinstance(reply, Plain)
         goes_on = goes_on and guarded.gate.phase is Phase.BUSY and CLOSE not in reply.headers
@@ -154,6 +162,8 @@ class Express:
         body = guarded.gate.take_body()
         if guarded.gate.phase is Phase.BODY:
             parts = [body]
+            if parsed.content_length > SMALL and not await endpoint.bodies.enter(head):
+                return endpoint.no_room()
             with trio.move_on_after(endpoint.config.body_timeout) as waiting:
                 while guarded.gate.phase is Phase.BODY:
                     part = await guarded.receive_some()

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcptrio.auth")
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Issuer:
     keys: IssuerKeys
     lock: trio.Lock = field(factory=trio.Lock)
     """Held by whoever fetches; the others wait for what it finds."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Fetcher:
     """Keys and introspections of one `BearerAuth`. Owns: the HTTP client, once something was fetched."""
 

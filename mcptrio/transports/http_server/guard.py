@@ -22,7 +22,7 @@ _MEMO_BYTES: Final = 512
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Guard:
     """Host, Origin, and the forms of the body and of the answer."""
 

@@ -15,7 +15,7 @@ from attrs import define
 from .message import Events, Head, Plain, Stream
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Leased:
     """Events up to a moment of Trio's clock."""
 

@@ -46,7 +46,7 @@ class Phase(enum.Enum):
     """Nothing more will come: cancelled, or nobody waits."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class PostStream:
     """The link of one POST: an answer, or a stream that ends with the answer."""
 
@@ -235,7 +235,7 @@ class PostStream:
                 await trio.sleep(0.05)
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class HttpLink:
     """A session's own link: the standalone stream, and the books on its POSTs and connections."""
 

@@ -26,7 +26,7 @@ EVENTS: Final[Headers] = (
 )
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Head:
     """The head of one HTTP request. Header names are lower-case bytes, as ASGI has them."""
 
@@ -48,6 +48,8 @@ class Head:
     """Who sent it, once `Endpoint.authenticate` found out."""
     scopes: frozenset[str] | None = None
     """What the sender may do; None where that does not matter."""
+    room: int = 0
+    """What its body was given of the room for large ones."""
     fields: dict[bytes, bytes] = field(init=False)
     """Each header once; several lines of one name are joined with a comma (RFC 9110 section 5.3)."""
     doubled: bool = field(init=False, default=False)

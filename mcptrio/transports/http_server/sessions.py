@@ -46,7 +46,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
     identity: str
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Sessions:
     """Finds, opens and ends the sessions of one endpoint. They live under the supervisor; nothing here owns one."""
 

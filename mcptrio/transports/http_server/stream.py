@@ -29,7 +29,7 @@ def is_notification(data: bytes) -> bool:
     return data.startswith(_NOTIFICATION)
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class StreamLog:
     """A stream that is still written to.
 
@@ -100,7 +100,7 @@ class StreamLog:
             self._room.unpark_all()
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class Connection:
     """One HTTP response that follows a stream: its `Events`.
 

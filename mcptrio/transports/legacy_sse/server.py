@@ -31,7 +31,7 @@ _OPENING_TIME: Final = 60.0
 """A client that opened a stream and did not initialize by then is hung up on."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class LegacyLink:
     """The link of one HTTP+SSE session, and the events of its one stream."""
 
@@ -92,7 +92,7 @@ class LegacyLink:
             hub.emit(telemetry.StreamClosed(session=self.session.id, cause=cause))
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class LegacyEndpoint:
     """GET `sse_path` and POST `messages_path`, beside the endpoint."""
 

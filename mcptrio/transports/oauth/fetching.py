@@ -26,7 +26,7 @@ _MAX_HOPS: Final = 5
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Fetcher:
     """Makes the requests of one flow. Owns: its HTTP clients, unless one was lent."""
 

@@ -36,7 +36,7 @@ _MOST_AT_ONCE: Final = 16
 _REQUEST_TIME: Final = 10.0
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class RedirectListener:
     """A socket on loopback that redirects are sent to. Owns: the socket."""
 

@@ -42,7 +42,7 @@ def tell(url: str) -> None:
     print(f"Open this page to sign in:\n\n  {url}\n", file=sys.stderr, flush=True)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Runner:
     """Runs one flow. Owns: what its steps open, until the flow ends."""
 

@@ -57,7 +57,7 @@ class Plan(Protocol):
     def renew(self, need: Need) -> Flow[Tokens | None]: ...
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Flight:
     """A flow that is running, for whoever waits for what comes of it."""
 
@@ -65,7 +65,7 @@ class _Flight:
     failure: AuthorizationFailed | None = None
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Sent:
     """What a task's request was sent with, and what was tried for it so far."""
 
@@ -75,7 +75,7 @@ class _Sent:
     scopes: frozenset[str] | None = None
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Signer:
     """The authorization of one client at one server: an `HttpAuth`."""
 
