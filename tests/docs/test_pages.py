@@ -152,6 +152,7 @@ def test_the_security_page_tells_the_defaults_that_the_code_has() -> None:
         f"| {listener.host} | `host`",
         f"{listener.max_header_bytes // 1024} KiB, {listener.max_headers} fields, within {listener.header_timeout:g} s",
         f"{http.max_body // mib} MiB, within {http.body_timeout:g} s; on stdio a line of {MAX_LINE // mib} MiB",
+        f"{http.max_body_memory // mib} MiB together",
         f"{lines.max_depth} levels, {lines.max_nodes:,} values, batches of {lines.max_batch}",
         f"| connections | {listener.max_connections:,} |",
         f"cut after {http.write_timeout:g} s",
