@@ -15,7 +15,7 @@ _PLAIN: Final = frozenset({"integer", "number", "boolean", "null", "array", "obj
 
 
 def read_object(text: str | None) -> dict[str, Any] | None:
-    """The object of `--args`: JSON, `@FILE` with JSON, or `-` for standard input; None if there is none.
+    """The object of `--args`: JSON, `@FILE` with JSON, or `@-` for standard input; None if there is none.
 
     Raises:
         UsageError: it is no JSON object.
@@ -23,7 +23,7 @@ def read_object(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        if text == "-":
+        if text == "@-":
             data = sys.stdin.buffer.read()
         else:
             data = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()

@@ -49,7 +49,7 @@ async def call(
     tool
         The name of the tool.
     args
-        The arguments, as a JSON object; @FILE reads them from a file, - from standard input.
+        The arguments, as a JSON object; @FILE reads them from a file, @- from standard input.
     arg
         One argument; its value is read as the tool's schema wants it. May be repeated.
     output

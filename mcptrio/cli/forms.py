@@ -57,7 +57,7 @@ class Field:
         parts = ["numbers or names, with commas" if self.several else "number or name" if self.choices else words]
         parts += [text.format(self.schema[key]) for key, text in _BOUNDS if key in self.schema]
         if self.default is not None:
-            parts.append(f"Enter: {self.show(self.default)}")
+            parts.append(f"Enter: {self.show(self.default) or 'nothing'}")
         elif not self.required:
             parts.append("Enter: nothing")
         return ", ".join(part for part in parts if part)

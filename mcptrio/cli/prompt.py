@@ -40,7 +40,7 @@ async def prompt(
     name
         The name of the prompt.
     args
-        The arguments, as a JSON object; @FILE reads them from a file, - from standard input.
+        The arguments, as a JSON object; @FILE reads them from a file, @- from standard input.
     arg
         One argument; may be repeated.
     """

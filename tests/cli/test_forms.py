@@ -96,6 +96,7 @@ def fault(schema: dict[str, Any], value: Any) -> str:
         ({"type": "string"}, True, ""),
         ({"type": "string"}, False, "Enter: nothing"),
         ({"type": "string", "default": "x"}, True, "Enter: x"),
+        ({"type": "string", "default": ""}, True, "Enter: nothing"),
         ({"type": "boolean", "default": False}, False, "y/n, Enter: no"),
         ({"type": "integer", "minimum": 1, "maximum": 9}, True, "whole number, at least 1, at most 9"),
         ({**TITLED, "default": "l"}, True, "number or name, Enter: Large"),

@@ -1,0 +1,550 @@
+"""`mcptrio inspect`, `call`, `read`, `prompt` and `listen`, as programs, against servers that are programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mcptrio._eras.choose import ERAS
+from mcptrio.transports.http_server.bind import BoundAddress
+from mcptrio.transports.http_server.listener import Listener
+from mcptrio.transports.http_server.serve import ListenerConfig
+from tests.cli.talkative import PIXEL
+from tests.cli.terminal import Terminal, terminal
+
+from .oauth_mock import Mock
+from .server_process import ServerProcess, running
+
+ROOT = Path(__file__).resolve().parents[2]
+TALKATIVE = str(ROOT / "tests" / "cli" / "talkative.py")
+WEATHER = str(ROOT / "examples" / "weather.py")
+DESK = str(ROOT / "examples" / "order_desk.py")
+NOTES = str(ROOT / "examples" / "notes.py")
+MCPTRIO = (sys.executable, "-m", "mcptrio")
+PATIENCE = 60.0
+OLDER = next(date for date, era in reversed(ERAS.items()) if era.stateful)
+NEWEST = list(ERAS)[-1]
+LISTS = {"tools", "resources", "resourceTemplates", "prompts"}
+both_lives = pytest.mark.parametrize("date", [OLDER, NEWEST])
+
+
+def environment(**more: str) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    return {**plain, "TERM": "xterm-256color", **more}
+
+
+def mcptrio(*arguments: str, stdin: bytes = b"", cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*MCPTRIO, *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+        cwd=cwd,
+        env=environment(**env),
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def ok(*arguments: str, **how: Any) -> str:
+    done = mcptrio(*arguments, **how)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def fails(code: int, *arguments: str, **how: Any) -> str:
+    """The one line that a failing command says."""
+    done = mcptrio(*arguments, **how)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@contextmanager
+def child_of(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A command that runs beside the test; ended with it in any case."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **streams, text=True, env=environment(), cwd=ROOT) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with running(TALKATIVE, tmp_path_factory.mktemp("log") / "log") as server:
+        trio.run(server.wait_ready)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def url(served: ServerProcess) -> str:
+    return f"http://127.0.0.1:{served.port}/mcp"
+
+
+# -- inspect
+
+
+@pytest.fixture(params=["file", "file:NAME", "command line", "command", "http", "websocket"])
+def target(request: pytest.FixtureRequest, url: str) -> tuple[list[str], list[str]]:
+    """What stands before, and what behind, the options."""
+    command = [sys.executable, "-m", "mcptrio", "run", TALKATIVE]
+    match request.param:
+        case "file":
+            return [TALKATIVE], []
+        case "file:NAME":
+            return [f"{TALKATIVE}:server"], []
+        case "command line":
+            return [" ".join(command)], []
+        case "command":
+            return [], ["--", *command]
+        case "http":
+            return [url], []
+    return [url.replace("http://", "ws://")], []
+
+
+def test_inspect_prints_one_json_object_with_all_pages(target: tuple[list[str], list[str]]) -> None:
+    before, behind = target
+    found = json.loads(ok("inspect", *before, "--json", *behind))
+    assert found.keys() == LISTS | {"protocolVersion", "serverInfo", "capabilities", "instructions"}
+    assert found["serverInfo"] == {"name": "talkative", "version": "2.0"}
+    assert found["protocolVersion"] == NEWEST
+    assert found["capabilities"]["tools"] == {"listChanged": True}
+    assert found["instructions"] == "Try everything."
+    assert len(found["tools"]) >= 12, "the server has three on each page"
+    assert found["tools"][0]["annotations"] == {"readOnlyHint": True}
+    assert [one["uri"] for one in found["resources"]] == ["talk://text", "talk://blob"]
+    assert [one["uriTemplate"] for one in found["resourceTemplates"]] == ["talk://number/{n}"]
+    assert found["prompts"][0]["arguments"][0] == {"name": "name", "required": True}
+
+
+def test_a_tool_is_called_at_every_kind_of_target(target: tuple[list[str], list[str]]) -> None:
+    before, behind = target
+    assert ok("call", *before, "add", "--args", '{"a": 2}', *behind) == "3.0\n"
+
+
+def test_a_server_without_something_has_an_empty_list_of_it() -> None:
+    found = json.loads(ok("inspect", WEATHER, "--json"))
+    assert [len(found[name]) for name in ("tools", "resources", "resourceTemplates", "prompts")] == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("date", ERAS)
+def test_a_protocol_version_can_be_asked_for(date: str) -> None:
+    assert json.loads(ok("inspect", WEATHER, "--json", "--protocol", date))["protocolVersion"] == date
+
+
+def test_inspect_shows_tables_to_people() -> None:
+    shown = ok("inspect", NOTES)
+    for text in ("notes 1.0.0", "Tools (2)", "name: string, text: string", "Find the notes", "notes://note/{name}"):
+        assert text in shown
+    assert "\x1b" not in shown, "there is no terminal"
+
+
+# -- call
+
+
+def test_call_prints_text_as_it_is_and_values_so_that_they_can_be_read() -> None:
+    assert ok("call", TALKATIVE, "echo", "--arg", "value=[red]x") == "[red]x\n"
+    shown = ok("call", WEATHER, "forecast", "--arg", "city=Oslo", "--arg", "days=2")
+    assert shown.startswith('{\n  "city": "Oslo"')
+    assert len(json.loads(shown)["days"]) == 2
+
+
+def test_call_prints_the_whole_result_for_programs() -> None:
+    result = json.loads(ok("call", WEATHER, "forecast", "--args", '{"city": "Oslo"}', "--json"))
+    assert result["structuredContent"]["city"] == "Oslo"
+    assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
+
+
+def test_arguments_come_from_the_line_a_file_or_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1, "b": 2}')
+    assert ok("call", TALKATIVE, "add", "--args", "@a.json", cwd=tmp_path) == "3.0\n"
+    assert ok("call", TALKATIVE, "add", "--args", "@-", stdin=b'{"a": 4, "b": 5}') == "9.0\n"
+    assert ok("call", TALKATIVE, "add", "--args", '{"a": 1, "b": 2}', "--arg", "b=-7.5") == "-6.5\n"
+
+
+def test_a_failed_tool_is_one_line_and_the_result_for_programs() -> None:
+    assert fails(1, "call", TALKATIVE, "fail") == "mcptrio: the tool 'fail' failed: reason 1\n"
+    done = mcptrio("call", TALKATIVE, "fail", "--json")
+    assert (done.returncode, json.loads(done.stdout)["isError"]) == (1, True)
+    assert done.stderr == "mcptrio: the tool 'fail' failed: reason 1\n"
+
+
+def test_binary_content_is_named_or_saved(tmp_path: Path) -> None:
+    shown = ok("call", TALKATIVE, "picture")
+    size = len(PIXEL)
+    assert shown.splitlines() == [
+        "two pictures:",
+        f"[image/png, {size} bytes; --output FILE saves it]",
+        f"[image/png, {2 * size} bytes; --output FILE saves it]",
+    ]
+    ok("call", TALKATIVE, "picture", "--output", "p.png", cwd=tmp_path)
+    assert (tmp_path / "p.png").read_bytes() == PIXEL
+    assert (tmp_path / "p-2.png").read_bytes() == PIXEL * 2
+
+
+def test_a_model_is_not_there_unless_its_answer_is_given() -> None:
+    assert ok("call", TALKATIVE, "think", "--sample", "forty-two") == "forty-two\n"
+    done = mcptrio("call", TALKATIVE, "think")
+    assert done.returncode != 0
+    assert "there is none here (see --sample)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@both_lives
+def test_roots_are_told(tmp_path: Path, date: str) -> None:
+    assert ok("call", TALKATIVE, "places", "--root", str(tmp_path), "--protocol", date) == f"{tmp_path.as_uri()}\n"
+
+
+def test_log_messages_are_shown_beside_the_result_but_not_to_programs() -> None:
+    done = mcptrio("call", TALKATIVE, "steps")
+    assert (done.stdout, done.stderr) == ("walked\n", "info: the steps are done\n")
+    assert mcptrio("call", TALKATIVE, "steps", "--log-level", "error").stderr == ""
+    assert mcptrio("call", TALKATIVE, "steps", "--json").stderr == ""
+
+
+def test_a_file_sees_the_environment_and_a_command_what_it_is_given(tmp_path: Path) -> None:
+    """A file is the user's own; a command may be anybody's."""
+    db = str(tmp_path / "notes.db")
+    ok("call", NOTES, "write_note", "--args", '{"name": "a", "text": "b"}', NOTES_DB=db)
+    assert json.loads(ok("read", NOTES, "notes://index", NOTES_DB=db)) == ["a"]
+    command = ["--", sys.executable, NOTES]
+    assert json.loads(ok("read", "notes://index", "--env", "NOTES_DB", *command, NOTES_DB=db)) == ["a"]
+    assert json.loads(ok("read", "notes://index", "--env", f"NOTES_DB={db}", *command)) == ["a"]
+    assert json.loads(ok("read", "notes://index", *command, NOTES_DB=db, cwd=tmp_path)) == ["a"], "notes.db is here"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert json.loads(ok("read", "notes://index", *command, NOTES_DB=db, cwd=elsewhere)) == []
+
+
+# -- read and prompt
+
+
+def test_read_writes_the_contents_and_nothing_else(tmp_path: Path) -> None:
+    assert ok("read", TALKATIVE, "talk://text") == "some text é"
+    done = subprocess.run(
+        [*MCPTRIO, "read", TALKATIVE, "talk://blob"], capture_output=True, check=True, env=environment(), cwd=ROOT
+    )
+    assert done.stdout == PIXEL
+    assert ok("read", TALKATIVE, "talk://number/7") == "number 7"
+    ok("read", TALKATIVE, "talk://blob", "--output", str(tmp_path / "blob"))
+    assert (tmp_path / "blob").read_bytes() == PIXEL
+    assert json.loads(ok("read", TALKATIVE, "talk://text", "--json"))["contents"][0]["text"] == "some text é"
+
+
+def test_prompt_prints_messages() -> None:
+    shown = ok("prompt", TALKATIVE, "greet", "--args", '{"name": "Ada"}', "--arg", "tone=cool")
+    assert shown == "user:\nGreet Ada in a cool way.\n"
+    result = json.loads(ok("prompt", TALKATIVE, "greet", "--arg", "name=Ada", "--json"))
+    assert result["messages"][0]["content"] == {"type": "text", "text": "Greet Ada in a warm way."}
+
+
+# -- exit codes
+
+SILENT = "import time; time.sleep(60)"
+RUBBISH = "import time; print('Welcome!', flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "line"),
+    [
+        (1, ["call", TALKATIVE, "add"], "arguments.a: required"),
+        (2, ["call", TALKATIVE, "nope"], "there is no tool 'nope'; there are: add, "),
+        (2, ["prompt", TALKATIVE, "nope"], "unknown prompt"),
+        (2, ["prompt", WEATHER, "nope"], "prompts/get needs a capability that the server did not declare"),
+        (2, ["read", TALKATIVE, "talk://nope"], "resource not found"),
+        (2, ["listen", WEATHER, "--resource", "x://y"], "the server does not tell about x://y"),
+        (3, ["inspect", "no_such_file.py"], "no_such_file.py: no such file"),
+        (3, ["inspect", "no_such_file.py:server"], "no_such_file.py: no such file"),
+        (3, ["inspect", "no_such_program --flag"], "'no_such_program' could not be started"),
+        (3, ["inspect", "http://127.0.0.1:9/mcp"], "no connection to the server"),
+        (3, ["inspect", "ws://127.0.0.1:9/mcp"], "no connection to the server"),
+        (3, ["inspect", "http://nobody.invalid/mcp"], "no connection to the server"),
+        (3, ["inspect", "--", sys.executable, "-c", "raise SystemExit('not today')"], "it said last: not today"),
+        (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", SILENT], "was not answered within 1 s"),
+        (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", RUBBISH], "no message: b'Welcome!'"),
+        (3, ["call", TALKATIVE, "die"], "the server exited with code 7"),
+        (64, ["inspect"], "TARGET"),
+        (74, ["read", TALKATIVE, "talk://text", "--output", "/"], "/ cannot be written"),
+    ],
+    ids=lambda value: " ".join(map(str, value))[-50:] if isinstance(value, list) else None,
+)
+def test_every_failure_has_a_code_and_one_line(code: int, arguments: list[str], line: str) -> None:
+    said = fails(code, *arguments)
+    assert said.startswith("mcptrio: ")
+    assert line in said
+
+
+def test_programs_get_errors_as_json() -> None:
+    done = mcptrio("read", TALKATIVE, "talk://nope", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == -32602
+    assert "no such file" in json.loads(mcptrio("inspect", "nope.py", "--json").stdout)["error"]["message"]
+
+
+def test_a_reader_that_leaves_is_no_catastrophe() -> None:
+    command = [*MCPTRIO, "inspect", TALKATIVE, "--json"]
+    with child_of(command) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == ""
+        assert child.wait(PATIENCE) == 74
+
+
+@both_lives
+@pytest.mark.parametrize("way", ["stdio", "http"])
+def test_ctrl_c_cancels_the_call_at_the_server(tmp_path: Path, url: str, way: str, date: str) -> None:
+    note = tmp_path / "note"
+    target = TALKATIVE if way == "stdio" else url
+    command = [*MCPTRIO, "call", target, "wait", "--arg", f"file={note}", "--protocol", date]
+    with child_of(command) as child:
+        wait_until(lambda: note.exists() and note.read_text() == "waiting")
+        child.send_signal(signal.SIGINT)
+        out, said = child.communicate(timeout=PATIENCE)
+        assert (child.returncode, out, said) == (130, "", "mcptrio: interrupted\n")
+    wait_until(lambda: note.read_text() == "cancelled")
+
+
+def wait_until(true: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        trio.run(trio.sleep, 0.02)
+
+
+# -- listen
+
+
+@both_lives
+def test_listen_tells_what_changes(url: str, date: str) -> None:
+    options = ["--tools", "--resource", "talk://text", "--count", "2", "--json", "--protocol", date]
+    with child_of([*MCPTRIO, "listen", url, *options]) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline() == "listening: tools, talk://text\n"
+        assert ok("call", url, "grow") == "grew\n"
+        out, said = child.communicate(timeout=PATIENCE)
+        assert (child.returncode, said) == (0, "")
+    changes = [json.loads(line) for line in out.splitlines()]
+    assert sorted(changes, key=str) == [{"kind": "resource", "uri": "talk://text"}, {"kind": "tools"}]
+
+
+# -- at a terminal
+
+
+def at_terminal(*arguments: str, **env: str) -> Any:
+    return terminal([*MCPTRIO, *arguments], environment(**env), str(ROOT))
+
+
+def fill_in(screen: Terminal) -> None:
+    screen.wait_for("talkative asks:")
+    screen.wait_for("Which shirt?\\x1b[2J")  # what a server says does not clear the screen
+    screen.wait_for("size (number or name):")
+    screen.type("huge\n")
+    screen.wait_for("'huge' is none of the choices")
+    screen.type("2\n")
+    screen.wait_for("number (whole number, at least 1, at most 99):")
+    screen.type("100\n")
+    screen.wait_for("number (")
+    screen.type("ten\n")
+    screen.wait_for("that is no whole number")
+    screen.type("10\n")
+    screen.wait_for("gift (y/n, Enter: no):")
+    screen.type("y\n")
+    screen.wait_for("text (Enter: nothing):")
+    screen.type("\n")
+    screen.wait_for("Send this?")
+
+
+@both_lives
+def test_a_form_is_filled_in_at_the_terminal(date: str) -> None:
+    with at_terminal("call", TALKATIVE, "shirt", "--protocol", date) as screen:
+        fill_in(screen)
+        screen.type("e\n")
+        fill_in_again = "size (number or name):"
+        screen.wait_for(fill_in_again)
+        screen.type("L\n7\n\nhello\n\n")
+        screen.wait_for("accept: Shirt(size='l', number=7, gift=False, text='hello')")
+        assert screen.end() == 0
+
+
+def test_a_default_is_taken_with_enter() -> None:
+    with at_terminal("call", DESK, "refund", "--arg", "order_id=7") as screen:
+        screen.wait_for("Refund 120.00 to Ada?")
+        screen.wait_for("refund (y/n):")
+        screen.type("y\n")
+        screen.wait_for("Enter: damaged):")
+        screen.type("\n")
+        screen.wait_for("note (")
+        screen.type("\n")
+        screen.wait_for("Send this?")
+        screen.type("\n")
+        screen.wait_for("Refunded 120.00 to Ada (damaged).")
+        assert screen.end() == 0
+
+
+@both_lives
+@pytest.mark.parametrize("key", ["\x04", "m\n1\ny\n\nd\n"], ids=["Ctrl-D", "d"])
+def test_a_question_is_declined_with_a_key(date: str, key: str) -> None:
+    with at_terminal("call", TALKATIVE, "shirt", "--protocol", date) as screen:
+        screen.wait_for("size (")
+        screen.type(key)
+        screen.wait_for("decline: None")
+        assert screen.end() == 0
+
+
+@both_lives
+def test_without_a_terminal_questions_are_declined_and_shown(date: str) -> None:
+    done = mcptrio("call", TALKATIVE, "shirt", "--protocol", date)
+    assert (done.returncode, done.stdout) == (0, "decline: None\n")
+    assert done.stderr == "mcptrio: the server asked: Which shirt?\\x1b[2J; declined: there is no terminal\n"
+
+
+def test_ctrl_c_ends_a_question() -> None:
+    with at_terminal("call", TALKATIVE, "shirt") as screen:
+        screen.wait_for("size (")
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.end() == 130
+        assert "Traceback" not in screen.shown
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> tuple[str, Path]:
+    """A PATH with a browser that notes which page it was sent to, and follows its redirects."""
+    program, visited = tmp_path / "bin" / "xdg-open", tmp_path / "visited"
+    program.parent.mkdir()
+    lines = (
+        f"#!{sys.executable}",
+        "import os, pathlib, sys, urllib.request",
+        f"pathlib.Path({str(visited)!r}).write_text(sys.argv[1])",
+        "if sys.argv[1].startswith('http://127.') and os.fork() == 0: urllib.request.urlopen(sys.argv[1]).read()",
+    )
+    program.write_text("\n".join(lines))
+    program.chmod(0o755)
+    return f"{program.parent}{os.pathsep}{os.environ['PATH']}", visited
+
+
+needs_xdg_open = pytest.mark.skipif(sys.platform != "linux", reason="other systems open pages in another way")
+
+
+@needs_xdg_open
+def test_a_page_is_opened_only_when_the_person_agrees(browser: tuple[str, Path]) -> None:
+    path, visited = browser
+    with at_terminal("call", TALKATIVE, "visit", PATH=path) as screen:
+        screen.wait_for("https://example.org/pay")
+        screen.wait_for("Open this page?")
+        screen.type("\n")
+        screen.wait_for("decline")
+        assert screen.end() == 0
+    assert not visited.exists()
+    with at_terminal("call", TALKATIVE, "visit", PATH=path) as screen:
+        screen.wait_for("Open this page?")
+        screen.type("y\n")
+        screen.wait_for("accept")
+        assert screen.end() == 0
+    assert visited.read_text() == "https://example.org/pay"
+
+
+@needs_xdg_open
+def test_a_page_that_anybody_could_change_is_not_opened(browser: tuple[str, Path]) -> None:
+    path, visited = browser
+    with at_terminal("call", TALKATIVE, "visit", PATH=path, PAGE="http://example.org/pay") as screen:
+        screen.wait_for("Open this page?")
+        screen.type("y\n")
+        screen.wait_for("not opened")
+        assert screen.end() == 0
+    assert not visited.exists()
+
+
+@both_lives
+def test_progress_is_a_bar_on_a_terminal(date: str) -> None:
+    with at_terminal("call", TALKATIVE, "steps", "--protocol", date) as screen:
+        assert screen.end() == 0
+    assert "step 2" in screen.shown
+    assert "3/3" in screen.shown
+    assert "━" in screen.shown
+    assert "info: the steps are done" in screen.shown
+    assert screen.shown.rstrip().endswith("walked")
+
+
+def test_colours_are_for_terminals_and_can_be_refused() -> None:
+    with at_terminal("inspect", WEATHER) as screen:
+        assert screen.end() == 0
+    assert "\x1b[36m" in screen.raw
+    with at_terminal("inspect", WEATHER, NO_COLOR="1") as screen:
+        assert screen.end() == 0
+    assert "Tools (1)" in screen.raw
+    assert "\x1b" not in screen.raw
+
+
+# -- signing in
+
+
+@asynccontextmanager
+async def protected() -> AsyncIterator[Mock]:
+    """A server that wants a sign-in, on a port of its own."""
+    mock = Mock()
+    listener = Listener(mock, ListenerConfig(port=0))
+    async with trio.open_nursery() as nursery:
+        bound: list[BoundAddress] = await nursery.start(listener.serve)
+        mock.base = bound[0].url
+        yield mock
+        await listener.close(trio.current_time())
+
+
+@needs_xdg_open
+async def test_oauth_signs_in_with_the_browser_and_remembers(browser: tuple[str, Path], tmp_path: Path) -> None:
+    async with protected() as mock:
+        env = {"PATH": browser[0], "XDG_DATA_HOME": str(tmp_path / "data")}
+
+        async def inspect(*options: str) -> subprocess.CompletedProcess[str]:
+            arguments = ("inspect", mock.url, "--json", "--protocol", OLDER, *options)
+            return await trio.to_thread.run_sync(lambda: mcptrio(*arguments, **env))
+
+        refused = await inspect()
+        assert refused.returncode == 4
+        assert "--auth oauth" in refused.stderr
+        assert mock.count("authorize") == 0
+        for _ in range(2):
+            done = await inspect("--auth", "oauth")
+            assert done.returncode == 0, done.stderr
+            assert [tool["name"] for tool in json.loads(done.stdout)["tools"]] == ["together"]
+        assert mock.count("authorize") == 1
+        (token,) = mock.valid
+        assert (await inspect("--token", token)).returncode == 0
+        assert (await inspect("--header", f"Authorization: Bearer {token}")).returncode == 0
+        env["MCPTRIO_TOKEN"] = "wrong"
+        assert (await inspect()).returncode == 4
+        env["MCPTRIO_TOKEN"] = token
+        assert (await inspect()).returncode == 0
+
+
+@needs_xdg_open
+@pytest.mark.parametrize(("answer", "code"), [("\n", 0), ("n\n", 4)])
+async def test_at_a_terminal_a_sign_in_is_offered(
+    browser: tuple[str, Path], tmp_path: Path, answer: str, code: int
+) -> None:
+    async with protected() as mock:
+
+        def person() -> int:
+            env = {"PATH": browser[0], "XDG_DATA_HOME": str(tmp_path / "data")}
+            with at_terminal("inspect", mock.url, "--protocol", OLDER, **env) as screen:
+                screen.wait_for("The server wants you to sign in at 127.0.0.1. Open the browser? [Y/n]")
+                screen.type(answer)
+                return screen.end()
+
+        assert await trio.to_thread.run_sync(person) == code
+    assert mock.count("authorize") == (code == 0)
