@@ -149,10 +149,14 @@ class SocketWire:
     port: int
     reset: bool = False
     """Whether losing a connection is an RST or a FIN; turns with every loss."""
+    receive_buffer: int | None = None
+    """How much the kernel may hold for a client that does not read."""
     _idle: list[trio.SocketStream] = field(factory=list)
 
     async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> SocketAnswer:
         stream = self._idle.pop() if self._idle else await trio.open_tcp_stream("127.0.0.1", self.port)
+        if self.receive_buffer is not None:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
         lines = [f"{method} /mcp HTTP/1.1", f"host: 127.0.0.1:{self.port}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if method == "POST":

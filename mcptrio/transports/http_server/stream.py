@@ -68,6 +68,7 @@ class StreamLog:
         if self.full and not self.followed and not last and is_notification(data):
             if self.hub:
                 self.hub.emit(telemetry.Dropped(kind="outbox_full", session=self.key.session))
+                self.hub.emit(telemetry.LimitHit(name="outbox", session=self.key.session))
             return
         self._unread += len(data)
         self.ended = last
@@ -81,14 +82,16 @@ class StreamLog:
         self._room.unpark_all()
 
     async def room(self) -> None:
+        if self.full and self.followed and not self.ended and self.hub:
+            self.hub.emit(telemetry.LimitHit(name="outbox", session=self.key.session))
         while self.full and self.followed and not self.ended:
             await self._room.park()
 
     # -- for the connection
 
-    def took(self, seq: int, *, everything: bool) -> None:
+    def took(self, seq: int) -> None:
         self.taken = seq
-        if everything:
+        if seq >= self.last:
             self._unread = 0
         if not self.full:
             self._room.unpark_all()
@@ -124,7 +127,7 @@ class Connection:
         if self.log is not None:
             self.log.connection = self
             self.log.expected = False
-            self.log.took(self.follower.cursor, everything=False)
+            self.log.took(self.follower.cursor)
 
     @property
     def over(self) -> bool:
@@ -143,7 +146,7 @@ class Connection:
             while len(chunk) < _CHUNK:
                 chunk += self._encode(self.follower.receive_nowait())
         except trio.WouldBlock:
-            self._took(everything=True)
+            self._took()
             return chunk
         except (trio.EndOfChannel, trio.ClosedResourceError):
             # The end: the stream is over, or the server closes the connection and the client may come back.
@@ -151,12 +154,14 @@ class Connection:
             chunk += self._epilogue
         except LaggedBehind:
             self._over = True  # coming back will not help it, and it is told so then
-        self._took(everything=self._over)
+            if self.hub:
+                self.hub.emit(telemetry.LimitHit(name="replay_store", session=self.session))
+        self._took()
         return chunk or None
 
-    def _took(self, *, everything: bool) -> None:
+    def _took(self) -> None:
         if self.log is not None and self.log.connection is self:
-            self.log.took(self.follower.cursor, everything=everything)
+            self.log.took(self.follower.cursor)
 
     def _encode(self, event: Event) -> bytes:
         return encode_event(event.data, id=None if self.ids is None else self.ids.of(event.seq))

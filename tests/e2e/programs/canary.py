@@ -77,3 +77,11 @@ async def fail(text: str) -> str:
 async def crash(text: str) -> str:
     """Fails without wanting to."""
     raise RuntimeError(text)
+
+
+@server.tool
+async def pour(messages: int, ctx: Context) -> str:
+    """Logs so many messages of 128 KiB."""
+    for _ in range(messages):
+        await ctx.info("x" * 128 * 1024)
+    return "poured"
