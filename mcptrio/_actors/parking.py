@@ -163,10 +163,8 @@ class Parking:
                 break
             self._let_go(token)
         wall = time.time()
-        for state_id, expires in list(self._used.items()):
-            if expires > wall:
-                break
-            del self._used[state_id]
+        while self._used and self._used[oldest := next(iter(self._used))] <= wall:
+            del self._used[oldest]
 
     def forget(self, session: Session) -> None:
         """A session is over, and its calls with it."""

@@ -112,7 +112,7 @@ class Supervisor:
         while True:
             await trio.sleep(self.limits.check_every)
             now = trio.current_time()
-            if self.parking is not None and len(self.parking):
+            if self.parking is not None:
                 self.parking.expire(now)
             for session in self:
                 if session.has_running:

@@ -1,0 +1,53 @@
+"""The canary's server with short memories, so that ten minutes show what an hour would; and it can be looked into."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import tracemalloc
+from typing import Any
+
+import trio
+from canary import server
+
+from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio.stores import MemoryStore, StoreLimits
+from mcptrio.transports.http_server.config import HttpConfig
+
+server.session_limits = SupervisorLimits(parked_ttl=10, idle_timeout=20)
+TRACED = "MCPTRIO_TRACE" in os.environ
+before: list[tracemalloc.Snapshot] = []
+
+
+@server.tool
+async def figures() -> dict[str, int]:
+    """What the process has, after a collection of garbage."""
+    gc.collect()
+    return {
+        "tasks": trio.lowlevel.current_statistics().tasks_living,
+        "threads": threading.active_count(),
+        "objects": len(gc.get_objects()),
+    }
+
+
+@server.tool
+async def growth() -> list[str]:
+    """Where memory was taken since the last time this was asked."""
+    gc.collect()
+    now = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, tracemalloc.__file__)])
+    found: list[Any] = now.compare_to(before.pop(), "traceback") if before else []
+    before.append(now)
+    return [
+        f"{item.size_diff:+,} B {item.count_diff:+} {' < '.join(reversed(item.traceback.format()))}"
+        for item in found[:25]
+    ]
+
+
+if __name__ == "__main__":
+    if TRACED:
+        tracemalloc.start(6)
+    config = HttpConfig(resume_grace=5)
+    store = MemoryStore(StoreLimits(stream_age=10))
+    trio.run(lambda: server.serve_http(config, store=store, port=int(sys.argv[1])))
