@@ -50,8 +50,8 @@ class CapabilityMissing(LocalProtocolError):
 class RemoteProtocolError(MCPTrioException):
     """The peer broke the protocol.
 
-    `code` is the JSON-RPC code to answer with, `request_id` the id to answer to where one could be read, and
-    `http_status` the status for a transport that has one.
+    `code` is the JSON-RPC code to answer with, `request_id` the id to answer to where one could be read, `http_status`
+    the status for a transport that has one, and `limit` the name of the bound that was reached, if one was.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class RemoteProtocolError(MCPTrioException):
         request_id: int | str | None = None,
         http_status: int = 400,
         data: Any = None,
+        limit: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -69,6 +70,7 @@ class RemoteProtocolError(MCPTrioException):
         self.request_id = request_id
         self.http_status = http_status
         self.data = data
+        self.limit = limit
 
 
 class McpError(MCPTrioException):

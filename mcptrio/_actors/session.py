@@ -625,6 +625,9 @@ class Session:
             if outcome is None:
                 if call.stopped is None:
                     call.stopped = Cause.TIMEOUT if call.scope.cancelled_caught else Cause.SESSION_END
+                    if call.stopped is Cause.TIMEOUT and self.service.telemetry:
+                        name = "call_timeout_hard" if trio.current_time() >= call.hard else "call_timeout"
+                        self.service.telemetry.emit(telemetry.LimitHit(name=name, session=self.id))
                 outcome = Failed(INTERNAL_ERROR, call.stopped.value)
             if self.service.telemetry:
                 self._report(call, outcome)

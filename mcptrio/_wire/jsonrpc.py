@@ -128,7 +128,8 @@ def _batch(data: bytes | bytearray, members: list[Any], limits: JsonLimits) -> B
     if not members:
         raise _invalid("A batch must not be empty", None)  # JSON-RPC 2.0 section 6
     if len(members) > limits.max_batch:
-        raise _invalid(f"A batch may have at most {limits.max_batch} messages", None)
+        text = f"A batch may have at most {limits.max_batch} messages"
+        raise RemoteProtocolError(text, code=INVALID_REQUEST, limit="batch")
     return tuple(_member(bytes(raw), tree) for raw, tree in zip(_decode_batch(data), members, strict=True))
 
 

@@ -90,10 +90,10 @@ def _check_exactly(data: bytes | bytearray, limits: JsonLimits) -> None:
 
 
 def _too_deep(limits: JsonLimits) -> RemoteProtocolError:
-    return RemoteProtocolError(f"Not JSON, or nested deeper than {limits.max_depth} levels", code=PARSE_ERROR)
+    text = f"Not JSON, or nested deeper than {limits.max_depth} levels"
+    return RemoteProtocolError(text, code=PARSE_ERROR, limit="json_depth")
 
 
 def _too_many_nodes(limits: JsonLimits) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        f"The message has more than {limits.max_nodes} JSON values", code=INVALID_REQUEST, http_status=413
-    )
+    text = f"The message has more than {limits.max_nodes} JSON values"
+    return RemoteProtocolError(text, code=INVALID_REQUEST, http_status=413, limit="json_nodes")

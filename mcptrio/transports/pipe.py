@@ -174,11 +174,12 @@ class _Reader:
         try:
             while messages := await pipe.receive():
                 for message in messages:
-                    frame = _read(message)
+                    frame = self._read(message)
                     if (self.session.congested or supervisor.draining) and type(frame) in (Request, tuple):
                         frame = await self._admit(frame)
                     await deliver(frame, link, context)
                 if outbox.full:
+                    self._limit("outbox")
                     await outbox.room()
         except LinkClosed:
             pass  # the session is over
@@ -193,19 +194,23 @@ class _Reader:
         self._jammed = self.session.congested
         if not self._jammed:
             return frame
-        if hub := self.runtime.hub:
-            hub.emit(telemetry.LimitHit(name="waiting", session=self.session.id))
+        self._limit("waiting")
         return _refuse(frame, "too many requests are waiting", 1)
 
+    def _read(self, message: bytes | RemoteProtocolError) -> Frame | Batch | Malformed:
+        try:
+            if isinstance(message, RemoteProtocolError):
+                raise message
+            return decode(message)
+        except RemoteProtocolError as error:
+            logger.warning("a message could not be read: %s", error.message)
+            if error.limit is not None:
+                self._limit(error.limit)
+            return Malformed(error)
 
-def _read(message: bytes | RemoteProtocolError) -> Frame | Batch | Malformed:
-    try:
-        if isinstance(message, RemoteProtocolError):
-            raise message
-        return decode(message)
-    except RemoteProtocolError as error:
-        logger.warning("a message could not be read: %s", error.message)
-        return Malformed(error)
+    def _limit(self, name: str) -> None:
+        if hub := self.runtime.hub:
+            hub.emit(telemetry.LimitHit(name=name, session=self.session.id))
 
 
 def _refuse(frame: Frame | Batch | Malformed, why: str, retry_after: int) -> Frame | Batch | Malformed:

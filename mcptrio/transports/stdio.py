@@ -136,7 +136,7 @@ class LinePipe:
 
 
 def _too_long(limit: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"a line may have at most {limit} bytes", code=INVALID_REQUEST)
+    return RemoteProtocolError(f"a line may have at most {limit} bytes", code=INVALID_REQUEST, limit="line")
 
 
 # -- moving bytes

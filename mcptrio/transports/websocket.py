@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import trio
 from attrs import define
 
+from mcptrio import telemetry
 from mcptrio._actors.runtime import Runtime
 from mcptrio._peer.messages import Cause
 from mcptrio.errors import Overloaded, RemoteProtocolError
@@ -79,6 +80,8 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
     except Overloaded:  # the last place was taken meanwhile
         code = TRY_AGAIN_LATER
     finally:
+        if pipe.fault == TOO_BIG and (hub := endpoint.runtime.hub):
+            hub.emit(telemetry.LimitHit(name="websocket_message"))
         await pipe.close(code)
 
 

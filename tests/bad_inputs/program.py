@@ -68,6 +68,15 @@ def make_server(**options: Any) -> Server:
         return "waited"
 
     @server.tool
+    async def report(seconds: float, ctx: Context) -> str:
+        """Report progress all the time."""
+        began = trio.current_time()
+        while trio.current_time() < began + seconds:
+            await ctx.progress(trio.current_time() - began)
+            await trio.sleep(0.02)
+        return "reported"
+
+    @server.tool
     async def slow_mark(text: str, seconds: float) -> str:
         """Leave a mark in the process, later."""
         await trio.sleep(seconds)

@@ -11,7 +11,7 @@ from mcptrio import telemetry
 from mcptrio._actors.call import Limits
 from mcptrio._wire.jsonrpc import Request
 from mcptrio.transports.http_server import guarded
-from mcptrio.transports.http_server.report import as_telemetry, report_to
+from mcptrio.transports.http_server.report import as_telemetry, limit_of, report_to
 from tests.actors.kit import App, ListLink, open_runtime
 
 ERROR = ValueError("defect")
@@ -25,6 +25,7 @@ TOLD: list[tuple[Any, telemetry.Event]] = [
     ),
     (guarded.HandshakeFailed(client="c"), telemetry.ConnectionEvent(kind="handshake_failed", detail="c")),
     (guarded.WriteTimedOut(client="c"), telemetry.ConnectionEvent(kind="write_timeout", detail="c")),
+    (guarded.MessageTooLarge(client="c"), telemetry.ConnectionEvent(kind="message_too_large", detail="c")),
     (guarded.AppFailed(client="c", error=ERROR), telemetry.GuardCaught(layer="connection", error=ERROR)),
     (guarded.GuardCaught(client="c", error=ERROR), telemetry.GuardCaught(layer="connection", error=ERROR)),
     (
@@ -39,7 +40,8 @@ def test_what_the_accept_loop_tells_becomes_telemetry(event: Any, told: telemetr
     assert as_telemetry(event) == told
     heard: list[telemetry.Event] = []
     report_to(telemetry.Hub([heard.append]))(event)
-    assert heard == [told]
+    limit = limit_of(event)
+    assert heard == [told] + ([] if limit is None else [telemetry.LimitHit(name=limit)])
 
 
 def test_every_event_of_the_accept_loop_is_in_the_table() -> None:
@@ -50,8 +52,7 @@ async def test_a_full_inbox_is_told_and_nothing_is_lost(autojump_clock: trio.tes
     app = App(limits=Limits(inbox=1))
     async with open_runtime(app) as runtime:
         link = ListLink()
-        session = runtime.new_session(link, transport="memory")
-        await trio.testing.wait_all_tasks_blocked()
+        session = runtime.new_session(link, transport="memory")  # its loop has not begun: nothing is taken yet
         for number in range(5):
             await session.deliver(Request(number, "ping", {}), link)
         await session.wait_until_quiet()

@@ -273,8 +273,8 @@ class Endpoint:
         try:
             frame = decode(body, self.config.json_limits)
         except RemoteProtocolError as error:
-            if error.http_status == 413:
-                self.limit("json_nodes")
+            if error.limit is not None:
+                self.limit(error.limit)
             return refuse_frame(error)
         date = head.text(b"mcp-protocol-version")
         era = None if date is None else self.dates.get(date)

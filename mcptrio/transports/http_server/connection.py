@@ -46,6 +46,7 @@ from .guarded import (
     GuardCaught,
     GuardedStream,
     ListenerEvent,
+    MessageTooLarge,
     Report,
     SocketOrTLS,
     contain,
@@ -189,6 +190,7 @@ class WebSocket(WSStream):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.buffer = ByteBuffer(self.config.websocket_max_message_size)
+        self.on_too_large: Callable[[], None] | None = None
 
     async def _handle_events(self) -> None:
         for event in self.connection.events():
@@ -196,6 +198,8 @@ class WebSocket(WSStream):
                 try:
                     self.buffer.extend(event)
                 except FrameTooLargeError:
+                    if self.on_too_large is not None:
+                        self.on_too_large()
                     await self._hang_up(CloseReason.MESSAGE_TOO_BIG)
                     return
                 if event.message_finished:
@@ -251,7 +255,9 @@ class GuardedH11(H11Protocol):
             self.stream_send,
             STREAM_ID,
         )
-        if head.websocket:
+        if isinstance(self.stream, WebSocket):
+            report, client = self._connection.report, self._connection.guarded.client
+            self.stream.on_too_large = lambda: report(MessageTooLarge(client=client))
             self.connection = H11WSConnection(cast(h11.Connection, self.connection))
         await self.stream.handle(
             Request(

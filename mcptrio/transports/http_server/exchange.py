@@ -96,6 +96,8 @@ class ExchangeLink:
 
     async def room(self) -> None:
         if self._outbox is not None:
+            if self._outbox.full:
+                self.endpoint.limit("outbox")
             await self._outbox.room()
 
     def _open(self) -> None:

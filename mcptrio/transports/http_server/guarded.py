@@ -85,6 +85,13 @@ class WriteTimedOut:
 
 
 @frozen(kw_only=True)
+class MessageTooLarge:
+    """A message on a WebSocket was longer than allowed; the socket was closed."""
+
+    client: str
+
+
+@frozen(kw_only=True)
 class AppFailed:
     """The app raised instead of answering."""
 
@@ -114,6 +121,7 @@ ListenerEvent: TypeAlias = (
     | RequestRefused
     | HandshakeFailed
     | WriteTimedOut
+    | MessageTooLarge
     | AppFailed
     | GuardCaught
     | AcceptFailed

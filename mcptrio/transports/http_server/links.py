@@ -353,10 +353,13 @@ class HttpLink:
         if found is None:
             raise UnknownCursor("not an id of this session")
         name, seq = found
-        if name == STANDALONE:
-            return self.follow(name, seq, self.log, prime=False)
         post = self.posts.get(name)
-        return self.follow(name, seq, None if post is None else post.log, prime=False)
+        log = self.log if name == STANDALONE else None if post is None else post.log
+        try:
+            return self.follow(name, seq, log, prime=False)
+        except UnknownCursor:  # an id of ours, so it was kept once
+            self.count(telemetry.LimitHit(name="replay_store", session=self.session.id))
+            raise
 
     def follow(self, name: str, after: int, log: StreamLog | None, *, prime: bool) -> Connection:
         """Connect to a stream, in place of whoever is connected to it.

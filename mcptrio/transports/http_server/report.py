@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from mcptrio import telemetry
 
@@ -15,6 +16,7 @@ from .guarded import (
     GuardCaught,
     HandshakeFailed,
     ListenerEvent,
+    MessageTooLarge,
     RequestRefused,
     WriteTimedOut,
 )
@@ -26,8 +28,27 @@ def report_to(hub: telemetry.Hub) -> Callable[[ListenerEvent], None]:
     def report(event: ListenerEvent) -> None:
         if hub:
             hub.emit(as_telemetry(event))
+            if (name := limit_of(event)) is not None:
+                hub.emit(telemetry.LimitHit(name=name))
 
     return report
+
+
+def limit_of(event: ListenerEvent) -> str | None:
+    """The bound of the listener that an event tells of."""
+    match event:
+        case RequestRefused(status=status):
+            return _BY_STATUS.get(status)
+        case WriteTimedOut():
+            return "write_timeout"
+        case ConnectionRefused():
+            return "connections"
+        case MessageTooLarge():
+            return "websocket_message"
+    return None
+
+
+_BY_STATUS: Final = {408: "header_timeout", 413: "max_body", 414: "headers", 431: "headers"}
 
 
 def as_telemetry(event: ListenerEvent) -> telemetry.Event:
@@ -46,5 +67,7 @@ def as_telemetry(event: ListenerEvent) -> telemetry.Event:
             return telemetry.ConnectionEvent(kind="handshake_failed", detail=client)
         case WriteTimedOut(client=client):
             return telemetry.ConnectionEvent(kind="write_timeout", detail=client)
+        case MessageTooLarge(client=client):
+            return telemetry.ConnectionEvent(kind="message_too_large", detail=client)
         case AcceptFailed(error=error):
             return telemetry.ConnectionEvent(kind="accept_failed", detail=str(error))
