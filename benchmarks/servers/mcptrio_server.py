@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from filler import arguments, fillers
 
 from mcptrio import Context, Server
+from mcptrio._actors.supervisor import SupervisorLimits
 
-server = Server("bench", version="1")
+server = Server("bench", version="1", session_limits=SupervisorLimits(max_sessions=20_000))
 
 
 @dataclass
