@@ -224,3 +224,23 @@ def pipelined(scene: Scene) -> Reply:
             reply = connection.read()
             assert reply.answer["id"] == number
     return reply
+
+
+# -- URIs
+
+
+@action
+def long_uri(scene: Scene) -> Reply:
+    """Over HTTP the name would not fit into its header, so the stateless form goes through its encoding on a socket."""
+    uri = "note://" + "x" * (scene.case.data["size"] - 7)
+    body = scene.speaker.message("resources/read", {"uri": uri})
+    if not scene.speaker.modern:
+        return scene.speaker.exchange(body)
+    from .sockets import Socket, frame
+
+    with Connection(scene.speaker.port) as connection:
+        socket = Socket(scene.speaker, connection)
+        connection.send(frame(body))
+        reply = Reply()
+        reply.status, reply.headers, reply.body = 200, {"content-type": "application/json"}, socket.receive()[1]
+        return reply

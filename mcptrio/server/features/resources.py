@@ -18,6 +18,7 @@ from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.hints import NO_CACHE, Cache, Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
+from mcptrio.server.features.paths import leads_elsewhere
 from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry
 from mcptrio.types import (
@@ -52,7 +53,13 @@ class ResourceEntry:
     visible: Callable[[Context], bool] | None = None
     scopes: tuple[str, ...] = ()
     cache: Cache = NO_CACHE
+    any_path: bool = False
     wire: dict[str, Any] = field(factory=dict)
+
+    def match(self, uri: str) -> Mapping[str, Any] | None:
+        """The values of a template's variables in a URI; None if it is none of its URIs."""
+        found = None if self.template is None else self.template.match(uri)
+        return None if found is None or (leads_elsewhere(found) and not self.any_path) else found
 
 
 class ResourceOptions(TypedDict, total=False):
@@ -72,6 +79,9 @@ class ResourceOptions(TypedDict, total=False):
     """What a caller must be allowed to, where callers are authenticated."""
     cache: Cache
     """How long clients may keep what they read."""
+    any_path: bool
+    """Also give the function values that lead elsewhere in a file system: with `..`, absolute, with NUL, encoded twice.
+    Otherwise a URI with such a value names nothing."""
 
 
 def declare_resource(
@@ -98,7 +108,7 @@ def declare_resource(
             template.require_matchable()
     except DeclarationError as error:
         raise DeclarationError(f"resource {uri!r:.200}: {error}") from error
-    own = ("visible", "scopes", "cache")
+    own = ("visible", "scopes", "cache", "any_path")
     about: dict[str, Any] = {key: value for key, value in options.items() if key not in own}
     about.setdefault("name", function_name(fn))
     about.setdefault("description", function.signature.description)
@@ -116,6 +126,7 @@ def declare_resource(
         visible=options.get("visible"),
         scopes=declared_scopes(options.get("scopes", ())),
         cache=options.get("cache", NO_CACHE),
+        any_path=options.get("any_path", False),
         wire=unstructure(resource),
     )
 
@@ -172,8 +183,7 @@ class Resources:
         if entry is not None:
             return (entry, {}) if entry.visible is None or entry.visible(ctx) else None
         for entry in self.templates:
-            assert entry.template is not None
-            found = entry.template.match(uri)
+            found = entry.match(uri)
             if found is not None and (entry.visible is None or entry.visible(ctx)):
                 return entry, dict(found)
         return None
@@ -183,7 +193,7 @@ class Resources:
         entry = self.registry.get(uri)
         if entry is not None:
             return entry
-        return next((e for e in self.templates if e.template is not None and e.template.match(uri) is not None), None)
+        return next((e for e in self.templates if e.match(uri) is not None), None)
 
     async def read(self, ctx: Context, params: ReadResourceParams) -> Any:
         uri = params.uri
