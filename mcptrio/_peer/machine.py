@@ -252,9 +252,11 @@ class Peer:
     def _admit(self, entry: Entry) -> list[Effect]:
         ledger = self._ledger
         ledger.open(entry)
+        if entry.start.method == "ping":
+            return [entry.start]  # never waits for others, and takes no place from them
         if entry.start.method == "initialize" and entry.start.request_id is not None:
             self._opening = entry.start.call
-        elif entry.start.method != "ping" and (ledger.running >= self.max_running or self._opening is not None):
+        elif ledger.running >= self.max_running or self._opening is not None:
             ledger.queue(entry.start.call)
             return []
         entry.running = True

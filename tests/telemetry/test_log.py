@@ -203,5 +203,7 @@ def test_what_a_handler_logs_names_its_session_and_request(
 
 
 def test_a_lone_surrogate_does_not_lose_the_line(logger: logging.Logger, keeper: Keeper) -> None:
+    logger.propagate = False  # what pytest keeps of a log must be text that can be sent to another process
     logger.error("cannot open %s", "name-\udcff")
+    logger.propagate = True
     assert "udcff" in json.loads(JsonFormatter().format(keeper.records[0]))["message"]
