@@ -30,12 +30,12 @@ def make_server() -> Server:
     server = Server("orders")
 
     @server.tool
-    def whoami(ctx: Context) -> str:
+    async def whoami(ctx: Context) -> str:
         headers = ctx.http.headers if ctx.http is not None else {}
         return f"{ctx.principal.subject} {' '.join(sorted(ctx.principal.scopes))} {'authorization' in headers}"
 
     @server.tool(scopes=["orders:read"])
-    def order(number: int) -> str:
+    async def order(number: int) -> str:
         return f"order {number}"
 
     @server.tool(scopes=["orders:read", "orders:write"])
