@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import requests, session_actions, slow_actions, sockets  # noqa: F401  the steps register themselves
+from . import hostile, requests, session_actions, slow_actions, sockets  # noqa: F401  the steps register themselves
 from .actions import ACTIONS, Scene
 from .catalogue import Case, load
 from .judging import judge
@@ -52,6 +52,11 @@ def test_a_bad_line_gets_the_reply_of_the_catalogue(case: Case, piped_servers: P
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == "pipe"], ids=lambda case: case.id)
 def test_a_server_on_a_pipe_ends_as_the_catalogue_says(case: Case) -> None:
     run_alone(case)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "client"], ids=lambda case: case.id)
+async def test_a_hostile_server_does_no_more_than_the_catalogue_says(case: Case) -> None:
+    await (hostile.run_child(case) if "child" in case.data["client"] else hostile.run(case))
 
 
 def test_every_row_stands_once_and_has_two_cases_where_it_can() -> None:
