@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from . import tokens
 from .pipes import PipedServers
 from .process import Servers
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, Any] = {
     "usual": {"heartbeat": 60},
     "named": {"heartbeat": 60, "named": True},
+    "bearer": tokens.settings,
     "hasty": {"header_timeout": 0.4, "body_timeout": 0.6, "write_timeout": 0.6, "heartbeat": 60},
 }
 

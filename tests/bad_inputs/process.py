@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class ServerUnderTest:
             raise RuntimeError("the server under test does not start; its standard error says why")
         self.port = int(port)
         self.named = bool(settings.get("named"))
+        self.bearer = "bearer" in settings
         self._canary = Canary(self)
         self._canary.check()
         self.baseline = self.state()
@@ -42,6 +43,10 @@ class ServerUnderTest:
         speaker = Speaker(self.port, date)
         if self.named:
             speaker.authorization = f"Bearer {token_of(name)}"
+        elif self.bearer:
+            from .tokens import good
+
+            speaker.authorization = f"Bearer {good(sub=name)}"
         return speaker
 
     def state(self) -> dict[str, Any]:
@@ -91,7 +96,7 @@ class ServerUnderTest:
 class Servers:
     """The servers that cases share, by the name of their settings."""
 
-    def __init__(self, settings: Mapping[str, dict[str, Any]]) -> None:
+    def __init__(self, settings: Mapping[str, dict[str, Any] | Callable[[], dict[str, Any]]]) -> None:
         self._settings = settings
         self._running: dict[str, ServerUnderTest] = {}
         self._broken: RuntimeError | None = None
@@ -111,7 +116,8 @@ class Servers:
         if self._broken is not None:  # a thousand cases would fail one by one, each after its own attempt
             raise self._broken
         try:
-            return ServerUnderTest(self._settings[name])
+            settings = self._settings[name]
+            return ServerUnderTest(settings() if callable(settings) else settings)
         except RuntimeError as error:
             self._broken = error
             raise

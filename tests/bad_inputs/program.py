@@ -231,7 +231,7 @@ def token_of(name: str) -> str:
 
 def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the server and those of HTTP."""
-    from mcptrio.auth.server import StaticTokens
+    from mcptrio.auth.server import BearerAuth, StaticTokens
     from mcptrio.transports.http_server.config import HttpConfig
     from mcptrio.transports.http_server.serve import ListenerConfig
 
@@ -242,7 +242,9 @@ def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         options["session_limits"] = SupervisorLimits(**settings.pop("sessions"))
     if "max_reply" in settings:
         options["max_reply"] = settings.pop("max_reply")
-    if settings.pop("named", False):
+    if "bearer" in settings:
+        settings["auth"] = BearerAuth(**settings.pop("bearer"))
+    elif settings.pop("named", False):
         settings["auth"] = StaticTokens({token_of(name): name for name in PEOPLE})
     lane = os.environ.get("MCPTRIO_LANE")
     known = {f.name for cls in (HttpConfig, ListenerConfig) for f in attrs.fields(cls)}
@@ -254,6 +256,13 @@ def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 async def main() -> None:
     options, settings = split(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {})
     server = make_server(**options)
+    if "auth" in settings:
+
+        @server.tool(scopes=["orders:write"])
+        async def scoped() -> str:
+            """Needs more than others."""
+            return "never"
+
     watcher = Watcher()
     logging.getLogger().addHandler(watcher)
     server.on_event(watcher.hear)

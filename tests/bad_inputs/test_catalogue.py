@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import hostile, requests, session_actions, slow_actions, sockets  # noqa: F401  the steps register themselves
+from . import hostile, requests, session_actions, slow_actions, sockets, tokens  # noqa: F401  the steps register themselves
 from .actions import ACTIONS, Scene
 from .catalogue import Case, load
 from .judging import judge
