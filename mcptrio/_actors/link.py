@@ -82,8 +82,8 @@ class Outbox:
             trio.lowlevel.reschedule(self._consumer)
             self._consumer = None
 
-    async def take_all(self) -> list[bytes]:
-        """Everything that waits, at least one item.
+    async def take_all(self, at_most: int | None = None) -> list[bytes]:
+        """Everything that waits, or what comes first of it until there are `at_most` bytes; at least one item.
 
         Raises:
             LinkClosed: the outbox was closed and is empty.
@@ -100,10 +100,17 @@ class Outbox:
             await trio.lowlevel.checkpoint()
         if not self._items:
             raise LinkClosed("the outbox is closed")
-        items = list(self._items)
-        self._items.clear()
-        self._bytes = 0
-        if self._waiting_for_room is not None:
+        if at_most is None or self._bytes <= at_most:
+            items = list(self._items)
+            self._items.clear()
+            self._bytes = 0
+        else:
+            items, size = [], 0
+            while size < at_most:
+                items.append(self._items.popleft())
+                size += len(items[-1])
+            self._bytes -= size
+        if self._waiting_for_room is not None and not self.full:
             self._waiting_for_room.unpark_all()
         return items
 

@@ -117,3 +117,24 @@ async def test_an_error_is_raised_to_the_one_who_waits(autojump_clock: MockClock
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
         reply.settle(error=McpError(-1, "no"))
+
+
+async def test_a_consumer_may_take_a_part_and_there_is_room_once_it_is_enough(autojump_clock: MockClock) -> None:
+    outbox = Outbox(max_bytes=6)
+    for item in (b"abc", b"def", b"ghi"):
+        outbox.put(item)
+    roomy: list[str] = []
+
+    async def wait_for_room() -> None:
+        await outbox.room()
+        roomy.append("room")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_for_room)
+        await wait_all_tasks_blocked()
+        assert await outbox.take_all(2) == [b"abc"]
+        await wait_all_tasks_blocked()
+        assert roomy == []
+        assert await outbox.take_all(4) == [b"def", b"ghi"]
+    assert roomy == ["room"]
+    assert outbox.empty

@@ -36,6 +36,7 @@ NAMED: Final[Mapping[str, str]] = {
 }
 """Which parameter `Mcp-Name` repeats."""
 _PARAM: Final = b"mcp-param-"
+_CHUNK: Final = 64 * 1024  # what a stream hands out at once; the rest waits where it is counted
 _INTEGER: Final = re.compile(r"-?[0-9]{1,16}(\.0+)?")
 
 
@@ -150,7 +151,7 @@ class ExchangeLink:
         assert self._outbox is not None
         with trio.move_on_after(self.endpoint.config.heartbeat):
             try:
-                return b"".join([encode_event(item) for item in await self._outbox.take_all()])
+                return b"".join([encode_event(item) for item in await self._outbox.take_all(_CHUNK)])
             except LinkClosed:
                 return None
         return COMMENT

@@ -80,8 +80,9 @@ async def crash(text: str) -> str:
 
 
 @server.tool
-async def pour(messages: int, ctx: Context) -> str:
-    """Logs so many messages of 128 KiB."""
+async def pour(messages: int, kib: int, ctx: Context, then: float = 0.0) -> str:
+    """Logs so many messages of so many KiB, and stays for so many seconds."""
     for _ in range(messages):
-        await ctx.info("x" * 128 * 1024)
+        await ctx.info("x" * kib * 1024)
+    await trio.sleep(then)
     return "poured"
