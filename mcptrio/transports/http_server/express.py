@@ -12,6 +12,7 @@ everything after it on that connection.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from time import time
 from typing import Final, TypeAlias
@@ -166,7 +167,9 @@ class Express:
                 return endpoint.no_room()
             with trio.move_on_after(endpoint.config.body_timeout) as waiting:
                 while guarded.gate.phase is Phase.BODY:
-                    part = await guarded.receive_some()
+                    part = b""
+                    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                        part = await guarded.receive_some()
                     if not part:
                         return None
                     parts.append(part)
@@ -237,9 +240,10 @@ class Express:
             gone = True
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, guarded, nursery.cancel_scope)
-                while (chunk := await events.next()) is not None:
-                    await guarded.send_all(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-                gone = False
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    while (chunk := await events.next()) is not None:
+                        await guarded.send_all(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                    gone = False
                 nursery.cancel_scope.cancel()
             if gone:
                 cause = "disconnected"
@@ -255,6 +259,7 @@ class Express:
 
 
 async def _watch(guarded: GuardedStream, scope: trio.CancelScope) -> None:
-    while await guarded.receive_some():  # what comes meanwhile is held by the gate
-        pass
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # a reset is a way to go
+        while await guarded.receive_some():  # what comes meanwhile is held by the gate
+            pass
     scope.cancel()
