@@ -7,41 +7,23 @@ from __future__ import annotations
 
 import pytest
 
-from . import hostile, requests, session_actions, slow_actions, sockets, tokens  # noqa: F401  the steps register themselves
-from .actions import ACTIONS, Scene
-from .catalogue import Case, load
-from .judging import judge
+from . import hostile
+from .catalogue import Case
 from .pipes import PipedServers, run_alone
 from .process import Servers
-from .speaking import DATES
+from .running import CASES, ROWS, run_request, run_socket
 
-ROWS = load()
-CASES = [case for row in ROWS for case in row.cases]
 OF_HTTP = [case for case in CASES if case.kind in ("body", "request", "raw", "action")]
 
 
 @pytest.mark.parametrize("case", OF_HTTP, ids=lambda case: case.id)
 def test_a_bad_request_gets_the_reply_of_the_catalogue(case: Case, servers: Servers) -> None:
-    with servers.use(case.data.get("server", "usual")) as server:
-        speaker = server.speaker(DATES[-1] if case.date == "any" else case.date)
-        try:
-            if case.data.get("session", True):
-                speaker.open_session()
-            if case.kind == "action":
-                judge(ACTIONS[case.data["action"]](Scene(case=case, server=server, speaker=speaker)), case.expect)
-            else:
-                requests.run(case, speaker)
-        finally:
-            speaker.end_session()
-            speaker.close()
-        server.check_unharmed(may_log=case.data.get("may_log", False))
+    run_request(case, servers)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == "ws"], ids=lambda case: case.id)
 def test_a_bad_socket_ends_as_the_catalogue_says(case: Case, servers: Servers) -> None:
-    with servers.use("usual") as server:
-        sockets.run(case, server)
-        server.check_unharmed()
+    run_socket(case, servers)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == "line"], ids=lambda case: case.id)

@@ -1,0 +1,7 @@
+"""The servers of the catalogue of bad inputs."""
+
+from __future__ import annotations
+
+from tests.bad_inputs.conftest import piped_servers, servers
+
+__all__ = ["piped_servers", "servers"]
