@@ -256,6 +256,7 @@ class Session:
                 seconds = trio.current_time() - began
                 hub.emit(telemetry.AskEnded(session=self.id, method=method, outcome=outcome, seconds=seconds))
 
+    @trio.lowlevel.enable_ki_protection
     async def _gather(self, call: int, reply: Reply) -> None:
         """Wait a moment for more questions of the same call, so that those asked together leave together."""
         with trio.move_on_after(self.service.limits.gather):
@@ -723,6 +724,7 @@ class Session:
         value: Any = await self._nursery.start(self._hold, manager, self._state_done)
         return value
 
+    @trio.lowlevel.enable_ki_protection
     async def _hold(
         self,
         manager: AbstractAsyncContextManager[Any],
@@ -745,6 +747,7 @@ class Session:
         assert self._nursery is not None
         self._nursery.start_soon(self._background, fn, args, name=fn)
 
+    @trio.lowlevel.enable_ki_protection
     async def _background(self, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
         with trio.CancelScope() as scope:
             self._background_tasks.add(scope)

@@ -82,14 +82,14 @@ async def soak_server(server: ServerProcess, seconds: float, seed: int, pause: f
                 traced = True
                 await ask(server, "growth")
             await trio.sleep(EVERY)
-        if traced:
-            print("\n".join(await ask(server, "growth")))
         nursery.cancel_scope.cancel()
     assert server.process.poll() is None
     print(f"\n{tally.messages:,} messages:", ", ".join(f"{count:,} {name}" for name, count in tally.outcomes.items()))
     passed = judge(samples, warm_up, seconds)
     await trio.sleep(QUIET)
     await measure(server, quiet, QUIET)
+    if traced:
+        print("\n".join(await ask(server, "growth")))
     for name in ("tasks", "threads", "fds"):
         first, last = quiet.values[name]
         passed &= last <= first
@@ -112,6 +112,7 @@ def judge(samples: Samples, warm_up: float, seconds: float) -> bool:
 async def measure(server: ServerProcess, samples: Samples, now: float) -> None:
     process = psutil.Process(server.process.pid)
     own = await ask(server, "figures")
+    await trio.sleep(0.2)  # the server closes the connection of this question
     # Connections and calls come and go with the traffic: what counts is that their number has no trend.
     samples.add(now, rss=process.memory_info().rss, fds=process.num_fds(), **own)
 

@@ -32,9 +32,8 @@ async def test_idle_sessions_are_cheap_and_all_go_at_once(tmp_path: Path) -> Non
         await open_sessions(server, SESSIONS - WARM_UP)
         grown = process.memory_info().rss - before
         each = grown / (SESSIONS - WARM_UP)
-        print(
-            f"\n{SESSIONS} idle sessions: {each / 1024:.1f} KiB each, {process.memory_info().rss / 2**20:.0f} MiB in all"
-        )
+        whole = process.memory_info().rss / 2**20
+        print(f"\n{SESSIONS} idle sessions: {each / 1024:.1f} KiB each, {whole:.0f} MiB in all")
         if FULL:
             assert each <= PROMISED
         began = trio.current_time()

@@ -182,6 +182,7 @@ class AsgiApp:
         """The answer where no stream is opened meanwhile that would notice a disconnect; None after one."""
         reply: Plain | Stream | None = None
 
+        @trio.lowlevel.enable_ki_protection
         async def watch(scope: trio.CancelScope) -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -197,6 +198,7 @@ class AsgiApp:
         cause = "failed"
         events = reply.events
 
+        @trio.lowlevel.enable_ki_protection
         async def watch(scope: trio.CancelScope) -> None:
             # The one reader of `receive`: a disconnect is reported once, and to nobody who asks later.
             nonlocal cause
@@ -321,6 +323,7 @@ def _body(head: Head, reply: Plain) -> bytes:
     return b"" if head.method == "HEAD" else reply.body
 
 
+@trio.lowlevel.enable_ki_protection
 async def _throw_away(receive: Receive) -> None:
     size = 0
     with trio.move_on_after(_DRAIN_TIME):

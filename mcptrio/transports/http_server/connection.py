@@ -142,6 +142,7 @@ class AppTasks(TaskGroup):
         """The peer is gone: only the app may go on."""
         self._helpers.cancel()
 
+    @trio.lowlevel.enable_ki_protection
     async def _run_helper(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
         with self._helpers:  # a connection becomes a WebSocket once, so there is one such task
             await func(*args)
@@ -164,6 +165,7 @@ class AppTasks(TaskGroup):
         self._nursery.start_soon(self._run_app, app, scope, inbox, send, name="app")
         return inbox.put
 
+    @trio.lowlevel.enable_ki_protection
     async def _run_app(
         self, app: AppWrapper, scope: Scope, inbox: Inbox, send: Callable[[ASGISendEvent | None], Awaitable[None]]
     ) -> None:

@@ -258,6 +258,7 @@ class Express:
             events.detach(cause)
 
 
+@trio.lowlevel.enable_ki_protection
 async def _watch(guarded: GuardedStream, scope: trio.CancelScope) -> None:
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # a reset is a way to go
         while await guarded.receive_some():  # what comes meanwhile is held by the gate

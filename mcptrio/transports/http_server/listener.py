@@ -248,6 +248,7 @@ class Listener:
         self._refusing += 1
         nursery.start_soon(self._say_too_many, guarded, name="refuse")
 
+    @trio.lowlevel.enable_ki_protection
     async def _say_too_many(self, guarded: GuardedStream) -> None:
         try:
             with trio.move_on_after(_REFUSING_TIME):

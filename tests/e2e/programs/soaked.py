@@ -47,7 +47,7 @@ async def growth() -> list[str]:
 
 if __name__ == "__main__":
     if TRACED:
-        tracemalloc.start(6)
+        tracemalloc.start(3)
     config = HttpConfig(resume_grace=5)
     store = MemoryStore(StoreLimits(stream_age=10))
     trio.run(lambda: server.serve_http(config, store=store, port=int(sys.argv[1])))
