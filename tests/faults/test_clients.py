@@ -1,0 +1,221 @@
+"""Clients that vanish, come back, do not read, do not answer, or answer too late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcptrio.transports.http_server.app import AsgiApp
+from mcptrio.transports.http_server.config import HttpConfig
+from tests.e2e.canary import StatefulCanary, StatelessCanary
+
+from .conftest import LIVES, Open
+from .serving import Trail, make_server
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+every_life = pytest.mark.parametrize("life", LIVES)
+
+
+@every_life
+async def test_fault_client_gone_mid_call(life: str, open_house: Open) -> None:
+    """F01, F02: with sessions the call goes on and its answer is kept; without, it is cancelled at once."""
+    trail = Trail()
+    async with open_house(make_server(trail)) as house:
+        guest = await house.guest(life)
+        frames: list[dict[str, Any]] = []
+        answer = await house.begin(guest, "wait", {"seconds": 5.0})
+        assert trail.done == ["begun"]
+        if isinstance(guest, StatefulCanary):
+            await guest.read(answer, frames, only=0)
+            cursor = (await answer.next() or b"").split(b"\n")[0].removeprefix(b"id: ").decode()
+            answer.cut()
+            await trio.sleep(10)
+            assert trail.done == ["begun", "finished"]
+            again = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
+            await guest.read(again, frames)
+            assert guest.text(guest.outcome(frames, 1)) == guest.word
+        else:
+            answer.cut()
+            await trio.sleep(0.1)
+            assert trail.done == ["begun", "cancelled"]
+            assert await answer.next() is None
+
+
+async def test_fault_client_gone_and_never_back(open_house: Open) -> None:
+    """F01: what nobody comes back for ends with the grace."""
+    trail = Trail()
+    async with open_house(make_server(trail, call_timeout=900), HttpConfig(resume_grace=30)) as house:
+        guest = await house.guest("stateful")
+        answer = await house.begin(guest, "wait", {"seconds": 600.0})
+        answer.cut()
+        await trio.sleep(29)
+        assert trail.done == ["begun"]
+        await trio.sleep(2)
+        assert trail.done == ["begun", "cancelled"]
+
+
+@every_life
+async def test_fault_client_vanishes_silently(life: str, open_house: Open) -> None:
+    """F03: no FIN, no RST, nothing is taken any more; the connection ends with a heartbeat and the write deadline."""
+    trail = Trail()
+    async with open_house(make_server(trail, call_timeout=900)) as house:
+        guest = await house.guest(life)
+        app = AsgiApp(house.endpoint)
+        ended: list[float] = []
+
+        async def hole() -> None:
+            began = trio.current_time()
+            await app(*black_hole(guest, {"name": "wait", "arguments": {"text": guest.word, "seconds": 600}}))
+            ended.append(trio.current_time() - began)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hole)
+        assert ended[0] <= 15 + 30 + 1
+        await wait_all_tasks_blocked()
+        assert trail.done == (["begun"] if life == "stateful" else ["begun", "cancelled"])
+        assert house.count("write timeout") == (1 if life == "stateful" else 0)
+
+
+def black_hole(guest: Any, params: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """An ASGI request of a client whose network swallows everything after the first bytes of the answer."""
+    import json
+
+    frame = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": guest.params(params)}
+    body = [{"type": "http.request", "body": json.dumps(frame).encode(), "more_body": False}]
+    headers = {"host": "localhost", **guest.headers("tools/call", "wait")}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    sent = 0
+
+    async def receive() -> Any:
+        if body:
+            return body.pop()
+        return await trio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        nonlocal sent
+        sent += 1
+        if sent > 1:
+            await trio.sleep_forever()
+
+    return scope, receive, send
+
+
+async def test_fault_client_gone_before_it_answers_a_question(open_house: Open) -> None:
+    """F05: whoever waits for the answer gets a typed error when the session ends, and nobody is left waiting."""
+    trail = Trail()
+    async with open_house(make_server(trail)) as house:
+        guest = await house.guest("stateful")
+        assert isinstance(guest, StatefulCanary)
+        frames: list[dict[str, Any]] = []
+        answer = await house.begin(guest, "ask")
+        await guest.read(answer, frames, only=1)
+        assert frames[0]["method"] == "elicitation/create"
+        answer.cut()
+        await guest.close()
+        await wait_all_tasks_blocked()
+        assert trail.done in (["LinkClosed"], [])  # told, or cancelled with everything else of the session
+        assert house.runtime.supervisor.find(guest.session) is None
+
+
+async def test_fault_question_answered_too_late(open_house: Open) -> None:
+    """F06: the call was answered long ago; the late answer is dropped."""
+    trail = Trail()
+    async with open_house(make_server(trail, ask_timeout=10)) as house:
+        guest = await house.guest("stateful")
+        frames: list[dict[str, Any]] = []
+        answer = await house.begin(guest, "ask")
+        await guest.read(answer, frames)
+        question = frames[0]
+        assert guest.outcome(frames, 1)["result"]["isError"]
+        assert trail.done == ["RequestTimeout"]
+        late = {"id": question["id"], "result": {"action": "accept", "content": {"word": guest.word}}}
+        assert (await guest.post(late, guest.headers("", None))).status == 202
+        await guest.echo()
+        house.expected_errors = len(house.logged())
+
+
+async def test_fault_questions_that_nobody_comes_back_to(open_house: Open) -> None:
+    """F07: what is parked is bounded in number and in age."""
+    async with open_house(make_server(parked_max=10, parked_ttl=30)) as house:
+        guest = await house.guest("stateless")
+        for _ in range(50):
+            assert "inputRequests" in (await house.call(guest, "ask"))["result"]
+        assert len(house.runtime.parking) == 10
+        await trio.sleep(31)
+        assert len(house.runtime.parking) == 0
+
+
+@every_life
+@pytest.mark.parametrize("kib", [1, 63, 64, 65, 200, 1500])
+async def test_fault_flood_of_large_events(life: str, kib: int, open_house: Open) -> None:
+    """F14, F37: however large the events are, whoever writes goes on as soon as they are read."""
+    async with open_house(make_server(call_timeout=20)) as house:
+        guest = await house.guest(life)
+        frames: list[dict[str, Any]] = []
+        times = 3000 // kib + 2
+        answer = await house.begin(guest, "tell", {"times": min(times, 400), "kib": kib, "pause": 0})
+        await guest.read(answer, frames)
+        told = [frame["params"]["progress"] for frame in frames if "method" in frame]
+        assert told == list(range(1, min(times, 400) + 1))
+        assert guest.text(guest.outcome(frames, 1)) == guest.word
+
+
+async def test_fault_reader_comes_and_goes_while_events_arrive(open_house: Open, autojump_clock: MockClock) -> None:
+    """F04, F38: lost after every single event, taken up again, and again by a second connection: nothing is missing."""
+    async with open_house(make_server()) as house:
+        guest = await house.guest("stateful")
+        frames: list[dict[str, Any]] = []
+        answer = await house.begin(guest, "tell", {"times": 12, "pause": 0.2})
+        cursor = ""
+        while not frames or "method" in frames[-1]:
+            cursor = await guest.read(answer, frames, only=len(frames) + 1) or cursor
+            answer.cut()
+            if "method" in frames[-1]:
+                headers = {**guest.headers("", None), "last-event-id": cursor}
+                loser = await guest.wire.send("GET", headers, b"")
+                answer = await guest.wire.send("GET", headers, b"")  # a new one wins
+                assert (loser.status, answer.status) == (200, 200)
+                assert await loser.next() is None
+        guest.check_told(frames, 1, 12)
+
+
+async def test_fault_session_expires_while_its_answer_is_on_the_way(open_house: Open) -> None:
+    """F40: the answer is there whole, or the session is unknown; never half of it."""
+    async with open_house(make_server(idle_timeout=5)) as house:
+        guest = await house.guest("stateful")
+        frames: list[dict[str, Any]] = []
+        answer = await house.begin(guest, "tell", {"times": 2, "pause": 3})
+        cursor = await guest.read(answer, frames, only=1)
+        answer.cut()
+        await trio.sleep(20)  # the call ends, nobody reads, and the session has been idle for too long
+        assert house.runtime.supervisor.find(guest.session) is None  # type: ignore[attr-defined]
+        late = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
+        if late.status == 200:
+            await guest.read(late, frames)
+            guest.check_told(frames, 1, 2)
+        else:
+            assert late.status == 404
+        gone = await guest.begin_call("echo", 2)
+        assert gone.status == 404
+        await guest.read(gone, [])
+
+
+async def test_fault_two_lives_do_not_share_what_a_disconnect_means(open_house: Open) -> None:
+    """One handler for both would be wrong in one of them."""
+    trail = Trail()
+    async with open_house(make_server(trail)) as house:
+        stateful, stateless = await house.guest("stateful"), await house.guest("stateless")
+        assert isinstance(stateless, StatelessCanary)
+        answers = [await house.begin(guest, "wait", {"seconds": 5.0}) for guest in (stateful, stateless)]
+        for answer in answers:
+            answer.cut()
+        await trio.sleep(10)
+        assert sorted(trail.done) == ["begun", "begun", "cancelled", "finished"]
