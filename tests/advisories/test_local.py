@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+from attrs import evolve
 
 import mcptrio
 from mcptrio import DeclarationError, connect
@@ -18,11 +20,38 @@ from tests.bad_inputs import hostile
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.pipes import PipedServers
 from tests.bad_inputs.process import Servers
-from tests.bad_inputs.running import run_request
+from tests.bad_inputs.running import CASES, run_request
 
 from .cases import cases
 
 PACKAGE = Path(mcptrio.__file__).parent
+
+
+# -- V44
+
+
+@cases("S35")
+async def test_neg_redirect_cross_origin_307(case: Case) -> None:
+    await hostile.run(case)
+
+
+async def test_neg_redirect_carries_nothing_away() -> None:
+    """Where it leads is listening: nobody comes, neither with the message nor with the caller's own headers."""
+    visited: list[bytes] = []
+
+    async def elsewhere(stream: trio.SocketStream) -> None:
+        visited.append(await stream.receive_some())
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, elsewhere, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        reply = f"HTTP/1.1 307 Go\r\nlocation: http://127.0.0.1:{port}/mcp\r\ncontent-length: 0\r\n\r\n"
+        case = next(case for case in CASES if case.row == "S35" and case.date == "2026-07-28")
+        changed = {**case.data, "client": {"reply": reply}, "settings": {"headers": {"x-secret": "mine"}}}
+        await hostile.run(evolve(case, data=changed))
+        nursery.cancel_scope.cancel()
+    assert visited == []
 
 
 # -- V46

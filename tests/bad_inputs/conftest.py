@@ -15,6 +15,7 @@ SETTINGS: dict[str, Any] = {
     "usual": {"heartbeat": 60},
     "named": {"heartbeat": 60, "named": True},
     "bearer": tokens.settings,
+    "express": {"heartbeat": 60, "lane": "express"},
     "hasty": {"header_timeout": 0.4, "body_timeout": 0.6, "write_timeout": 0.6, "heartbeat": 60},
 }
 

@@ -58,11 +58,12 @@ def compose(case: Case, speaker: Speaker) -> bytes:
 
 
 def _raw(raw: Any, speaker: Speaker) -> bytes:
-    """`$BODY` is a ping and `$LENGTH` its length; `$HEAD` has its usual headers but for Host and the length."""
+    """`$BODY` is a ping and `$LENGTH` its length; `$CHUNKS` is the ping in chunks, `$HEAD` has its usual headers."""
     method = "server/discover" if speaker.modern else "ping"
     body = speaker.message(method)
     fields = {name: value for name, value in speaker.fields(body).items() if name not in ("content-length", "host")}
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     data = to_bytes(raw, speaker)
     data = data.replace(b"$HEAD", lines.encode()).replace(b"$BODY", body)
+    data = data.replace(b"$CHUNKS", b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
     return data.replace(b"$LENGTH", str(len(body)).encode())

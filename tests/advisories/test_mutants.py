@@ -1,0 +1,29 @@
+"""The table of mutants speaks of code that is there, and a few of them are tried every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mcptrio
+
+from .mutants import MUTANTS, QUICK, make_copy, try_without
+
+PACKAGE = Path(mcptrio.__file__).parent
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.row} {mutant.guard}")
+def test_the_guard_and_its_test_are_where_the_table_says(mutant: object) -> None:
+    assert mutant.old in (PACKAGE / mutant.file).read_text()  # type: ignore[attr-defined]
+    tests = (PACKAGE.parent / mutant.where).read_text()  # type: ignore[attr-defined]
+    for name in mutant.test.split(" or "):  # type: ignore[attr-defined]
+        assert f"def {name}(" in tests
+
+
+@pytest.mark.slow
+def test_a_test_notices_that_its_guard_is_gone(tmp_path: Path) -> None:
+    """A few of them; `make mutants` tries all."""
+    copy = make_copy(tmp_path)
+    tried = [mutant for mutant in MUTANTS if mutant.row in QUICK[:2]]
+    assert {mutant.guard: try_without(mutant, copy) for mutant in tried} == {m.guard: "killed" for m in tried}
