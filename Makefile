@@ -7,11 +7,11 @@ ARGS ?=
 WORK ?=
 DEV := $(if $(PYTHON),$(PYTHON) dev.py --python $(PYTHON),python3 dev.py)
 
-.PHONY: bench bench-quick bench-check help demo test unit lint format types conformance docs kill-test load-test fault-test soak fuzz
+.PHONY: bench bench-quick bench-check help demo test unit lint format types conformance docs kill-test load-test fault-test soak fuzz mutants
 help:
 	@$(DEV) --help
 
-demo test unit lint format types conformance docs load-test fault-test:
+demo test unit lint format types conformance docs load-test fault-test mutants:
 	@$(DEV) $@ $(ARGS)
 
 kill-test:

@@ -149,7 +149,8 @@ def test(args: argparse.Namespace) -> int:
 def unit(args: argparse.Namespace) -> int:
     """the fast part: no sockets, no child processes"""
     python = environment(args.python, "dev")
-    return run(python, "-m", "pytest", "-n", str(args.jobs), "--ignore", "tests/e2e", *args.rest)
+    without = [f"--ignore=tests/{folder}" for folder in ("e2e", "bad_inputs", "advisories")]
+    return run(python, "-m", "pytest", "-n", str(args.jobs), *without, *args.rest)
 
 
 def lint(args: argparse.Namespace) -> int:
@@ -211,6 +212,11 @@ def fault_test(args: argparse.Namespace) -> int:
 def soak(args: argparse.Namespace) -> int:
     """mixed traffic and faults for --minutes, measuring what grows"""
     return run(environment(args.python, "dev"), "-m", "tests.e2e.soak", "--minutes", str(args.minutes), *args.rest)
+
+
+def mutants(args: argparse.Namespace) -> int:
+    """takes each guard against a published vulnerability away and sees its test fail"""
+    return run(environment(args.python, "dev"), "-m", "tests.advisories.mutants", *args.rest)
 
 
 def fuzz(args: argparse.Namespace) -> int:
@@ -460,6 +466,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "fault-test": fault_test,
     "soak": soak,
     "fuzz": fuzz,
+    "mutants": mutants,
 }
 
 
