@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from functools import partial
 from typing import Any
@@ -222,10 +223,12 @@ async def test_neg_session_cap_503() -> None:
 
 async def test_neg_slow_opener_does_not_block_others() -> None:
     server = Server("slow to open")
+    begun = threading.Event()
 
     @server.session
     async def session(opened: Any) -> Any:
         if opened.client_info.name == "slow":
+            begun.set()
             await trio.sleep(30)
         yield None
 
@@ -236,7 +239,7 @@ async def test_neg_slow_opener_does_not_block_others() -> None:
             slow, quick = Speaker(bound[0].port, "2025-11-25"), Speaker(bound[0].port, "2025-11-25")
             body = slow.initialize(clientInfo={"name": "slow", "version": "1"})
             slow.connection.send(slow.head("POST", body) + body)
-            time.sleep(0.1)
+            assert begun.wait(5)
             began = time.monotonic()
             quick.open_session()
             assert time.monotonic() - began < 10
