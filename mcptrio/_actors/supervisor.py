@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator
+from typing import Final
 
 import trio
 from attrs import define, field, frozen
@@ -16,6 +17,8 @@ from mcptrio._peer.messages import Cause, Drained
 from mcptrio.errors import DeclarationError, Overloaded
 
 logger = logging.getLogger("mcptrio.supervisor")
+
+_SUSPENDED: Final = 5.0  # a check that comes so late was not late because of work
 
 
 @frozen(kw_only=True)
@@ -109,9 +112,17 @@ class Supervisor:
 
     async def _look_after(self) -> None:
         """Find zombies, and sessions that nobody uses any more."""
+        looked = trio.current_time()
         while True:
             await trio.sleep(self.limits.check_every)
             now = trio.current_time()
+            slept = now - looked - self.limits.check_every
+            looked = now
+            if slept > _SUSPENDED:
+                # The whole process stood still (a laptop's lid, SIGSTOP): that is nobody's idleness.
+                logger.warning("the process did not run for %.0f s", slept)
+                for session in self:
+                    session.last_used += slept
             if self.parking is not None:
                 self.parking.expire(now)
             for session in self:

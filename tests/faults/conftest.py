@@ -87,6 +87,7 @@ class House:
         for guest in self.guests:
             if isinstance(guest, StatefulCanary) and self.runtime.supervisor.find(guest.session) is not None:
                 await guest.close()
+        await trio.sleep(0.1)  # timers that nobody needs any more run out
         await wait_all_tasks_blocked()
 
 
@@ -129,7 +130,8 @@ def open_house(caplog: pytest.LogCaptureFixture) -> Open:
             assert max(waits) <= PATIENCE, "I2: somebody else had to wait"
             if house.lingering:
                 before = {**before, "tasks": 0}
-            assert house.figures == before, "I3: something was left behind"
+            left = [task.name for task in runtime.supervisor.nursery.child_tasks]
+            assert house.figures == before, f"I3: something was left behind: {left}"
             texts = [record.getMessage() for record in errors()]
             assert len(texts) == house.expected_errors, f"I4: {texts}"
 

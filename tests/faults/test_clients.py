@@ -15,12 +15,11 @@ from tests.e2e.canary import StatefulCanary, StatelessCanary
 from .conftest import LIVES, Open
 from .serving import Trail, make_server
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
 every_life = pytest.mark.parametrize("life", LIVES)
 
 
 @every_life
-async def test_fault_client_gone_mid_call(life: str, open_house: Open) -> None:
+async def test_fault_client_gone_mid_call(life: str, open_house: Open, autojump_clock: MockClock) -> None:
     """F01, F02: with sessions the call goes on and its answer is kept; without, it is cancelled at once."""
     trail = Trail()
     async with open_house(make_server(trail)) as house:
@@ -44,7 +43,7 @@ async def test_fault_client_gone_mid_call(life: str, open_house: Open) -> None:
             assert await answer.next() is None
 
 
-async def test_fault_client_gone_and_never_back(open_house: Open) -> None:
+async def test_fault_client_gone_and_never_back(open_house: Open, autojump_clock: MockClock) -> None:
     """F01: what nobody comes back for ends with the grace."""
     trail = Trail()
     async with open_house(make_server(trail, call_timeout=900), HttpConfig(resume_grace=30)) as house:
@@ -58,7 +57,7 @@ async def test_fault_client_gone_and_never_back(open_house: Open) -> None:
 
 
 @every_life
-async def test_fault_client_vanishes_silently(life: str, open_house: Open) -> None:
+async def test_fault_client_vanishes_silently(life: str, open_house: Open, autojump_clock: MockClock) -> None:
     """F03: no FIN, no RST, nothing is taken any more; the connection ends with a heartbeat and the write deadline."""
     trail = Trail()
     async with open_house(make_server(trail, call_timeout=900)) as house:
@@ -108,7 +107,7 @@ def black_hole(guest: Any, params: dict[str, Any]) -> tuple[Any, Any, Any]:
     return scope, receive, send
 
 
-async def test_fault_client_gone_before_it_answers_a_question(open_house: Open) -> None:
+async def test_fault_client_gone_before_it_answers_a_question(open_house: Open, autojump_clock: MockClock) -> None:
     """F05: whoever waits for the answer gets a typed error when the session ends, and nobody is left waiting."""
     trail = Trail()
     async with open_house(make_server(trail)) as house:
@@ -125,7 +124,7 @@ async def test_fault_client_gone_before_it_answers_a_question(open_house: Open) 
         assert house.runtime.supervisor.find(guest.session) is None
 
 
-async def test_fault_question_answered_too_late(open_house: Open) -> None:
+async def test_fault_question_answered_too_late(open_house: Open, autojump_clock: MockClock) -> None:
     """F06: the call was answered long ago; the late answer is dropped."""
     trail = Trail()
     async with open_house(make_server(trail, ask_timeout=10)) as house:
@@ -142,7 +141,7 @@ async def test_fault_question_answered_too_late(open_house: Open) -> None:
         house.expected_errors = len(house.logged())
 
 
-async def test_fault_questions_that_nobody_comes_back_to(open_house: Open) -> None:
+async def test_fault_questions_that_nobody_comes_back_to(open_house: Open, autojump_clock: MockClock) -> None:
     """F07: what is parked is bounded in number and in age."""
     async with open_house(make_server(parked_max=10, parked_ttl=30)) as house:
         guest = await house.guest("stateless")
@@ -155,7 +154,7 @@ async def test_fault_questions_that_nobody_comes_back_to(open_house: Open) -> No
 
 @every_life
 @pytest.mark.parametrize("kib", [1, 63, 64, 65, 200, 1500])
-async def test_fault_flood_of_large_events(life: str, kib: int, open_house: Open) -> None:
+async def test_fault_flood_of_large_events(life: str, kib: int, open_house: Open, autojump_clock: MockClock) -> None:
     """F14, F37: however large the events are, whoever writes goes on as soon as they are read."""
     async with open_house(make_server(call_timeout=20)) as house:
         guest = await house.guest(life)
@@ -187,7 +186,7 @@ async def test_fault_reader_comes_and_goes_while_events_arrive(open_house: Open,
         guest.check_told(frames, 1, 12)
 
 
-async def test_fault_session_expires_while_its_answer_is_on_the_way(open_house: Open) -> None:
+async def test_fault_session_expires_before_its_answer_is_read(open_house: Open, autojump_clock: MockClock) -> None:
     """F40: the answer is there whole, or the session is unknown; never half of it."""
     async with open_house(make_server(idle_timeout=5)) as house:
         guest = await house.guest("stateful")
@@ -208,7 +207,9 @@ async def test_fault_session_expires_while_its_answer_is_on_the_way(open_house: 
         await guest.read(gone, [])
 
 
-async def test_fault_two_lives_do_not_share_what_a_disconnect_means(open_house: Open) -> None:
+async def test_fault_a_disconnect_means_something_else_in_each_life(
+    open_house: Open, autojump_clock: MockClock
+) -> None:
     """One handler for both would be wrong in one of them."""
     trail = Trail()
     async with open_house(make_server(trail)) as house:

@@ -86,3 +86,9 @@ async def pour(messages: int, kib: int, ctx: Context, then: float = 0.0) -> str:
         await ctx.info("x" * kib * 1024)
     await trio.sleep(then)
     return "poured"
+
+
+@server.tool
+async def grab(text: str, mib: int) -> str:
+    """Needs so much memory for a moment."""
+    return text if len(bytearray(mib * 2**20)) else ""

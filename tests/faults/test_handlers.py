@@ -1,0 +1,220 @@
+"""Handlers that fail, hang, ignore their end, block a thread, flood or return too much."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcptrio import Context, ToolError
+
+from .conftest import LIVES, Open
+from .serving import Trail, make_server
+
+every_life = pytest.mark.parametrize("life", LIVES)
+
+
+def group() -> BaseException:
+    return ExceptionGroup("several", [RuntimeError("one"), ExceptionGroup("inner", [ValueError("two")])])
+
+
+FAILURES: dict[str, Any] = {
+    "an exception": lambda: RuntimeError("secret"),
+    "a group": group,
+    "an exit": lambda: SystemExit(3),
+    "an end of a generator": GeneratorExit,
+    "no memory": MemoryError,
+    "recursion": RecursionError,
+}
+
+
+@every_life
+@pytest.mark.parametrize("name", FAILURES)
+async def test_fault_handler_raises(name: str, life: str, open_house: Open, autojump_clock: MockClock) -> None:
+    """F08: one error reply without a word of it, one record in the log, and the session goes on."""
+    server = make_server()
+
+    @server.tool
+    async def explode(text: str) -> str:
+        raise FAILURES[name]()
+
+    async with open_house(server) as house:
+        guest = await house.guest(life)
+        answer = await house.call(guest, "explode")
+        assert "error" in answer or answer["result"]["isError"]
+        assert "secret" not in str(answer)
+        await guest.echo()
+        house.expected_errors = 1
+
+
+@every_life
+async def test_fault_one_meant_error_in_a_group(life: str, open_house: Open, autojump_clock: MockClock) -> None:
+    """F08: a nursery wraps what is raised in it; the one error that is meant for the caller reaches the caller."""
+    server = make_server()
+
+    @server.tool
+    async def explode(text: str) -> str:
+        async with trio.open_nursery():
+            raise ToolError(text)
+
+    async with open_house(server) as house:
+        guest = await house.guest(life)
+        answer = await house.call(guest, "explode")
+        assert answer["result"]["isError"]
+        assert guest.text(answer) == guest.word
+
+
+async def test_fault_handler_raises_while_it_is_cancelled(open_house: Open, autojump_clock: MockClock) -> None:
+    """F08: nobody waits for the answer any more, so there is none; the log has the failure."""
+    server = make_server()
+
+    @server.tool
+    async def explode(text: str) -> str:
+        try:
+            await trio.sleep(60)
+        finally:
+            raise RuntimeError("while cancelled")
+
+    async with open_house(server) as house:
+        guest = await house.guest("stateful")
+        answer = await house.begin(guest, "explode")
+        await guest.tell_server("notifications/cancelled", requestId=1)  # type: ignore[attr-defined]
+        frames: list[dict[str, Any]] = []
+        await guest.read(answer, frames)
+        assert frames == []
+        house.expected_errors = 1
+
+
+@every_life
+async def test_fault_handler_hangs(life: str, open_house: Open, autojump_clock: MockClock) -> None:
+    """F09: ended after the default of a minute, answered, and its place is free."""
+    trail = Trail()
+    async with open_house(make_server(trail)) as house:
+        guest = await house.guest(life)
+        began = trio.current_time()
+        answer = await house.call(guest, "wait", {"seconds": 3600})
+        assert "error" in answer
+        assert trio.current_time() - began == pytest.approx(60, abs=1)
+        assert trail.done == ["begun", "cancelled"]
+
+
+async def test_fault_handler_ignores_its_end(open_house: Open, autojump_clock: MockClock) -> None:
+    """F10: answered in time, counted, its id free at once; eight of them end the session."""
+    release = trio.Event()
+    server = make_server(call_timeout=5)
+
+    @server.tool
+    async def stubborn(text: str) -> str:
+        with trio.CancelScope(shield=True):
+            await release.wait()
+        return text
+
+    async with open_house(server) as house:
+        guest = await house.guest("stateful")
+        for number in range(7):
+            assert "error" in await house.call(guest, "stubborn"), number
+        await trio.sleep(2)
+        await guest.echo()
+        assert sum(type(event).__name__ == "Zombie" for event in house.events) == 7
+        assert "error" in await house.call(guest, "stubborn")
+        await trio.sleep(2)
+        gone = await guest.begin_call("echo", 1)
+        assert gone.status == 404, "eight zombies end their session"
+        await guest.read(gone, [])
+        release.set()
+        await wait_all_tasks_blocked()
+        house.expected_errors = len(house.logged())
+
+
+async def test_fault_threads_are_stuck(open_house: Open, autojump_clock: MockClock) -> None:
+    """F12: when every thread is taken, further calls wait or are told so; the loop, and who needs no thread, go on."""
+    release = threading.Event()
+    server = make_server(call_timeout=1e6, threads=4)
+
+    @server.tool
+    def stuck(text: str) -> str:
+        release.wait(30)
+        return text
+
+    async with open_house(server) as house:
+        guests = [await house.guest("stateful") for _ in range(6)]
+        other = await house.guest("stateless")
+        answers: list[dict[str, Any]] = []
+
+        async def call(guest: Any) -> None:
+            answers.append(await house.call(guest, "stuck"))
+
+        async with trio.open_nursery() as nursery:
+            for guest in guests:
+                nursery.start_soon(call, guest)
+            for _ in range(20):
+                await other.echo()
+            release.set()
+        assert len(answers) == 6
+        served = [answer for answer in answers if "result" in answer and not answer["result"].get("isError")]
+        refused = [answer for answer in answers if answer not in served]
+        assert len(served) >= 4
+        assert all("overloaded" in str(answer) for answer in refused)
+        house.expected_errors = len(house.logged())
+
+
+async def test_fault_work_in_the_background_dies_with_its_session(open_house: Open, autojump_clock: MockClock) -> None:
+    """F13: what a handler starts for its session ends with it."""
+    trail = Trail()
+    server = make_server(trail)
+
+    async def forever(name: str) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            trail(f"{name} ended")
+
+    @server.tool
+    async def begin(text: str, ctx: Context) -> str:
+        ctx.session.start_soon(forever, "background")
+        return text
+
+    async with open_house(server) as house:
+        guest = await house.guest("stateful")
+        assert guest.text(await house.call(guest, "begin")) == guest.word
+        await trio.sleep(100)
+        assert trail.done == []
+        await guest.close()  # type: ignore[attr-defined]
+        await wait_all_tasks_blocked()
+        assert trail.done == ["background ended"]
+
+
+@every_life
+async def test_fault_handler_floods(life: str, open_house: Open, autojump_clock: MockClock) -> None:
+    """F14: after a burst, 50 messages a second; what is too much is dropped and counted, the answer never."""
+    async with open_house(make_server()) as house:
+        guest = await house.guest(life)
+        frames: list[dict[str, Any]] = []
+        answer = await house.begin(guest, "tell", {"times": 3000, "pause": 0})
+        await guest.read(answer, frames)
+        told = [frame["params"]["progress"] for frame in frames if "method" in frame]
+        assert told == sorted(set(told)), "I5"
+        assert 400 <= len(told) <= 700
+        assert told[-1] == 3000, "the last one is the one that counts"
+        assert guest.text(guest.outcome(frames, 1)) == guest.word
+
+
+@every_life
+async def test_fault_handler_returns_too_much(life: str, open_house: Open, autojump_clock: MockClock) -> None:
+    """F15: 50 MiB are an error to the caller and no dead stream."""
+    server = make_server()
+
+    @server.tool
+    async def huge(text: str) -> str:
+        return "x" * 50 * 2**20
+
+    async with open_house(server) as house:
+        guest = await house.guest(life)
+        answer = await house.call(guest, "huge")
+        assert "error" in answer or answer["result"]["isError"]
+        assert len(str(answer)) < 10_000
+        await guest.echo()
+        house.expected_errors = len(house.logged())
