@@ -79,8 +79,7 @@ class Exchange(Session):
             self.ended = Cause.CRASH
         finally:
             self._taking = None
-        if self._watchers:
-            self._watchers.unpark_all()
+        self._tell_watchers()
         if self.ended is not None or not (self.peer.calls or self.peer.parked):
             self._over()
 
@@ -91,12 +90,12 @@ class Exchange(Session):
             if call.stopped is None and not call.scope.cancel_called:
                 self._stop(call, self.ended)
         self.link.end()
-        for scope in self._background_tasks:
+        for scope in self._background_tasks or ():
             scope.cancel()
         self.runtime.supervisor.exchanges.discard(self)
         for callback in self.on_end:
             callback()
-        self._watchers.unpark_all()
+        self._tell_watchers()
 
     @trio.lowlevel.enable_ki_protection
     async def _handle(self, call: Call) -> None:
@@ -111,7 +110,7 @@ class Exchange(Session):
 
     async def wait_until_quiet(self) -> None:
         while self.peer.calls and self.ended is None:
-            await self._watchers.park()
+            await self._watch()
 
     async def run(self) -> None:
         """There is nothing to run: see the module's docstring."""

@@ -157,8 +157,9 @@ class Session:
     """What a step raised in a task other than the loop's, which raises it again."""
     _nursery: trio.Nursery | None = None
     _state_done: trio.Event | None = None
-    _background_tasks: set[trio.CancelScope] = field(factory=set)
-    _watchers: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    # Made when they are needed: there may be thousands of idle sessions.
+    _background_tasks: set[trio.CancelScope] | None = None
+    _watchers: trio.lowlevel.ParkingLot | None = None
     on_end: list[Callable[[], None]] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -347,8 +348,8 @@ class Session:
         if not going_on:
             self._resting = False
             self._inbox.send_nowait(HungUp(self.ended or Cause.CRASH))  # wakes the loop, which has room: it was at rest
-        elif self._watchers:
-            self._watchers.unpark_all()
+        else:
+            self._tell_watchers()
 
     # -- what others may look at
 
@@ -386,15 +387,25 @@ class Session:
             self.last_used = now
         return now - self.last_used
 
+    async def _watch(self) -> None:
+        """Wait until something may have changed."""
+        if self._watchers is None:
+            self._watchers = trio.lowlevel.ParkingLot()
+        await self._watchers.park()
+
+    def _tell_watchers(self) -> None:
+        if self._watchers is not None:
+            self._watchers.unpark_all()
+
     async def wait_for_room(self) -> None:
         """Wait until the session is not congested any more, or over."""
         while self.congested and self.ended is None:
-            await self._watchers.park()
+            await self._watch()
 
     async def wait_until_quiet(self) -> None:
         """Wait until everything that was delivered is answered, or the session is over."""
         while not self._quiet and self.ended is None:
-            await self._watchers.park()
+            await self._watch()
 
     @property
     def _quiet(self) -> bool:
@@ -406,7 +417,7 @@ class Session:
     async def wait_until_left(self) -> None:
         """Wait until no handler's code runs any more."""
         while self.left_behind:
-            await self._watchers.park()
+            await self._watch()
 
     # -- the loop: the one place where state changes
 
@@ -431,7 +442,7 @@ class Session:
                 hub.emit(telemetry.SessionClosed(session=self.id, cause=self.ended.value, seconds=seconds))
 
     async def _take_messages(self) -> None:
-        messages, watchers = self._messages, self._watchers
+        messages = self._messages
         while True:
             # What came meanwhile is taken without another turn of the scheduler; the bound lets others have theirs.
             for _ in range(self.service.limits.inbox):
@@ -442,8 +453,7 @@ class Session:
                     break
                 if not self._step(message):
                     return
-            if watchers:
-                watchers.unpark_all()
+            self._tell_watchers()
             message = await messages.receive()
             self._resting = False
             if self._failure is not None:
@@ -469,11 +479,11 @@ class Session:
                         reply.settle(error=LinkClosed(f"{method}: {self.ended.value}"))
         self._messages.close()
         self.link.end()
-        for scope in self._background_tasks:
+        for scope in self._background_tasks or ():
             scope.cancel()
         if self._state_done is not None:
             self._state_done.set()
-        self._watchers.unpark_all()
+        self._tell_watchers()
 
     def _step(self, message: Message) -> bool:
         """Do what follows from a message; False when the session is over."""
@@ -633,7 +643,7 @@ class Session:
             if self.service.telemetry:
                 self._report(call, outcome)
             if self.ended is not None:
-                self._watchers.unpark_all()
+                self._tell_watchers()
         if "requestState" in call.start.params and call.stopped is None:
             self.runtime.parking.answered(call.start)
         # Outside the scope. A call that was stopped is no longer in the ledger and this is ignored.
@@ -750,6 +760,8 @@ class Session:
     @trio.lowlevel.enable_ki_protection
     async def _background(self, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
         with trio.CancelScope() as scope:
+            if self._background_tasks is None:
+                self._background_tasks = set()
             self._background_tasks.add(scope)
             try:
                 await fn(*args)

@@ -142,7 +142,7 @@ class TaskRun(Exchange):
 
     async def wait_until_quiet(self) -> None:
         while self.peer.calls and self.ended is None and not self.pending:
-            await self._watchers.park()
+            await self._watch()
 
     async def _run(self, call: Call, start: Start) -> Outcome:
         scope: AbstractAsyncContextManager[Any] | None = self.service.request_scope(self, call)

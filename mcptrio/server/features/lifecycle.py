@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from mcptrio._actors.call import Call
 from mcptrio._actors.session import Session
 from mcptrio._eras.shape import trim
+from mcptrio._peer.era import Era
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_REQUEST, METHOD_NOT_FOUND, McpError, RemoteProtocolError, SessionRefused
 from mcptrio.server.context import Context, RequestHandle, SessionHandle
@@ -30,19 +31,36 @@ class Lifecycle:
     hints: Hints
     dates: Callable[[], tuple[str, ...]]
     session_function: SessionFunction | None = None
+    _current: ServerCapabilities | None = None
+    _offered: dict[str, dict[str, Any]] = field(factory=dict)
+    """Date -> the capabilities on the wire; sessions share them, as there may be thousands."""
+
+    def _shared_capabilities(self) -> ServerCapabilities:
+        now = self.capabilities()
+        if now != self._current:
+            self._current = now
+            self._offered.clear()
+        assert self._current is not None
+        return self._current
+
+    def _offer(self, era: Era, capabilities: ServerCapabilities) -> dict[str, Any]:
+        if capabilities is not self._current:  # narrowed by the session function
+            return trim(era, "capabilities", unstructure(capabilities))
+        if era.date not in self._offered:
+            self._offered[era.date] = trim(era, "capabilities", unstructure(capabilities))
+        return self._offered[era.date]
 
     async def initialize(self, ctx: Context, params: InitializeParams) -> Any:
         session = ctx._session
         session.data["client_info"] = params.client_info
-        session.data["capabilities"] = self.capabilities()
+        session.data["capabilities"] = self._shared_capabilities()
         if self.session_function is not None:
             try:
                 session.state = await session.hold(self.session_function(SessionHandle(session)))
             except SessionRefused as refused:
                 raise McpError(INVALID_REQUEST, str(refused) or "the session was refused") from None
         era = ctx._call.start.era
-        offered = trim(era, "capabilities", unstructure(session.data["capabilities"]))
-        session.peer.offers = offered
+        session.peer.offers = offered = self._offer(era, session.data["capabilities"])
         answer: dict[str, Any] = {
             "protocolVersion": era.date,
             "capabilities": offered,
