@@ -20,7 +20,8 @@ from mcptrio.client.config import Reconnect
 if TYPE_CHECKING:
     from mcptrio.transports.http_client.auth import HttpAuth
 
-_AT_A_TERMINAL = 3600.0
+_IDLE = 60.0
+_TOTAL = 900.0
 _OPENING = 30.0
 _SIGNING_IN = 600.0
 
@@ -38,7 +39,7 @@ def make_client(target: str, options: Options, screen: Screen, *, reconnect: Rec
     patience = options.timeout
     if patience is not None and patience <= 0:
         raise UsageError("--timeout takes a number of seconds above 0")
-    idle = patience or (_AT_A_TERMINAL if screen.interactive else 60.0)
+    idle = patience or _IDLE
     person = Person(screen, lambda: _name(client, where))
     client = Client(
         where.url or list(where.argv),
@@ -53,7 +54,7 @@ def make_client(target: str, options: Options, screen: Screen, *, reconnect: Rec
         on_stderr=screen.note if options.verbose else lambda line: None,
         protocol=options.protocol,
         timeout=idle,
-        total_timeout=max(idle, 900.0),
+        total_timeout=max(idle, _TOTAL),
         open_timeout=patience or (_SIGNING_IN if auth is not None else _OPENING),
         probe_timeout=min(5.0, patience / 2) if patience else 5.0,
         reconnect=reconnect,

@@ -27,7 +27,7 @@ class Options:
     protocol: Annotated[str | None, Parameter(metavar="DATE")] = None
     """Speak this protocol version; found out by default."""
     timeout: Annotated[float | None, Parameter(metavar="S")] = None
-    """Give up after so many seconds without a sign of life (default: 60, an hour if somebody is at the terminal)."""
+    """Give up after so many seconds without a sign of life (default: 60); a person's time does not count."""
     env: Annotated[list[str], Parameter(metavar="NAME[=VALUE]")] = field(default_factory=list)
     """Give a command this variable, or the value that it has here; may be repeated."""
     root: Annotated[list[Path], Parameter(metavar="DIR")] = field(default_factory=list)

@@ -142,8 +142,12 @@ class Asker:
             nonlocal times
             times += 1
             limit = self.service.config.total_timeout if wish.total_timeout is None else wish.total_timeout
-            with trio.move_on_after(max(limit, wish.timeout or 0)):  # with all pauses and attempts
-                return await self._attempt(wish, asked)
+            with trio.move_on_after(max(limit, wish.timeout or 0)) as scope:  # with all pauses and attempts
+                self.service.patience.begin(scope)
+                try:
+                    return await self._attempt(wish, asked)
+                finally:
+                    self.service.patience.end(scope)
             raise RequestTimeout(f"{method} was not answered within {limit:g} s")
 
         allowed = how.get("max_rounds")
@@ -186,9 +190,7 @@ class Asker:
             if era is not None and not era.stateful:
                 whole = {**params, "_meta": {**request_meta(connection, era), **params.get("_meta", {})}}
             try:
-                return await connection.ask(
-                    wish.method, whole, timeout=wish.timeout, total=wish.total_timeout, on_progress=tell
-                )
+                return await connection.ask(wish.method, whole, timeout=wish.timeout, on_progress=tell)
             except McpError as error:
                 if error.code != UNSUPPORTED_PROTOCOL_VERSION or era is None or era.stateful:
                     raise

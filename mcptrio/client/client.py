@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
 from mcptrio import telemetry
-from mcptrio._actors.router import Route
 from mcptrio._eras.choose import Served
 from mcptrio._wire.converter import unstructure
 from mcptrio.client.asking import Asker, How, read
@@ -32,6 +31,7 @@ from mcptrio.client.host import (
     SampleCallback,
 )
 from mcptrio.client.listening import Listening
+from mcptrio.client.methods import custom
 from mcptrio.client.opening import Introduction
 from mcptrio.client.pages import Pages
 from mcptrio.client.plain import open_plain_nursery
@@ -172,7 +172,7 @@ class Client:
             host=host,
             eras=Served.only([protocol] if isinstance(protocol, str) else protocol),
             telemetry=telemetry.Hub([on_event] if on_event is not None else []),
-            routes=tuple(Route(method, None, handler) for method, handler in (routes or {}).items()),
+            routes=tuple(custom(method, handler) for method, handler in (routes or {}).items()),
             log_level=log_level or ("info" if log is not None else None),
         )
         self._keeper = Keeper(

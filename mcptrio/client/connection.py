@@ -11,6 +11,7 @@ import itertools
 import logging
 from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
 from mcptrio.client.config import ClientConfig
 from mcptrio.client.host import Host
 from mcptrio.client.methods import METHODS
+from mcptrio.client.patience import Patience
 from mcptrio.errors import LinkClosed, McpError, RemoteProtocolError, RequestTimeout
 from mcptrio.transports.carrier import Carrier, Line
 from mcptrio.types import LoggingLevel, ServerCapabilities
@@ -54,13 +56,14 @@ class ClientService:
     """Rows of the user's own."""
     log_level: LoggingLevel | None = None
     """The least severe log messages that are asked for."""
+    patience: Patience = field(factory=Patience, init=False)
     role: Role = field(default=Role.CLIENT, init=False)
     limits: Limits = field(init=False)
     router: Router = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         patience = self.config.callback_timeout
-        self.limits = Limits(call_timeout=patience, call_timeout_hard=patience, ask_timeout=self.config.total_timeout)
+        self.limits = Limits(call_timeout=patience, call_timeout_hard=patience, ask_timeout=patience)
         self.router = Router()
         self.router.add_all(METHODS)
         for route in self.routes:
@@ -240,33 +243,35 @@ class Connection:
         params: dict[str, Any],
         *,
         timeout: float | None = None,
-        total: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
-        """Ask the server and wait for its result.
+        """Ask the server and wait for its result, for as long as it shows signs of life.
 
         Raises:
             McpError, LinkClosed, RequestTimeout, RemoteProtocolError, CapabilityMissing
         """
         idle = self.service.config.timeout if timeout is None else timeout
-        total = self.service.config.total_timeout if total is None else total
+        patience = self.service.patience
         with trio.CancelScope(deadline=trio.current_time() + idle) as scope:
 
             def progressed(progress: Mapping[str, Any]) -> None:
-                scope.deadline = trio.current_time() + idle
+                patience.renew(scope, idle)
                 if on_progress is not None:
                     on_progress(progress)
 
             # A call that reports progress is alive: its token is sent even if nobody wants to see it.
             wanted = progressed if on_progress is not None or method == "tools/call" else None
+            patience.begin(scope)
             try:
-                result = await self.session.ask(method, params, timeout=max(total, idle), on_progress=wanted)
+                result = await self.session.ask(method, params, timeout=inf, on_progress=wanted)
             except LinkClosed as error:
                 raise LinkClosed(f"{method}: {self._why or error}") from error
             except McpError as error:
                 if isinstance(error.data, Exception):
                     raise error.data from None  # of this side: nothing that came as JSON is an exception
                 raise
+            finally:
+                patience.end(scope)
             if not isinstance(result, dict):
                 raise RemoteProtocolError(f"the result of {method} is no object")
             return result

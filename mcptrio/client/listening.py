@@ -124,7 +124,7 @@ class Listening:
 
             connection.expect_listen(marker, found)
             try:
-                await connection.ask(LISTEN, params, timeout=float("inf"), total=float("inf"))
+                await connection.ask(LISTEN, params, timeout=float("inf"))
             finally:
                 if changes.subscription is not None:
                     connection.forget(changes.subscription)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from mcptrio._actors.router import Route
@@ -25,11 +26,24 @@ def ping(ctx: Asking, params: dict[str, Any]) -> dict[str, Any]:
 
 
 async def answer(ctx: Asking, params: dict[str, Any]) -> dict[str, Any]:
-    return await ctx.host.answer(ctx.method, params)
+    with ctx.connection.service.patience.answering():
+        return await ctx.host.answer(ctx.method, params)
 
 
 def told(ctx: Asking, params: dict[str, Any]) -> None:
     ctx.connection.on_notification(ctx.method, params)
+
+
+def custom(method: str, handler: Callable[..., Awaitable[Any]]) -> Route:
+    """A row of the user's own."""
+    if method.startswith("notifications/"):
+        return Route(method, None, handler)
+
+    async def answer(ctx: Asking, params: dict[str, Any]) -> Any:
+        with ctx.connection.service.patience.answering():
+            return await handler(ctx, params)
+
+    return Route(method, None, answer)
 
 
 METHODS = (

@@ -1,0 +1,195 @@
+"""A request's time: it stands still while the host answers the server, and only then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from mcptrio import McpError, RequestTimeout, connect
+from mcptrio.types import ElicitParams
+from tests.client.kit import BOTH, STATEFUL, Wire, make_server, scripted
+
+OLD = BOTH[0]
+FORM = {"type": "object", "properties": {}}
+
+
+async def ask_the_person(wire: Wire, number: int = 1) -> dict[str, Any]:
+    params = {"message": f"question {number}", "requestedSchema": FORM}
+    await wire.say(id=f"q{number}", method="elicitation/create", params=params)
+    return await wire.take()
+
+
+async def slowly(params: ElicitParams) -> dict[str, Any]:
+    await trio.sleep(60)
+    return {}
+
+
+@pytest.mark.parametrize("date", [*STATEFUL[-2:], BOTH[1]])
+async def test_a_person_may_think_longer_than_a_call_may_wait(autojump_clock: trio.abc.Clock, date: str) -> None:
+    async with connect(make_server(), protocol=date, elicit=slowly, total_timeout=20) as client:
+        assert "accept" in await client.call_tool("shirt", into=str, timeout=5)
+    assert trio.current_time() >= 60
+
+
+@pytest.mark.parametrize(("timeout", "total"), [(5, 900), (5, 5)])
+async def test_a_server_that_hangs_after_the_answer_has_the_time_that_was_left(
+    autojump_clock: trio.abc.Clock, timeout: float, total: float
+) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        await wire.take("tools/call")
+        await trio.sleep(2)
+        await ask_the_person(wire)
+        assert (await wire.take())["method"] == "notifications/cancelled"
+
+    async with connect(scripted(serve), protocol=OLD, elicit=slowly) as client:
+        began = trio.current_time()
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("t", timeout=timeout, total_timeout=total)
+        assert trio.current_time() - began == pytest.approx(2 + 60 + 3, abs=0.1)
+
+
+async def test_progress_while_a_person_thinks_gives_the_whole_time_again(autojump_clock: trio.abc.Clock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        call = await wire.take("tools/call")
+        await trio.sleep(4)
+        await wire.say(id="q", method="elicitation/create", params={"message": "?", "requestedSchema": FORM})
+        await trio.sleep(30)
+        token = call["params"]["_meta"]["progressToken"]
+        await wire.say(method="notifications/progress", params={"progressToken": token, "progress": 1})
+        await wire.take()
+        await trio.sleep(4.5)
+        await wire.answer(call, content=[])
+
+    async with connect(scripted(serve), protocol=OLD, elicit=slowly) as client:
+        assert not (await client.call_tool("t", timeout=5)).is_error
+
+
+async def test_progress_does_not_lift_the_total_limit(autojump_clock: trio.abc.Clock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        call = await wire.take("tools/call")
+        await ask_the_person(wire)
+        token = call["params"]["_meta"]["progressToken"]
+        for step in range(1, 100):
+            await wire.say(method="notifications/progress", params={"progressToken": token, "progress": step})
+            await trio.sleep(4)
+
+    async with connect(scripted(serve), protocol=OLD, elicit=slowly) as client:
+        began = trio.current_time()
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("t", timeout=5, total_timeout=20)
+        assert trio.current_time() - began == pytest.approx(60 + 20, abs=0.1)
+
+
+async def test_everything_that_was_asked_before_stands_still_until_all_questions_are_answered(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    ended: dict[str, float] = {}
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        first, second = await wire.take(), await wire.take()
+        assert {first["params"]["name"], second["params"]["name"]} == {"answered", "forgotten"}
+        await wire.say(id=1, method="elicitation/create", params={"message": "a", "requestedSchema": FORM})
+        await trio.sleep(30)
+        await wire.say(id=2, method="elicitation/create", params={"message": "b", "requestedSchema": FORM})
+        await wire.take()
+        await wire.take()
+        answered = first if first["params"]["name"] == "answered" else second
+        await trio.sleep(1)
+        await wire.answer(answered, content=[])
+        await wire.take("notifications/cancelled")
+
+    async def call(name: str, client: Any) -> None:
+        try:
+            await client.call_tool(name, timeout=5)
+        finally:
+            ended[name] = trio.current_time()
+
+    async def fail(name: str, client: Any) -> None:
+        with pytest.raises(RequestTimeout):
+            await call(name, client)
+
+    async with connect(scripted(serve), protocol=OLD, elicit=slowly) as client, trio.open_nursery() as nursery:
+        began = trio.current_time()
+        nursery.start_soon(call, "answered", client)
+        nursery.start_soon(fail, "forgotten", client)
+    assert ended["answered"] - began == pytest.approx(90 + 1, abs=0.1)
+    assert ended["forgotten"] - began == pytest.approx(90 + 5, abs=0.1)
+
+
+async def test_what_a_callback_asks_has_its_usual_time(autojump_clock: trio.abc.Clock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        call = await wire.take("tools/call")
+        await wire.say(id=1, method="elicitation/create", params={"message": "a", "requestedSchema": FORM})
+        await wire.take("tools/list")  # and no answer
+        while (message := await wire.take()).get("id") != 1:
+            pass
+        await wire.answer(call, content=[{"type": "text", "text": message["result"]["action"]}])
+
+    async def curious(params: ElicitParams) -> str:
+        with pytest.raises(RequestTimeout):
+            await client.list_tools()
+        return "decline"
+
+    async with connect(scripted(serve), protocol=OLD, elicit=curious, timeout=7) as client:
+        began = trio.current_time()
+        assert await client.call_tool("t", into=str) == "decline"
+        assert trio.current_time() - began == pytest.approx(7, abs=0.1)
+
+
+async def test_a_callback_that_never_returns_is_ended(autojump_clock: trio.abc.Clock) -> None:
+    async def never(params: ElicitParams) -> None:
+        await trio.sleep_forever()
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        await wire.take("tools/call")
+        answer = await ask_the_person(wire)
+        assert "error" in answer
+        await wire.take("notifications/cancelled")
+
+    async with connect(scripted(serve), protocol=OLD, elicit=never, callback_timeout=100) as client:
+        began = trio.current_time()
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("t", timeout=5)
+        assert trio.current_time() - began == pytest.approx(105, abs=1)
+
+
+async def test_a_callback_that_fails_lets_the_clocks_run_again(autojump_clock: trio.abc.Clock) -> None:
+    async def angry(params: ElicitParams) -> None:
+        await trio.sleep(60)
+        raise McpError(-1, "go away")
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        await wire.take("tools/call")
+        assert (await ask_the_person(wire))["error"]["code"] == -1
+        await wire.take("notifications/cancelled")
+
+    async with connect(scripted(serve), protocol=OLD, elicit=angry) as client:
+        began = trio.current_time()
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("t", timeout=5)
+        assert trio.current_time() - began == pytest.approx(65, abs=0.1)
+
+
+async def test_a_handler_of_the_users_own_is_a_callback_like_the_others(autojump_clock: trio.abc.Clock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        call = await wire.take("tools/call")
+        await wire.say(id=1, method="acme/weigh", params={})
+        text = str((await wire.take())["result"]["kilos"])
+        await wire.answer(call, content=[{"type": "text", "text": text}])
+
+    async def scale(ctx: Any, params: dict[str, Any]) -> dict[str, Any]:
+        await trio.sleep(60)
+        return {"kilos": 3}
+
+    async with connect(scripted(serve), protocol=OLD, routes={"acme/weigh": scale}) as client:
+        assert await client.call_tool("t", into=str, timeout=5) == "3"
