@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from mcptrio._actors.journal import Journal
 from mcptrio._peer.effects import Start
@@ -52,6 +52,9 @@ class Call:
     """The moment at which it is ended in any case."""
     patience: float
     """How long it may go without progress."""
+    _journal: Journal | None = None
+    armed: bool = False
+    """The time limit counts. It need not before the handler first waits, and a limit in force is not for nothing."""
     stopped: Cause | None = None
     stopped_at: float = 0.0
     asking: int = 0
@@ -59,14 +62,13 @@ class Call:
     paused_at: float = 0.0
     allowance: float = 500.0
     """Notifications that may still be sent in a burst; it refills over time."""
-    refilled_at: float = 0.0
+    refilled_at: float | None = None
     held_back: tuple[str, dict[str, Any]] | None = None
     state: Any = None
     """What the user's session function yielded for this request, where it has no session."""
     offers: Any = None
     """What the server offers to this request, where it has no session."""
-    once_locks: dict[str, trio.Lock] = field(factory=dict)
-    _journal: Journal | None = None
+    _once_locks: dict[str, trio.Lock] | None = None
 
     @property
     def journal(self) -> Journal:
@@ -78,15 +80,27 @@ class Call:
     def ticket(self) -> str:
         return "" if self._journal is None else self._journal.ticket
 
+    def once_lock(self, key: str) -> trio.Lock:
+        if self._once_locks is None:
+            self._once_locks = {}
+        return self._once_locks.setdefault(key, trio.Lock())
+
+    def arm(self) -> None:
+        """The handler is about to wait for something: from now on it can be late."""
+        self.armed = True
+        if not self.asking:
+            self.scope.deadline = self.began + self.patience
+
     def limit(self, timeout: float) -> None:
         """Give this call another time limit."""
         self.patience = timeout
         self.hard = max(self.hard, self.began + timeout)
-        self.scope.deadline = self.began + timeout
+        if self.armed:
+            self.scope.deadline = self.began + timeout
 
     def extend(self) -> None:
         """Progress was made: the soft limit begins anew, the hard one stands."""
-        if not self.asking:
+        if self.armed and not self.asking:
             self.scope.deadline = min(trio.current_time() + self.patience, self.hard)
 
     def pause(self) -> None:
@@ -105,7 +119,8 @@ class Call:
     def may_notify(self) -> bool:
         """Whether another progress or log message fits the rate of 50 a second (after a burst of 500)."""
         now = trio.current_time()
-        self.allowance = min(500.0, self.allowance + (now - self.refilled_at) * 50)
+        since = self.began if self.refilled_at is None else self.refilled_at
+        self.allowance = min(500.0, self.allowance + (now - since) * 50)
         self.refilled_at = now
         if self.allowance < 1:
             return False

@@ -7,9 +7,9 @@ under the supervisor, not in the connection, so that it can stay behind when the
 
 from __future__ import annotations
 
-import contextvars
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable
 
 import trio
 from attrs import define
@@ -18,8 +18,7 @@ from mcptrio import telemetry
 from mcptrio._actors.call import Call
 from mcptrio._actors.link import Link
 from mcptrio._actors.session import Session
-from mcptrio._peer.messages import Cause, HungUp, LinkLost, Message, Received
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed
+from mcptrio._peer.messages import Cause, HungUp, LinkLost, Message
 from mcptrio.errors import LinkClosed
 
 logger = logging.getLogger("mcptrio.exchange")
@@ -35,16 +34,12 @@ class Exchange(Session):
     _taking: deque[Message] | None = None
 
     def _open_inbox(self) -> None:
+        self._resting = True  # there is no loop that could be at work
         supervisor = self.runtime.supervisor
         self._nursery = supervisor.nursery
         supervisor.exchanges.add(self)
 
     # -- posting is taking
-
-    async def deliver(
-        self, frame: Frame | Batch | Malformed, link: Link, context: contextvars.Context | None = None
-    ) -> None:
-        self._take(Received(frame, link, context))
 
     async def _post(self, message: Message) -> None:
         if self.ended is not None:
@@ -112,6 +107,6 @@ class Exchange(Session):
         while self.peer.calls and self.ended is None:
             await self._watch()
 
-    async def run(self) -> None:
+    async def run(self, carrier: Callable[[], Awaitable[None]] | None = None) -> None:
         """There is nothing to run: see the module's docstring."""
         await trio.lowlevel.checkpoint()

@@ -7,7 +7,7 @@ connection that created it did.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -112,9 +112,15 @@ class Runtime:
             self.hub.emit(telemetry.StoreChanged(store=type(self.store).__name__, problem=problem))
 
     def new_session(
-        self, link: Link, *, transport: str, principal: Any = None, session_id: str | None = None
+        self,
+        link: Link,
+        *,
+        transport: str,
+        principal: Any = None,
+        session_id: str | None = None,
+        carrier: Callable[[], Awaitable[None]] | None = None,
     ) -> Session:
-        """Start a session under the supervisor.
+        """Start a session under the supervisor, with the task that brings what its peer sends if it has one.
 
         Raises:
             Overloaded: there are too many, or the process is about to end.
@@ -127,7 +133,7 @@ class Runtime:
             principal=principal,
             runtime=self,
         )
-        self.supervisor.start(session)
+        self.supervisor.start(session, carrier)
         return session
 
     async def drain(self, grace: float) -> None:

@@ -15,6 +15,7 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Container
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ from attrs import define, field
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Call, Limits
+from mcptrio._actors.eager import run_eagerly
 from mcptrio._actors.journal import MISSING, Check, Journal
 from mcptrio._actors.link import Link
 from mcptrio._actors.parking import REFUSED
@@ -152,6 +154,9 @@ class Session:
     _resting: bool = False
     """The loop waits for a message and none is on its way."""
     _stepping: bool = False
+    _lent: bool = False
+    """The task that delivers a message will run the handler that it starts."""
+    _borrower: Call | None = None
     _told: int = 0
     _failure: Exception | None = None
     """What a step raised in a task other than the loop's, which raises it again."""
@@ -179,17 +184,34 @@ class Session:
     # -- for other tasks: these only post
 
     async def deliver(
-        self, frame: Frame | Batch | Malformed, link: Link, context: contextvars.Context | None = None
+        self,
+        frame: Frame | Batch | Malformed,
+        link: Link,
+        context: contextvars.Context | None = None,
+        *,
+        on_wait: Callable[[], None] | None = None,
     ) -> None:
         """Hand over what the peer sent; answers go to `link`. Waits only while the inbox is full.
 
-        A carrier whose context variables stay the same copies them once and gives them along.
+        A carrier whose context variables stay the same copies them once and gives them along. One that gives `on_wait`
+        lends its task to the handler, see `eager`: when that is called, another task has to take the carrier's place.
 
         Raises:
             LinkClosed: the session is over.
         """
         self.last_used = trio.current_time()
-        await self._post(Received(frame, link, contextvars.copy_context() if context is None else context))
+        if context is None:
+            context = contextvars.copy_context()
+        message = Received(frame, link, context)
+        if on_wait is None or not self._resting or self._stepping:
+            await self._post(message)
+            return
+        self._lent = True
+        self._take(message)
+        self._lent = False
+        call, self._borrower = self._borrower, None
+        if call is not None:
+            await run_eagerly(self._handle(call), context.copy(), partial(_begins_to_wait, call, on_wait))
 
     async def ask(
         self,
@@ -422,13 +444,16 @@ class Session:
     # -- the loop: the one place where state changes
 
     @trio.lowlevel.enable_ki_protection
-    async def run(self) -> None:
+    async def run(self, carrier: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Live. `carrier` brings what the peer sends, and runs among the handlers, so that it can run some of them."""
         hub = self.service.telemetry
         began = self.last_used = trio.current_time()
         if hub:
             hub.emit(telemetry.SessionOpened(session=self.id, transport=self.transport))
         try:
             async with trio.open_nursery() as self._nursery:
+                if carrier is not None:
+                    self._nursery.start_soon(carrier)
                 try:
                     await self._take_messages()
                 finally:
@@ -588,16 +613,7 @@ class Session:
             journal = taken
         now = trio.current_time()
         limits = self.service.limits
-        call = Call(
-            start=start,
-            session=self,
-            scope=trio.CancelScope(deadline=now + limits.call_timeout),
-            began=now,
-            hard=now + limits.call_timeout_hard,
-            patience=limits.call_timeout,
-            refilled_at=now,
-            journal=journal,
-        )
+        call = Call(start, self, trio.CancelScope(), now, now + limits.call_timeout_hard, limits.call_timeout, journal)
         hub = self.service.telemetry
         if hub.wants(telemetry.CallStarted):
             hub.emit(
@@ -613,6 +629,11 @@ class Session:
         self._running[start.call] = call
         if router.is_long(method):
             self.peer.make_room_for(start.call)
+        if self._lent:
+            self._lent = False
+            self._borrower = call
+            return None
+        call.arm()
         if start.context is not None:
             start.context.run(self._nursery.start_soon, self._handle, call, name=method)
         else:
@@ -752,6 +773,11 @@ class Session:
                 raise
             logger.exception("the session function failed when session %s ended", self.id[:8])
 
+    def start_carrier(self, fn: Callable[[], Awaitable[None]]) -> None:
+        """Run `fn` among the handlers: it takes the place of a carrier whose task was lent to one of them."""
+        assert self._nursery is not None
+        self._nursery.start_soon(fn)
+
     def start_background(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Run `fn` beside the session's handlers; it is cancelled when the session ends and logged if it fails."""
         assert self._nursery is not None
@@ -769,3 +795,8 @@ class Session:
                 logger.exception("a background task of session %s failed", self.id[:8])
             finally:
                 self._background_tasks.discard(scope)
+
+
+def _begins_to_wait(call: Call, on_wait: Callable[[], None]) -> None:
+    call.arm()
+    on_wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import trio
@@ -62,7 +62,7 @@ class Supervisor:
             self._nursery.start_soon(self._look_after)
             task_status.started()
 
-    def start(self, session: Session) -> None:
+    def start(self, session: Session, carrier: Callable[[], Awaitable[None]] | None = None) -> None:
         """Take a session in.
 
         Raises:
@@ -71,7 +71,7 @@ class Supervisor:
         self.check_room()
         assert self._nursery is not None
         self.sessions[session.id] = session
-        self._nursery.start_soon(self._guard, session, name=f"session {session.id[:8]}")
+        self._nursery.start_soon(self._guard, session, carrier, name=f"session {session.id[:8]}")
 
     def check_room(self) -> None:
         """Raise `Overloaded` if no further session can be taken in."""
@@ -91,9 +91,9 @@ class Supervisor:
         session = self.sessions.get(session_id)
         return session if session is not None and session.ended is None else None
 
-    async def _guard(self, session: Session) -> None:
+    async def _guard(self, session: Session, carrier: Callable[[], Awaitable[None]] | None) -> None:
         try:
-            await session.run()
+            await session.run(carrier)
         except trio.Cancelled:
             raise
         except BaseException as error:  # the session guard: a session's crash closes that session

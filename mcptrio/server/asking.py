@@ -199,7 +199,7 @@ class Asking:
         questions of the call, so it counts from the first question after it on; with a durable store it counts from the
         moment `once` returns, also across a crash. What is recorded is the JSON form of the result.
         """
-        once = self._call.once_locks.setdefault(key, trio.Lock())
+        once = self._call.once_lock(key)
         async with once:  # a second task of the call that comes meanwhile gets the same result
             done = self._call.journal.done
             if key in done:

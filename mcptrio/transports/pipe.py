@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, LinkClosed, RemoteProtocolError
 
 logger = logging.getLogger("mcptrio.pipe")
+
+_AT_ONCE = 32  # messages before others have their turn
 
 
 class Pipe(Protocol):
@@ -114,26 +117,30 @@ async def serve_pipe(
     """
     limits = limits or PipeLimits()
     link = PipeLink(head=head)
-    session = runtime.new_session(link, transport=transport, principal=principal)
+    reader = _Reader(runtime=runtime, link=link, pipe=pipe, patience=limits.patience)
+    session = runtime.new_session(link, transport=transport, principal=principal, carrier=reader.run)
+    reader.session = session
     link.send_nowait = getattr(pipe, "send_nowait", None)
-    link.is_last = lambda: not session.peer.calls
+    link.is_last = lambda: not session.peer.calls and not reader.pending
     over = trio.Event()
     session.on_end.append(over.set)
-    reading = trio.CancelScope()
     writing = trio.CancelScope(shield=True)  # a message cut in two would spoil the pipe; each way out sets a deadline
     cause = Cause.SESSION_END
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_write, pipe, link, writing, reading)
+        nursery.start_soon(_write, pipe, link, writing, reader)
         try:
-            with reading:
-                await _Reader(runtime=runtime, session=session, link=link, patience=limits.patience).run(pipe)
+            await reader.done.wait()
+            if not reader.stopped:
                 with trio.move_on_after(limits.linger):
                     await session.wait_until_quiet()
             cause = Cause.DISCONNECT
         finally:
+            reader.stop()
             # The session ends the link when it leaves; the writer takes what is left, and is done.
             session.close_nowait(cause)
             writing.deadline = trio.current_time() + limits.flush_timeout
+    if reader.failure is not None:
+        raise reader.failure
     with trio.move_on_after(limits.stuck_after):
         await session.wait_until_left()
     if not session.left_behind:
@@ -142,7 +149,7 @@ async def serve_pipe(
     return session
 
 
-async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reading: trio.CancelScope) -> None:
+async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reader: _Reader) -> None:
     outbox = link.outbox
     with writing:
         try:
@@ -154,35 +161,80 @@ async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reading:
         except (LinkClosed, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
     outbox.close()
-    reading.cancel()
+    reader.stop()
 
 
 @define(eq=False, repr=False, kw_only=True)
 class _Reader:
-    """Decodes and delivers. Lent: everything."""
+    """Decodes and delivers, in a task that it lends to handlers: when one of them waits, another task reads on.
+
+    Lent: everything.
+    """
 
     runtime: Runtime
-    session: Session
     link: PipeLink
+    pipe: Pipe
     patience: float
+    session: Session = field(init=False)
+    pending: deque[bytes | RemoteProtocolError] = field(factory=deque)
+    """What was received and not delivered yet."""
+    done: trio.Event = field(factory=trio.Event)
+    stopped: bool = False
+    failure: Exception | None = None
+    """What the pipe raised."""
+    _scope: trio.CancelScope | None = None
+    """Around the task that reads now."""
     _jammed: bool = False
 
-    async def run(self, pipe: Pipe) -> None:
-        deliver, link, outbox = self.session.deliver, self.link, self.link.outbox
+    def stop(self) -> None:
+        """Read no more."""
+        self.stopped = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self) -> None:
+        with trio.CancelScope() as scope:
+            self._scope = scope
+            if self.stopped:
+                scope.cancel()
+            try:
+                await self._read_on(scope)
+            except LinkClosed:
+                pass  # the session is over
+            except Exception as error:  # noqa: BLE001 - raised again by whoever serves this pipe
+                self.failure = error
+            finally:
+                if self._scope is scope:
+                    self.done.set()
+
+    def _pass_on(self) -> None:
+        """A handler keeps this task."""
+        self._scope = None
+        self.session.start_carrier(self.run)
+
+    async def _read_on(self, scope: trio.CancelScope) -> None:
+        deliver, link, outbox, pending = self.session.deliver, self.link, self.link.outbox, self.pending
         supervisor = self.runtime.supervisor
         context = contextvars.copy_context()  # of the pipe: the same for every message
-        try:
-            while messages := await pipe.receive():
-                for message in messages:
-                    frame = self._read(message)
-                    if (self.session.congested or supervisor.draining) and type(frame) in (Request, tuple):
-                        frame = await self._admit(frame)
-                    await deliver(frame, link, context)
-                if outbox.full:
-                    self._limit("outbox")
-                    await outbox.room()
-        except LinkClosed:
-            pass  # the session is over
+        at_once = 0
+        while True:
+            while pending:
+                frame = self._read(pending.popleft())
+                if (self.session.congested or supervisor.draining) and type(frame) in (Request, tuple):
+                    frame = await self._admit(frame)
+                await deliver(frame, link, context, on_wait=self._pass_on)
+                if self._scope is not scope:
+                    return
+                at_once += 1
+                if not at_once % _AT_ONCE:
+                    await trio.lowlevel.checkpoint()
+            if outbox.full:
+                self._limit("outbox")
+                await outbox.room()
+            messages = await self.pipe.receive()
+            if not messages:
+                return
+            pending.extend(messages)
 
     async def _admit(self, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
         """The frame, when there is room for it; otherwise its refusal."""
