@@ -299,3 +299,96 @@ def test_what_is_handed_on_is_read_by_h11_exactly_as_the_gate_read_it(sent: list
 @given(data=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), max_size=10))
 def test_garbage_never_raises(data: bytes, cuts: list[int]) -> None:
     run(data, cuts)
+
+
+# -- a head that comes again
+
+
+def post(length: bytes, body: bytes, more: bytes = b"") -> bytes:
+    return b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: " + length + b"\r\nX-Id: 17\r\n" + more + b"\r\n" + body
+
+
+def served(first: bytes) -> RequestGate:
+    machine = gate()
+    machine.feed(first)
+    assert isinstance(machine.next_head(), Head)
+    machine.take_body()
+    machine.release()
+    return machine
+
+
+def test_a_whole_request_with_the_last_head_is_taken_at_once() -> None:
+    machine = served(post(b"2", b"{}"))
+    head = machine.feed_whole(post(b"2", b"[]"))
+    assert head is machine.head is not None
+    assert (machine.take_body(), machine.phase, machine.requests) == (b"[]", Phase.BUSY, 2)
+    assert machine.take_body() == b""
+
+
+@pytest.mark.parametrize("length", [b"17", b"0", b"007", b"1000"])
+def test_the_length_of_a_head_that_comes_again_may_differ(length: bytes) -> None:
+    machine = served(post(b"2", b"{}"))
+    body = b"x" * int(length)
+    head = machine.feed_whole(post(length, body))
+    assert head is not None
+    assert machine.take_body() == body
+    slow = served(post(b"2", b"{}"))
+    slow.feed(post(length, body))
+    read = slow.next_head()
+    assert isinstance(read, Head)
+    assert (head.headers, head.fields, head.content_length) == (read.headers, read.fields, read.content_length)
+    machine.release()
+    assert machine.feed_whole(post(length, body)) is head  # it is the last one now
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(post(b"2", b"{"), id="the body is not all there"),
+        pytest.param(post(b"2", b"{}G"), id="another request follows"),
+        pytest.param(post(b"2", b"{}", b"X-More: 1\r\n"), id="another field"),
+        pytest.param(post(b"-2", b"{}"), id="no number"),
+        pytest.param(post(b"", b""), id="no digits"),
+        pytest.param(post(b"2 ", b"{}"), id="a space"),
+        pytest.param(post(b"1001", b"x" * 1001), id="more than is allowed"),
+        pytest.param(post(b"0000002", b"{}"), id="many digits"),
+        pytest.param(post(b"2", b"{}")[:30], id="a part of the head"),
+    ],
+)
+def test_anything_else_is_read_the_long_way(data: bytes) -> None:
+    machine = served(post(b"2", b"{}"))
+    assert machine.feed_whole(data) is None
+    assert (machine.phase, machine.requests, machine.held) == (Phase.IDLE, 1, False)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nExpect: 100-continue\r\n\r\n",
+        f"{WS}\r\n".encode(),
+    ],
+)
+def test_a_head_that_needs_more_than_its_body_is_always_read_the_long_way(first: bytes) -> None:
+    machine = gate()
+    machine.feed(first)
+    machine.next()
+    machine.release()
+    assert machine.feed_whole(first) is None
+
+
+def test_a_head_does_not_outgrow_its_limit_by_its_length() -> None:
+    machine = gate()
+    head = post(b"2", b"", b"X-Long: " + b"x" * (LIMITS.max_header_bytes - 75) + b"\r\n")
+    padding = LIMITS.max_header_bytes - len(head)
+    machine.feed(head.replace(b"x" * 50, b"x" * (50 + padding), 1) + b"{}")
+    assert isinstance(machine.next_head(), Head)
+    machine.take_body()
+    machine.release()
+    longer = head.replace(b"x" * 50, b"x" * (50 + padding), 1).replace(b"Length: 2", b"Length: 10")
+    assert len(longer) == LIMITS.max_header_bytes + 1
+    assert machine.feed_whole(longer + b"x" * 10) is None
+    machine.feed(longer)
+    refused = machine.next_head()
+    assert isinstance(refused, Refusal)
+    assert refused.status == 431

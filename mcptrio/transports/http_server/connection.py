@@ -39,6 +39,7 @@ from wsproto.connection import ConnectionState as WebSocketState
 from wsproto.events import CloseConnection, Message, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 
+from .deadlines import Deadlines
 from .framing import Head, MaxBody
 from .gate import Phase, RequestGate
 from .guarded import (
@@ -394,9 +395,11 @@ def guarded_handler(
     ) -> None:
         tell = report or log_event
         gate = RequestGate(config.framing, max_body or (lambda head: config.max_body))
-        guarded = GuardedStream(stream, gate, config, tell)
-        connection = Connection(app, hyper, context, state, guarded, tell)
-        await contain(connection.run, tell, guarded.client)
+        async with trio.open_nursery() as nursery:
+            guarded = GuardedStream(stream, gate, config, tell, Deadlines(lambda: nursery))
+            connection = Connection(app, hyper, context, state, guarded, tell)
+            await contain(connection.run, tell, guarded.client)
+            nursery.cancel_scope.cancel()
 
     return handle
 

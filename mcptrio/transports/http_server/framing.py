@@ -22,7 +22,7 @@ _FIELD: Final = re.compile(rb"([^:\r\n]++):([^\r\n]*+)\r?\n")
 _FOLD: Final = re.compile(rb"\r?\n[ \t]++")
 _TOKENS: Final = re.compile(TOKEN + rb"++(?:[ \t]*+,[ \t]*+" + TOKEN + rb"++)*+")
 _WEBSOCKET_KEY: Final = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
-
+_LENGTH_DIGITS: Final = 18
 
 _PHRASES: Final = {
     400: "Bad Request",
@@ -79,6 +79,8 @@ class Head:
     fields: dict[bytes, list[bytes]] = field(init=False)
     websocket: bool = field(init=False)  # asks to become a WebSocket; any other Upgrade is ignored
     expects_continue: bool = field(init=False)
+    chunked: bool = field(init=False)
+    content_length: int = field(init=False)  # the declared one, 0 without; meaningful once it passed `check_head`
 
     def __attrs_post_init__(self) -> None:
         fields: dict[bytes, list[bytes]] = {}
@@ -94,6 +96,10 @@ class Head:
         object.__setattr__(self, "websocket", websocket)
         expects = b"expect" in fields and self.version == b"1.1" and b"100-continue" in self.tokens(b"expect")
         object.__setattr__(self, "expects_continue", expects)
+        object.__setattr__(self, "chunked", b"transfer-encoding" in fields)
+        lengths = self.tokens(b"content-length")
+        known = bool(lengths) and lengths[0].isdigit() and len(lengths[0]) <= _LENGTH_DIGITS
+        object.__setattr__(self, "content_length", int(lengths[0]) if known else 0)
 
     def tokens(self, name: bytes) -> list[bytes]:
         """The comma-separated values of a header, over all its lines, in lower case."""
@@ -102,15 +108,11 @@ class Head:
             return []
         return [token for value in values for part in value.lower().split(b",") if (token := part.strip(b" \t"))]
 
-    @property
-    def chunked(self) -> bool:
-        return b"transfer-encoding" in self.fields
-
-    @property
-    def content_length(self) -> int:
-        """The declared length, 0 without one. Only meaningful once the head passed `check_head`."""
-        values = self.tokens(b"content-length")
-        return int(values[0]) if values else 0
+    def with_length(self, length: bytes) -> Head:
+        """The same head with another length in it."""
+        name = b"content-length"
+        headers = tuple((name, length) if header[0] == name else header for header in self.headers)
+        return Head(method=self.method, target=self.target, version=self.version, headers=headers)
 
     @property
     def path(self) -> bytes:
@@ -189,7 +191,7 @@ def _content_length(head: Head, limits: FramingLimits) -> Refusal | None:
     if b"content-length" not in head.fields:
         return None
     values = {part.strip(b" \t") for value in head.fields[b"content-length"] for part in value.split(b",")}
-    if len(values) != 1 or not (value := values.pop()).isdigit() or len(value) > 18:
+    if len(values) != 1 or not (value := values.pop()).isdigit() or len(value) > _LENGTH_DIGITS:
         return Refusal(400, "Content-Length is not one number")
     return None
 

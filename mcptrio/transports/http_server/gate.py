@@ -24,6 +24,7 @@ _FIRST_BYTES: Final = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTU
 _HELD_MAX: Final = 64 * 1024  # pipelined bytes kept while a response is under way; beyond it nothing is read
 _CHUNK_LINE_MAX: Final = 1024  # a chunk's size with its extensions, or one trailer line's beginning
 _CHUNK_SLACK: Final = 64 * 1024  # framing bytes forgiven before they must be outweighed by data
+_SHORT_LENGTH: Final = 6  # digits
 _BROKEN_CHUNK: Final = b"\x00\r\n"  # no chunk size to anyone: makes the parser behind the gate answer 400 and close
 
 
@@ -121,6 +122,8 @@ class RequestGate:
         self._chunked: ChunkedBody | None = None
         self._last_raw = b""
         self._last_head: Head | None = None
+        self._around_length: tuple[bytes, bytes] | None = None
+        self._body = b""  # of a request that came whole
 
     @property
     def held(self) -> bool:
@@ -142,6 +145,41 @@ class RequestGate:
         self._buffer += data
         if self.phase is Phase.IDLE:
             self.phase = Phase.HEAD
+
+    def feed_whole(self, data: bytes) -> Head | None:
+        """Take what the peer sent if it is one whole request with the last one's head, but for the length; else None.
+
+        Its body is there to be taken.
+        """
+        head = self._last_head
+        if head is None or self.phase is not Phase.IDLE or head.chunked or head.websocket or head.expects_continue:
+            return None
+        if data.startswith(self._last_raw):
+            end = len(self._last_raw)
+            if len(data) != end + head.content_length:
+                return None
+        else:
+            if self._around_length is None:
+                return None
+            before, after = self._around_length
+            start = len(before)
+            stop = data.find(b"\r", start, start + _SHORT_LENGTH + 1)
+            length = data[start:stop]
+            if stop < 0 or not length.isdigit() or not data.startswith(before) or not data.startswith(after, stop):
+                return None
+            end = stop + len(after)
+            size = int(length)
+            if len(data) != end + size or end > self._limits.max_header_bytes:
+                return None
+            if self._max_body is not None and size > self._max_body(head):
+                return None
+            self._last_head = head = head.with_length(length)
+            self._last_raw = data[:end]
+        self.head = head
+        self.requests += 1
+        self._body = data[end:]
+        self.phase = Phase.BUSY
+        return head
 
     def next(self) -> bytes | Refusal:
         """What to hand on, empty when more has to be fed or a response has to end first; or why to hang up."""
@@ -197,12 +235,15 @@ class RequestGate:
         return found
 
     def rewritten(self, head: Head) -> bytes:
-        """The head that `next_head` gave, and what is there of its body, for whoever reads bytes."""
-        return head.encode() + self._next_body() if self.phase is Phase.BODY else head.encode()
+        """The head that was given, and what is there of its body, for whoever reads bytes."""
+        return head.encode() + self.take_body()
 
     def take_body(self) -> bytes:
         """What is there of the body of a request that declared its length."""
-        return self._next_body() if self.phase is Phase.BODY else b""
+        if self.phase is Phase.BODY:
+            return self._next_body()
+        body, self._body = self._body, b""
+        return body
 
     def _find_head(self) -> Head | Refusal | None:
         buffer = self._buffer
@@ -238,6 +279,7 @@ class RequestGate:
         if refusal is not None:
             return refusal
         self._last_raw, self._last_head = raw, head
+        self._around_length = _around_length(raw, head)
         return head
 
     def _next_body(self) -> bytes:
@@ -258,3 +300,14 @@ class RequestGate:
             self.phase = Phase.BUSY
             parts = (*parts, b"0\r\n\r\n")
         return b"".join(parts)
+
+
+def _around_length(raw: bytes, head: Head) -> tuple[bytes, bytes] | None:
+    """What stands before and after the length in a head, if it can be replaced by another one."""
+    values = head.fields.get(b"content-length")
+    if values is None or len(values) != 1 or not values[0].isdigit():
+        return None
+    name = raw.lower().find(b"\ncontent-length:")
+    start = raw.find(values[0], name)
+    end = start + len(values[0])
+    return (raw[:start], raw[end:]) if name >= 0 and raw[end : end + 2] == b"\r\n" else None

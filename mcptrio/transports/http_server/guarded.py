@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 import trio
 from attrs import frozen
 
+from .deadlines import Deadlines, Timed
 from .framing import Head, Refusal
 from .gate import Phase, RequestGate
 from .serve import ListenerConfig
@@ -145,13 +146,16 @@ async def contain(run: Callable[[], Awaitable[None]], report: Report, client: st
         report(GuardCaught(client=client, error=error))
 
 
-class GuardedStream:
+class GuardedStream(Timed):
     """A connection's bytes, checked on the way in and timed on the way out. Read by one task only.
 
     Owns: the socket, the gate.
     """
 
-    def __init__(self, stream: SocketOrTLS, gate: RequestGate, config: ListenerConfig, report: Report) -> None:
+    def __init__(
+        self, stream: SocketOrTLS, gate: RequestGate, config: ListenerConfig, report: Report, deadlines: Deadlines
+    ) -> None:
+        super().__init__(deadlines)
         self.gate = gate
         self.tls = isinstance(stream, trio.SSLStream)
         self.socket = stream.transport_stream.socket if isinstance(stream, trio.SSLStream) else stream.socket
@@ -159,7 +163,7 @@ class GuardedStream:
         self._stream = stream
         self._config = config
         self._report = report
-        self._deadline = trio.current_time() + config.header_timeout
+        self.wait_until(trio.current_time() + config.header_timeout)
         self._reading = trio.CancelScope()
         self._woken = False
         self._finished = False
@@ -194,7 +198,7 @@ class GuardedStream:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass
             else:
-                self._deadline = trio.current_time() + self._config.header_timeout
+                self.wait_until(trio.current_time() + self._config.header_timeout)
                 return True
         self._report(HandshakeFailed(client=self.client))
         return False
@@ -215,7 +219,7 @@ class GuardedStream:
                 await self._refuse(step)
                 continue
             if step:
-                self._deadline = inf
+                self.deadline = inf
                 return step
             data = await self._read()
             if data is None:
@@ -223,29 +227,38 @@ class GuardedStream:
             if not data:
                 return b""
             if self.gate.phase is Phase.IDLE:
-                self._deadline = trio.current_time() + self._config.header_timeout
+                self.wait_until(trio.current_time() + self._config.header_timeout)
             self.gate.feed(data)
 
     def reading(self) -> trio.CancelScope:
         """A scope for whoever calls `next_head` again and again to stay in: it ends when the peer takes too long."""
-        self._reading = trio.CancelScope(deadline=self._deadline)
+        self._reading = trio.CancelScope()
+        if self.is_late:
+            self._reading.cancel()
         return self._reading
 
     async def next_head(self, scope: trio.CancelScope) -> Head | Refusal | None:
         """The next request's head, or why it is not served; None when the peer is done. For plain sockets only."""
         self._reading = scope
-        while True:
-            found = self.gate.next_head()
-            if found is not None:
-                self._deadline = scope.deadline = inf
-                return found
-            scope.deadline = self._deadline
+        gate = self.gate
+        found: Head | Refusal | None = gate.next_head() if gate.phase is Phase.HEAD else None
+        while found is None:
             data = await self._read_at_once()
             if not data:
                 return None
-            if self.gate.phase is Phase.IDLE:
-                self._deadline = trio.current_time() + self._config.header_timeout
-            self.gate.feed(data)
+            if gate.phase is not Phase.IDLE:
+                gate.feed(data)
+                found = gate.next_head()
+            elif (found := gate.feed_whole(data)) is None:
+                gate.feed(data)
+                found = gate.next_head()
+                if found is None:
+                    self.wait_until(trio.current_time() + self._config.header_timeout)
+        self.deadline = inf
+        return found
+
+    def late(self) -> None:
+        self._reading.cancel()
 
     async def _read_at_once(self) -> bytes:
         """The same as the stream's own `receive_some`, without trying before there is anything to read."""
@@ -277,7 +290,6 @@ class GuardedStream:
     def next_request(self) -> None:
         """The response is complete; let the next request through, or wait for one. Another task is reading."""
         self.release()
-        self._reading.deadline = self._deadline
         if self.gate.held:
             self._wake()
 
@@ -285,7 +297,7 @@ class GuardedStream:
         """The same where nobody is reading meanwhile."""
         self.gate.release()
         waiting = self._config.header_timeout if self.gate.held else self._config.keep_alive_timeout
-        self._deadline = trio.current_time() + waiting
+        self.wait_until(trio.current_time() + waiting)
 
     def switch(self) -> None:
         """The WebSocket was accepted."""
@@ -296,12 +308,12 @@ class GuardedStream:
         """No further request is waited for."""
         if self.gate.phase is Phase.IDLE:
             grace = 0 if self.gate.requests else _FRESH_GRACE
-            self._deadline = self._reading.deadline = min(self._deadline, trio.current_time() + grace)
+            self.wait_until(min(self.deadline, trio.current_time() + grace))
 
     async def _read(self) -> bytes | None:
         """What the peer sends next; b"" at its end or out of time, None when there is a reason to look again."""
         self._woken = False
-        with trio.CancelScope(deadline=self._deadline) as self._reading:
+        with self.reading():
             if self.gate.full:
                 await trio.sleep_forever()
             return bytes(await self._stream.receive_some(_READ_MAX))
@@ -312,7 +324,7 @@ class GuardedStream:
         return b""
 
     async def _read_away(self) -> None:
-        with trio.CancelScope(deadline=self._deadline) as self._reading:
+        with trio.CancelScope(deadline=self.deadline) as self._reading:
             left = _LINGER_BYTES
             while left > 0 and (data := await self._stream.receive_some(_READ_MAX)):
                 left -= len(data)
@@ -380,7 +392,7 @@ class GuardedStream:
         if self._finished:
             return
         self._finished = True
-        self._deadline = trio.current_time() + _LINGER
+        self.wait_until(trio.current_time() + _LINGER)
         if not self.gate.unread:
             self.kill()
             return
@@ -399,6 +411,7 @@ class GuardedStream:
     def kill(self) -> None:
         """Close at once. Whoever waits on the stream is told."""
         self._finished = True
+        self.forget_deadline()
         self.socket.close()
 
 

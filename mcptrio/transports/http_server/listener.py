@@ -18,6 +18,7 @@ from hypercorn.trio.worker_context import WorkerContext
 
 from .bind import BoundAddress, bound_address, open_sockets, remove_unix_path
 from .connection import TARGET_EXTENSION, Connection, Flag, log_event
+from .deadlines import Deadlines
 from .framing import MaxBody, Refusal
 from .gate import RequestGate
 from .guarded import (
@@ -110,6 +111,7 @@ class Listener:
         self._context.terminated = self._draining
         self._listening: list[trio.SocketListener] = []
         self._live: set[GuardedStream] = set()
+        self._deadlines = Deadlines(lambda: self._nursery)
         self._express: Express | None = None
         if express is not None:
             from .express import Express
@@ -217,7 +219,7 @@ class Listener:
         if self._tls is not None:
             transport = trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)
         gate = RequestGate(self.config.framing, self._max_body)
-        guarded = GuardedStream(transport, gate, self.config, self._report)
+        guarded = GuardedStream(transport, gate, self.config, self._report, self._deadlines)
         self._live.add(guarded)
         self._report(ConnectionOpened(client=guarded.client))
         nursery.start_soon(self._run, guarded, name=f"connection {guarded.client}")
@@ -240,7 +242,7 @@ class Listener:
                 self._empty.set()
 
     def _turn_away(self, stream: trio.SocketStream, nursery: trio.Nursery) -> None:
-        guarded = GuardedStream(stream, RequestGate(self.config.framing), self.config, self._report)
+        guarded = GuardedStream(stream, RequestGate(self.config.framing), self.config, self._report, self._deadlines)
         self._report(ConnectionRefused(client=guarded.client))
         if self._tls is not None or self._refusing >= _REFUSING_MAX:
             guarded.kill()
