@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcptrio._actors.call import Limits
     from mcptrio._actors.supervisor import SupervisorLimits
     from mcptrio._schema.elicit import Format, Titles
-    from mcptrio.client import Client, InputRequired, Reconnect, connect, connect_all
+    from mcptrio.client import Client, InputRequired, Reconnect, UrlElicitationRequired, connect, connect_all
     from mcptrio.transports.http_server.config import HttpConfig
     from mcptrio.transports.http_server.serve import ListenerConfig
 
@@ -65,6 +65,7 @@ __all__ = [
     "SupervisorLimits",
     "Titles",
     "ToolError",
+    "UrlElicitationRequired",
     "assistant",
     "connect",
     "connect_all",
@@ -72,7 +73,9 @@ __all__ = [
 ]
 
 _LAZY = {
-    **dict.fromkeys(("Client", "InputRequired", "Reconnect", "connect", "connect_all"), "mcptrio.client"),
+    **dict.fromkeys(
+        ("Client", "InputRequired", "Reconnect", "UrlElicitationRequired", "connect", "connect_all"), "mcptrio.client"
+    ),
     **dict.fromkeys(("Format", "Titles"), "mcptrio._schema.elicit"),
     "HttpConfig": "mcptrio.transports.http_server.config",
     "Limits": "mcptrio._actors.call",

@@ -42,6 +42,7 @@ FRONT = {
     "SupervisorLimits",
     "Titles",
     "ToolError",
+    "UrlElicitationRequired",
     "assistant",
     "connect",
     "connect_all",

@@ -9,6 +9,7 @@ from attrs import define
 from rich.text import Text
 
 from mcptrio.auth.client.errors import AuthorizationFailed
+from mcptrio.cli.exits import REFUSED, Failure
 from mcptrio.cli.forms import Field, fields_of
 from mcptrio.cli.screen import Screen, clean
 from mcptrio.client.features.elicitation import ElicitAnswer
@@ -111,6 +112,13 @@ class Person:
         if not opened:
             self.screen.note("No browser was found: open the page yourself.")
         return "accept"
+
+    async def visited(self, page: ElicitParams) -> None:
+        """Wait until they say that they are done at a page which the server wants them to visit first."""
+        async with self.screen.turn:
+            line = await self.screen.ask("Press Enter when you are done there, unless the server says so first:")
+        if line is None:
+            raise Failure(REFUSED, "the page was not visited")
 
 
 @define(eq=False, repr=False)

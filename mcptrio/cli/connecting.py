@@ -44,6 +44,7 @@ def make_client(target: str, options: Options, screen: Screen, *, reconnect: Rec
     client = Client(
         where.url or list(where.argv),
         elicit=person.elicit,
+        visited=person.visited,
         sample=Model(screen, options.sample).sample,
         roots=options.root or None,
         log=None if options.json else screen.log,

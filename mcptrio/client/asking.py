@@ -10,12 +10,13 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from mcptrio._wire.converter import StructureError, structure, unstructure
 from mcptrio.client.cache import ResultCache
 from mcptrio.client.connection import ClientService, Connection
 from mcptrio.client.features import rounds
+from mcptrio.client.features.visits import Visits, required
 from mcptrio.client.healing import Keeper
 from mcptrio.client.opening import another, request_meta
 from mcptrio.client.plain import open_plain_nursery
@@ -73,14 +74,16 @@ class How(TypedDict, total=False):
     """Added to `_meta`."""
 
 
-@frozen(kw_only=True)
+@define(eq=False, repr=False, kw_only=True)
 class _Wish:
     """One request, as the caller wants it made."""
 
     method: str
     repeat: bool
     timeout: float | None = None
-    total_timeout: float | None = None
+    total_timeout: float
+    left: float
+    """Seconds that the server still has, over all rounds, attempts and pauses."""
     on_progress: ProgressCallback | None = None
 
 
@@ -91,6 +94,7 @@ class Asker:
     service: ClientService
     keeper: Keeper
     cache: ResultCache
+    visits: Visits
     result_types: dict[str, rounds.OtherResult] = field(factory=dict)
     """What to do with results of extensions, by their `resultType`."""
 
@@ -129,37 +133,53 @@ class Asker:
             whole["inputResponses"] = {key: unstructure(answer) for key, answer in answers.items()}
         if (state := how.get("state")) is not None:
             whole["requestState"] = state
+        timeout, total = how.get("timeout"), how.get("total_timeout")
+        total = max(self.service.config.total_timeout if total is None else total, timeout or 0)
         wish = _Wish(
             method=method,
             repeat=method in _SAFE if repeat is None else repeat,
-            timeout=how.get("timeout"),
-            total_timeout=how.get("total_timeout"),
+            timeout=timeout,
+            total_timeout=total,
+            left=total,
             on_progress=how.get("on_progress"),
         )
+        allowed = how.get("max_rounds")
+        if allowed is None:
+            allowed = self.service.config.max_rounds
         times = 0
 
         async def ask(asked: dict[str, Any]) -> dict[str, Any]:
             nonlocal times
             times += 1
-            limit = self.service.config.total_timeout if wish.total_timeout is None else wish.total_timeout
-            with trio.move_on_after(max(limit, wish.timeout or 0)) as scope:  # with all pauses and attempts
-                self.service.patience.begin(scope)
-                try:
-                    return await self._attempt(wish, asked)
-                finally:
-                    self.service.patience.end(scope)
-            raise RequestTimeout(f"{method} was not answered within {limit:g} s")
+            try:
+                return await self._in_time(wish, asked)
+            except McpError as error:
+                wanted = required(error, self.keeper.era)
+                if wanted is None:
+                    raise
+            if not allowed:
+                raise wanted
+            times += 1
+            await self.visits.make(wanted)
+            try:
+                return await self._in_time(wish, asked)
+            except McpError as error:
+                raise required(error, self.keeper.era) or error from None
 
-        allowed = how.get("max_rounds")
         result = await rounds.complete(
-            method,
-            whole,
-            ask,
-            self.service.host,
-            max_rounds=self.service.config.max_rounds if allowed is None else allowed,
-            others=self.result_types,
+            method, whole, ask, self.service.host, max_rounds=allowed, others=self.result_types
         )
         return result, times > 1
+
+    async def _in_time(self, wish: _Wish, params: dict[str, Any]) -> dict[str, Any]:
+        patience = self.service.patience
+        with trio.move_on_after(wish.left) as scope:
+            patience.begin(scope)
+            try:
+                return await self._attempt(wish, params)
+            finally:
+                wish.left = max(0.0, patience.end(scope))
+        raise RequestTimeout(f"{wish.method} was not answered within {wish.total_timeout:g} s")
 
     async def _attempt(self, wish: _Wish, params: dict[str, Any]) -> dict[str, Any]:
         policy = self.service.config.reconnect

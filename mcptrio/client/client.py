@@ -21,6 +21,7 @@ from mcptrio.client.features import tools
 from mcptrio.client.features.roots import RootLike
 from mcptrio.client.features.rounds import OtherResult
 from mcptrio.client.features.subscriptions import Changes, Kind
+from mcptrio.client.features.visits import VisitedCallback, Visits
 from mcptrio.client.healing import Keeper
 from mcptrio.client.host import (
     ElicitCallback,
@@ -85,6 +86,7 @@ class Client:
         *,
         elicit: ElicitCallback | None = None,
         elicit_modes: tuple[str, ...] = ("form", "url"),
+        visited: VisitedCallback | None = None,
         sample: SampleCallback | None = None,
         sample_tools: bool = False,
         roots: Iterable[RootLike] | RootsCallback | None = None,
@@ -114,6 +116,8 @@ class Client:
             target: A URL (http, https, ws, wss), a command as a list of arguments, or a `Server` object.
             elicit: Asks the person; it gets `ElicitParams` and returns the content of the form, or what they did.
             elicit_modes: Which ways of asking `elicit` knows.
+            visited: Waits until the person is done at a page that a request needs first, after `elicit` accepted it;
+                the server may say so earlier, which cancels it.
             sample: Asks the host's model; it gets `CreateMessageParams` and returns a result or a text.
             sample_tools: `sample` can give the model tools.
             roots: The places a server may work in, or a function that returns them.
@@ -157,6 +161,7 @@ class Client:
             log=log,
             on_notification=on_notification,
             extensions=extensions or {},
+            timeout=config.callback_timeout,
         )
         how = HowToReach(
             headers=headers or {},
@@ -183,7 +188,8 @@ class Client:
             on_open=self._on_open,
         )
         cache = ResultCache(config.cache_entries)
-        self._asker = Asker(service=self._service, keeper=self._keeper, cache=cache)
+        visits = Visits(host=host, timeout=config.visit_timeout, visited=visited)
+        self._asker = Asker(service=self._service, keeper=self._keeper, cache=cache, visits=visits)
         self._listening = Listening(service=self._service, keeper=self._keeper)
         self._tools = tools.KnownTools()
         self._manager: AbstractAsyncContextManager[Client] | None = None
@@ -287,6 +293,7 @@ class Client:
 
         Raises:
             McpError: the server refused the call.
+            UrlElicitationRequired: it did because a person must visit a page first, and nobody did.
             InputRequired: the server asks back more often than `max_rounds` allows.
         """
         params: dict[str, Any] = {"name": name}
@@ -442,6 +449,7 @@ class Client:
 
     def _on_told(self, method: str, params: dict[str, Any]) -> None:
         self._asker.cache.on_notification(method, params)
+        self._asker.visits.on_notification(method, params)
         self._listening.on_notification(method, params)
         self._service.host.tell(method, params)
 

@@ -51,6 +51,8 @@ class ClientConfig:
     """A server on a pipe that says nothing to the newest form of introduction for so long is tried with the older."""
     callback_timeout: float = field(default=3600.0, validator=positive)
     """How long a callback (a person, a model) may take."""
+    visit_timeout: float = field(default=300.0, validator=positive)
+    """How long a person may be at a page that a request needs (-32042) before the request is made once more anyway."""
     max_rounds: int = field(default=16, validator=validators.ge(0))
     """So often a server may ask back within one request."""
     max_pages: int = field(default=1000, validator=validators.ge(1))

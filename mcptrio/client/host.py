@@ -18,7 +18,7 @@ from mcptrio.client.features import elicitation, roots, sampling
 from mcptrio.client.features.elicitation import ElicitAnswer
 from mcptrio.client.features.roots import RootLike
 from mcptrio.client.features.sampling import SampleAnswer
-from mcptrio.errors import METHOD_NOT_FOUND, McpError, RemoteProtocolError
+from mcptrio.errors import METHOD_NOT_FOUND, McpError, RemoteProtocolError, RequestTimeout
 from mcptrio.types import CreateMessageParams, ElicitParams, LoggingMessageParams
 
 logger = logging.getLogger("mcptrio.client")
@@ -45,6 +45,8 @@ class Host:
     on_notification: NotificationCallback | None = None
     extensions: Mapping[str, Mapping[str, Any]] = field(factory=dict)
     experimental: Mapping[str, Mapping[str, Any]] = field(factory=dict)
+    timeout: float = 3600.0
+    """How long the answers to questions inside a result may take."""
     _tell: trio.MemorySendChannel[tuple[str, dict[str, Any]]] = field(init=False)
     _told: trio.MemoryReceiveChannel[tuple[str, dict[str, Any]]] = field(init=False)
     dropped: int = 0
@@ -98,6 +100,32 @@ class Host:
             raise RemoteProtocolError(f"{method}: {error}", code=-32602) from error
         wire: dict[str, Any] = unstructure(result)
         return wire
+
+    async def answer_all(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """All questions are asked at the same time, as a stateful server would; the first failure ends the others.
+
+        Raises:
+            RequestTimeout: nobody answered in time.
+        """
+        answers: dict[str, Any] = {}
+        failed: list[Exception] = []
+
+        async def answer(key: str, question: Mapping[str, Any], scope: trio.CancelScope) -> None:
+            try:
+                answers[key] = await self.answer(question["method"], question.get("params", {}))
+            except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
+                failed.append(error)
+                scope.cancel()
+
+        with trio.move_on_after(self.timeout) as patience:
+            async with trio.open_nursery() as nursery:
+                for key, question in questions.items():
+                    nursery.start_soon(answer, key, question, nursery.cancel_scope)
+        if failed:
+            raise failed[0]
+        if patience.cancelled_caught:
+            raise RequestTimeout(f"the server's questions were not answered within {self.timeout:g} s")
+        return {key: answers[key] for key in questions}
 
     # -- what is told
 

@@ -27,9 +27,13 @@ class Patience:
         """From now on the deadline of this scope can be made to stand still."""
         self._waiting.add(scope)
 
-    def end(self, scope: trio.CancelScope) -> None:
+    def end(self, scope: trio.CancelScope) -> float:
+        """It waits no more. Gives the seconds that it had left."""
+        left = self._left.pop(scope, None)
+        if left is not None:
+            return left
         self._waiting.discard(scope)
-        self._left.pop(scope, None)
+        return scope.deadline - trio.current_time()
 
     def renew(self, scope: trio.CancelScope, seconds: float) -> None:
         """There was a sign of life: it has so many seconds from now, or from when its clock runs again."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import trio
 from attrs import frozen
 
 from mcptrio._actors.extension import Extension
@@ -22,24 +21,8 @@ class Peer:
         return await self.client.request(method, params)
 
     async def answer(self, questions: Mapping[str, Any]) -> dict[str, Any]:
-        """All questions at the same time; the first failure ends the others and is raised alone."""
-        host = self.client._service.host
-        answers: dict[str, Any] = {}
-        failed: list[Exception] = []
-
-        async def answer(key: str, question: Mapping[str, Any], scope: trio.CancelScope) -> None:
-            try:
-                answers[key] = await host.answer(question["method"], question.get("params", {}))
-            except Exception as error:  # noqa: BLE001 - raised below
-                failed.append(error)
-                scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            for key, question in questions.items():
-                nursery.start_soon(answer, key, question, nursery.cancel_scope)
-        if failed:
-            raise failed[0]
-        return answers
+        """What the host's callbacks say; all are asked at the same time."""
+        return await self.client._service.host.answer_all(questions)
 
 
 def extended(client: Client, *extensions: Extension) -> Client:

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 import trio
 
-from mcptrio import Context, Image, Message, Server, ToolError, user
+from mcptrio import Context, Image, McpError, Message, Server, ToolError, user
 
 server = Server("talkative", version="2.0", instructions="Try everything.", page_size=3)
 NUMBERS = itertools.count(1)
+VISITS: list[str] = []
 PIXEL = b"\x89PNG\r\n\x1a\n not much of a picture"
 
 
@@ -71,6 +72,16 @@ async def visit(ctx: Context) -> str:
     """Send the person to a page."""
     answer = await ctx.elicit_url("Pay here.", os.environ.get("PAGE", "https://example.org/pay"))
     return str(answer.action)
+
+
+@server.tool
+async def members_only(ctx: Context) -> str:
+    """Refuse until a page was visited; to be called twice counts as that."""
+    if not VISITS:
+        VISITS.append("e1")
+        page = {"mode": "url", "elicitationId": "e1", "url": "https://example.org/join", "message": "Join the club."}
+        raise McpError(-32042, "members only", {"elicitations": [page]})
+    return "welcome"
 
 
 @server.tool

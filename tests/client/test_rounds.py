@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
-from mcptrio import InputRequired, McpError, RemoteProtocolError, connect
+from mcptrio import InputRequired, McpError, RemoteProtocolError, RequestTimeout, connect
 from mcptrio.errors import MCPTrioException
 from mcptrio.types import ElicitResult
 from tests.client.kit import BOTH, Wire, make_server, scripted
@@ -147,3 +148,34 @@ async def test_rounds_can_be_driven_by_hand() -> None:
         answers = {key: ElicitResult(action="accept", content={"size": "l", "count": 4})}
         result = await client.call_tool("shirt", answers=answers, state=caught.value.state, into=str)
         assert result == "accept Shirt(size='l', count=4)"
+
+
+async def test_the_total_limit_is_one_for_all_rounds_without_the_time_of_the_callbacks(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        while True:
+            request = await wire.take("tools/call")
+            await trio.sleep(4)
+            await wire.answer(request, resultType="input_required", inputRequests={"a": question()})
+
+    async def person(_: Any) -> dict[str, Any]:
+        await trio.sleep(30)
+        return {"ok": True}
+
+    async with connect(scripted(serve), protocol=NEWEST, elicit=person) as client:
+        began = trio.current_time()
+        with pytest.raises(RequestTimeout, match="within 10 s"):
+            await client.call_tool("t", timeout=5, total_timeout=10)
+        assert trio.current_time() - began == pytest.approx(4 + 30 + 4 + 30 + 2, abs=0.1)
+
+
+async def test_a_callback_that_never_returns_ends_the_request(autojump_clock: trio.abc.Clock) -> None:
+    async def never(_: Any) -> None:
+        await trio.sleep_forever()
+
+    async with connect(make_server(), protocol=NEWEST, elicit=never, callback_timeout=50) as client:
+        with pytest.raises(RequestTimeout, match="questions were not answered within 50 s"):
+            await client.call_tool("shirt")
+        assert await client.call_tool("count", {"a": 1, "b": 1}, into=int) == 2

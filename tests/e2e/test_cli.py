@@ -459,6 +459,27 @@ def test_a_page_is_opened_only_when_the_person_agrees(browser: tuple[str, Path])
 
 
 @needs_xdg_open
+def test_a_call_that_needs_a_page_first_goes_on_when_the_person_has_been_there(browser: tuple[str, Path]) -> None:
+    path, visited = browser
+    with at_terminal("call", TALKATIVE, "members_only", "--protocol", "2025-11-25", PATH=path) as screen:
+        screen.wait_for("Join the club.")
+        screen.wait_for("Open this page?")
+        screen.type("y\n")
+        screen.wait_for("Press Enter when you are done")
+        screen.type("\n")
+        screen.wait_for("welcome")
+        assert screen.end() == 0
+    assert visited.read_text() == "https://example.org/join"
+    with at_terminal("call", TALKATIVE, "members_only", "--protocol", "2025-11-25", PATH=path) as screen:
+        screen.wait_for("Open this page?")
+        screen.type("y\n")
+        screen.wait_for("Press Enter when you are done")
+        screen.type("\x04")
+        screen.wait_for("mcptrio: the page was not visited")
+        assert screen.end() == 2
+
+
+@needs_xdg_open
 def test_a_page_that_anybody_could_change_is_not_opened(browser: tuple[str, Path]) -> None:
     path, visited = browser
     with at_terminal("call", TALKATIVE, "visit", PATH=path, PAGE="http://example.org/pay") as screen:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-import trio
-
 from mcptrio._eras.stateless import MAY_ASK
 from mcptrio._wire.converter import StructureError, structure
 from mcptrio.client.host import Host
@@ -75,7 +73,7 @@ async def complete(
         asked = {key: value for key, value in params.items() if key not in ("inputResponses", "requestState")}
         questions = result.get("inputRequests")
         if questions:
-            asked["inputResponses"] = await _answers(host, questions)
+            asked["inputResponses"] = await host.answer_all(questions)
         if wanted.request_state is not None:
             asked["requestState"] = wanted.request_state
 
@@ -90,23 +88,3 @@ def _read(method: str, result: dict[str, Any]) -> InputRequiredResult:
     if len(wanted.input_requests or ()) > _MAX_QUESTIONS:
         raise RemoteProtocolError(f"{method} asks more than {_MAX_QUESTIONS} questions at once")
     return wanted
-
-
-async def _answers(host: Host, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """All questions are asked at the same time, as a stateful server would; the first failure ends the request."""
-    answers: dict[str, Any] = {}
-    failed: list[Exception] = []
-
-    async def answer(key: str, question: Mapping[str, Any], scope: trio.CancelScope) -> None:
-        try:
-            answers[key] = await host.answer(question["method"], question.get("params", {}))
-        except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
-            failed.append(error)
-            scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        for key, question in questions.items():
-            nursery.start_soon(answer, key, question, nursery.cancel_scope)
-    if failed:
-        raise failed[0]
-    return {key: answers[key] for key in questions}
