@@ -14,7 +14,8 @@ A case takes its row's replies and may name its own. What a case does is said by
     action    the name of a function in `actions`, for what takes more than one step
     ws, line  frames of a WebSocket, lines on a pipe (see `sockets` and `pipes`)
     pipe      the name of a function in `pipes` that has a process to itself
-    client    the name of a script of a hostile server (see `hostile`)
+    client    what a hostile server says (see `hostile`)
+    sign_in   what is hostile of a protected server and its authorization server (see `signing_in`)
 
 Texts know `$META` (the `_meta` member that a revision wants), `$HEAD` (the usual headers), `$PORT`, `$SESSION` and
 `$DATE`.
@@ -35,7 +36,7 @@ from attrs import frozen
 from .speaking import DATES, META, MODERN, STATEFUL, Speaker
 
 FOLDER = Path(__file__).parent
-KINDS = ("body", "request", "raw", "action", "ws", "line", "pipe", "client")
+KINDS = ("body", "request", "raw", "action", "ws", "line", "pipe", "client", "sign_in")
 
 
 @frozen(kw_only=True)

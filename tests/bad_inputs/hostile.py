@@ -54,10 +54,12 @@ class HostileServer:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.data: dict[str, Any] = case.data["client"]
+        self.data: dict[str, Any] = case.data[case.kind]
         self.method = self.data.get("method", "tools/call")
         self.requests = 0
         """How often the bad answer was given, and streams taken up again."""
+        self.garbled = 0
+        """Connections that brought something else than HTTP."""
 
     async def serve(self, stream: trio.SocketStream) -> None:
         parser = h11.Connection(h11.SERVER)
@@ -68,12 +70,9 @@ class HostileServer:
                     if head is None or not await self._answer(stream, head, body):
                         return
                     parser.start_next_cycle()
-            except (
-                trio.BrokenResourceError,
-                trio.ClosedResourceError,
-                h11.RemoteProtocolError,
-                h11.LocalProtocolError,
-            ):
+            except h11.RemoteProtocolError:
+                self.garbled += 1
+            except (trio.BrokenResourceError, trio.ClosedResourceError, h11.LocalProtocolError):
                 return
 
     async def _read(self, stream: trio.SocketStream, parser: h11.Connection) -> tuple[h11.Request | None, bytes]:
@@ -125,7 +124,11 @@ class HostileServer:
         for part in parts if isinstance(parts, list) else [parts]:
             text = part if isinstance(part, str) else part.get("text", "")
             data = bytes.fromhex(part["hex"]) if isinstance(part, dict) and "hex" in part else self._fill(text, message)
-            if isinstance(part, dict) and "times" in part:
+            if isinstance(part, dict) and "drip" in part:
+                while True:
+                    await stream.send_all(part["drip"].encode())
+                    await trio.sleep(0.02)
+            elif isinstance(part, dict) and "times" in part:
                 block = data * max(1, min(part["times"], 65536 // max(1, len(data))))
                 left = part["times"] * len(data)
                 while left > 0:
@@ -156,7 +159,7 @@ async def run(case: Case) -> None:
     await check_undisturbed()
 
 
-def connect_to(case: Case, target: Any) -> Client:
+def connect_to(case: Case, target: Any, **more: Any) -> Client:
     small = HttpClientConfig(
         max_reply=65536,
         max_event=65536,
@@ -167,7 +170,7 @@ def connect_to(case: Case, target: Any) -> Client:
     )
     http = {} if isinstance(target, list) else {"http": small}
     settings: dict[str, Any] = case.data.get("settings", {})
-    return connect(target, protocol=case.date, timeout=5.0, reconnect=Reconnect(tries=0), **http, **settings)
+    return connect(target, protocol=case.date, timeout=5.0, reconnect=Reconnect(tries=0), **http, **settings, **more)
 
 
 async def _compare(case: Case, client: Client, hostile: HostileServer | None = None) -> None:
@@ -185,7 +188,7 @@ async def _compare(case: Case, client: Client, hostile: HostileServer | None = N
         assert got == case.expect["value"]
 
 
-async def _call(client: Client) -> str:
+async def call_echo(client: Client) -> str:
     result = await client.call_tool("echo", {})
     return "".join(block.text for block in result.content)
 
@@ -197,10 +200,10 @@ async def _list(client: Client) -> str:
 async def _check(client: Client) -> str:
     """The list, then a call whose result is held against the tool's promise."""
     names = await _list(client)
-    return f"{names}: {await _call(client)}"
+    return f"{names}: {await call_echo(client)}"
 
 
-ACTS: dict[str, Callable[[Client], Awaitable[str]]] = {"call": _call, "list": _list, "check": _check}
+ACTS: dict[str, Callable[[Client], Awaitable[str]]] = {"call": call_echo, "list": _list, "check": _check}
 
 
 async def check_undisturbed() -> None:
@@ -213,7 +216,7 @@ async def check_undisturbed() -> None:
         return "good"
 
     async with connect(server) as client:
-        assert await _call(client) == "good"
+        assert await call_echo(client) == "good"
 
 
 # -- on a pipe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import requests, session_actions, slow_actions, sockets, tokens  # noqa: F401  the steps register themselves
+from . import issuers, requests, session_actions, slow_actions, sockets, tokens  # noqa: F401  the steps register themselves
 from .actions import ACTIONS, Scene
 from .catalogue import Case, load
 from .judging import judge

@@ -89,7 +89,7 @@ def second_stream(scene: Scene) -> Reply:
 
 def call_with_cursor(scene: Scene, speaker: Speaker, seconds: float) -> tuple[Connection, Reply, str]:
     """A call whose stream has begun, and an id of an event on it."""
-    connection = start(scene, speaker, "wait", 9, seconds=seconds)
+    connection = start(scene, speaker, "tell_and_wait", 9, seconds=seconds)
     reply = connection.read_start()
     while (found := re.search(rb"id: (\S+)", reply.body)) is None:
         assert connection.read_more(reply), f"the stream ended without an id: {reply}"

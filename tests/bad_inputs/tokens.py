@@ -44,7 +44,9 @@ BAD: dict[str, Callable[[], str]] = {
     "HS256 with the public key": with_public_key_as_secret,
     "jku": lambda: signed_as(kit.rsa("nobody"), jku="http://127.0.0.1:9/keys"),
     "crit": lambda: signed_as(crit=["exp"]),
-    "64 KiB": lambda: good(filler="x" * 9000),
+    "for two hundred servers": lambda: good(aud=["https://o.example"] * 200),
+    "9 KiB": lambda: good(filler="x" * 9000),
+    "64 KiB": lambda: good(filler="x" * 49152),
     "rubbish": lambda: "a.b.c",
     "one part": lambda: "abcdefghijklmnop",
 }
@@ -61,6 +63,15 @@ def with_token(scene: Scene) -> Reply:
     challenge = reply.headers.get("www-authenticate", "")
     assert challenge.startswith("Bearer "), challenge
     assert 'error="invalid_token"' in challenge, challenge
+    assert scene.speaker.call("echo", text="x").status == 200
+    return reply
+
+
+@action
+def huge_token(scene: Scene) -> Reply:
+    """One that is refused before anybody looks at it."""
+    reply = ask(scene.speaker, "POST", authorization=f"Bearer {BAD[scene.case.data['token']]()}")
+    assert "www-authenticate" not in reply.headers
     assert scene.speaker.call("echo", text="x").status == 200
     return reply
 

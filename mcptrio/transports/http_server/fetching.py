@@ -6,7 +6,6 @@ Nobody is let in because an issuer is down or slow: whoever asks gets `Unavailab
 from __future__ import annotations
 
 import logging
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -25,6 +24,7 @@ from mcptrio.auth.server.keys import (
     read_keys,
 )
 from mcptrio.errors import DeclarationError
+from mcptrio.transports.bounded import read_bounded
 
 if TYPE_CHECKING:
     import httpx2
@@ -149,16 +149,13 @@ class Fetcher:
         if about is not None:
             options["auth"] = (about.client_id, about.client_secret)
             options["data"] = {"token": token, "token_type_hint": "access_token"}
-        body = bytearray()
         try:
             async with self._client.stream(method, url, **options) as answer:
                 if answer.status_code != 200:
                     raise Unavailable(f"{url} answers {answer.status_code}")
-                async with aclosing(answer.aiter_bytes()) as pieces:
-                    async for piece in pieces:
-                        body += piece
-                        if len(body) > MAX_DOCUMENT:
-                            raise Unavailable(f"{url} answers with more than {MAX_DOCUMENT} bytes")
+                body = await read_bounded(answer, MAX_DOCUMENT)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise Unavailable(f"{url}: {type(error).__name__}") from None  # its text may quote what was sent
-        return bytes(body)
+        if body is None:
+            raise Unavailable(f"{url} answers with more than {MAX_DOCUMENT} bytes")
+        return body

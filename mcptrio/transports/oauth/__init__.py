@@ -133,6 +133,9 @@ class OAuth(Authorization):
             raise DeclarationError("client_secret and private_key belong to a client_id: give that too")
         if client_secret is not None:
             _need_issuer(issuer)
+        named = (client_metadata or {}).get("client_id", client_metadata_url)
+        if named != client_metadata_url:  # 2026-07-28 client-registration: MUST match the document's URL exactly
+            raise DeclarationError("client_metadata names another client_id than client_metadata_url")
         if visit is not None and redirect_uri == LOOPBACK:
             redirect_uri = "http://127.0.0.1:8765/callback"  # nobody listens there: the visitor sees the redirect
         super().__init__(

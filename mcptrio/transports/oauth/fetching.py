@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
@@ -14,6 +13,7 @@ from attrs import define, field
 from mcptrio.auth.client.errors import FetchFailed
 from mcptrio.auth.client.steps import Fetch, Fetched
 from mcptrio.auth.ssrf import FetchPolicy, Target, UrlRefused, check_addresses, check_url, origin_of
+from mcptrio.transports.bounded import read_bounded
 
 if TYPE_CHECKING:
     import ssl
@@ -93,16 +93,13 @@ class Fetcher:
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise FetchFailed(f"{step.what} was answered compressed, which was not asked for")
-            body = bytearray()
-            async with aclosing(response.aiter_bytes()) as chunks:
-                async for chunk in chunks:
-                    body += chunk
-                    if len(body) > MAX_BODY:
-                        raise FetchFailed(f"{step.what} was answered with more than {MAX_BODY} bytes")
+            body = await read_bounded(response, MAX_BODY)
+            if body is None:
+                raise FetchFailed(f"{step.what} was answered with more than {MAX_BODY} bytes")
         finally:
             await response.aclose()
         named = {name.lower(): value for name, value in response.headers.items()}
-        return Fetched(status=response.status_code, headers=named, body=bytes(body))
+        return Fetched(status=response.status_code, headers=named, body=body)
 
     def _own(self, https: bool) -> httpx2.AsyncClient:
         import httpx2
