@@ -7,7 +7,7 @@ Three questions tell the classes apart: who made the mistake (`LocalProtocolErro
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 # JSON-RPC 2.0 section 5.1
 PARSE_ERROR: Final = -32700
@@ -99,11 +99,19 @@ class RequestTimeout(MCPTrioException, TimeoutError):
 
 
 class Overloaded(MCPTrioException):
-    """A bound was reached (sessions, calls, threads, queues); trying again later may work."""
+    """A bound was reached (sessions, calls, threads, queues); trying again after `retry_after` seconds may work.
 
-    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+    `limit` names the bound. The HTTP status is 503 where the server has too much to do, 429 where this caller asks for
+    too much.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after: int = 1, limit: str | None = None, http_status: Literal[429, 503] = 503
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.limit = limit
+        self.http_status = http_status
 
 
 class SessionRefused(MCPTrioException):

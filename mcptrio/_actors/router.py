@@ -196,8 +196,9 @@ def failure(error: BaseException, method: str) -> Failed:
         case CapabilityMissing(required=required):
             data = {"requiredCapabilities": required} if required else None
             return Failed(MISSING_CLIENT_CAPABILITY, str(error), data)
-        case Overloaded(retry_after=seconds):
-            return Failed(INTERNAL_ERROR, f"overloaded: {error}", {"retryAfter": seconds}, 503)
+        case Overloaded(retry_after=seconds, limit=limit, http_status=status):
+            data = {"retryAfter": seconds} if limit is None else {"retryAfter": seconds, "limit": limit}
+            return Failed(INTERNAL_ERROR, f"overloaded: {error}", data, status)
         case RequestTimeout() | LocalProtocolError():
             return Failed(INTERNAL_ERROR, str(error))
         case _:

@@ -319,7 +319,8 @@ class Tools:
 def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:
     wait = rates.take(caller_of(ctx), trio.current_time())
     if wait:
-        raise Overloaded(f"{entry.tool.name} is called too often", retry_after=whole_seconds(wait))
+        text = f"{entry.tool.name} is called too often"
+        raise Overloaded(text, retry_after=whole_seconds(wait), limit="rate", http_status=429)
 
 
 def _require(entry: ToolEntry, ctx: Context) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 from attrs import define, field
 
@@ -153,3 +154,10 @@ class Admission:
 
 def _address(head: Head) -> str:
     return head.client[0] if head.client else ""
+
+
+def retry_after(answer: bytes) -> int:
+    """The seconds for the header: what the error itself says, so that the two never differ; 1 if it says nothing."""
+    data = msgspec.json.decode(answer).get("error", {}).get("data")
+    said = data.get("retryAfter") if isinstance(data, dict) else None
+    return said if isinstance(said, int) and said > 0 else 1

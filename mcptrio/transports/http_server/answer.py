@@ -26,7 +26,7 @@ from mcptrio._wire.jsonrpc import Batch, Frame, Request, decode
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from mcptrio.stores.base import Store
 
-from .admission import Admission
+from .admission import Admission, retry_after
 from .alarm import Alarm
 from .bodies import Bodies
 from .config import HttpConfig
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from .authorize import Authorizer
 
 _HEALTH: Final = ("/livez", "/readyz", "/metrics")
-_RETRY_SOON: Final[Headers] = ((b"retry-after", b"1"),)
 
 
 @define(eq=False, repr=False)
@@ -209,11 +208,11 @@ class Endpoint:
         text = f"more is needed to do this: {' '.join(sorted(needed))}"
         return refuse(403, text, headers=self._challenge(needed), request_id=request_id)
 
-    def headers_for(self, status: int, frame: Frame | Batch) -> Headers:
-        """What goes with the status that a handler chose."""
+    def headers_for(self, status: int, frame: Frame | Batch, answer: bytes) -> Headers:
+        """What goes with the status that a handler chose, and with its answer."""
         if status == 403:
             return self._challenge(self._needed(frame, all_of_them=True))
-        return _RETRY_SOON if status in (429, 503) else ()
+        return ((b"retry-after", b"%d" % retry_after(answer)),) if status in (429, 503) else ()
 
     def _needed(self, frame: Frame | Batch, *, all_of_them: bool = False) -> set[str]:
         needed = getattr(self.runtime.app, "needed_scopes", None)

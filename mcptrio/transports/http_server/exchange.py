@@ -260,7 +260,7 @@ class Exchanges:
             stream = Stream(200, EVENTS, link)
             return leased(head, stream) if listens else stream
         if link.phase is Phase.ANSWERED:
-            headers = JSON if link.status == 200 else JSON + endpoint.headers_for(link.status, frame)
+            headers = JSON if link.status == 200 else JSON + endpoint.headers_for(link.status, frame, link.answer)
             return Plain(link.status, headers, link.answer)
         return refuse(500, "the request ended without an answer", request_id=frame.id)
 

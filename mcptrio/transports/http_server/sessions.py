@@ -104,8 +104,8 @@ class Sessions:
         await post.decided()
         if post.phase is Phase.ANSWERED:
             if post.status != 200:
-                headers += self.endpoint.headers_for(post.status, frame)
-            return Plain(post.status, JSON + headers, post.answer)
+                headers += self.endpoint.headers_for(post.status, frame, post.answer)
+            return Plain(post.status, JSON + headers if headers else JSON, post.answer)
         if post.phase is Phase.STREAMING:
             try:
                 return Stream(200, EVENTS + headers, post.connect())

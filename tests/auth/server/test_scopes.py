@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import mcptrio
-from mcptrio import Context, Server
+from mcptrio import Context, Overloaded, Server
 from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
 from mcptrio.errors import DeclarationError
 from mcptrio.server.serving import asgi
@@ -231,22 +231,43 @@ def test_what_is_no_scope_cannot_be_declared(scope: str) -> None:
         Server("s").add_tool(lambda: "x", name="x", scopes=[scope])
 
 
-async def test_a_tool_may_be_called_so_often_by_each(autojump_clock: Any) -> None:
+@pytest.mark.parametrize("date", LIVES)
+@pytest.mark.parametrize(("rate", "at_once", "wait"), [(2, 2, 1), (1, 1, 1), (0.5, 1, 2), (0.3, 1, 4), (0.01, 1, 100)])
+async def test_a_tool_may_be_called_so_often_by_each(
+    rate: float, at_once: int, wait: int, date: str, autojump_clock: Any
+) -> None:
+    """Past that HTTP says 429, and both the header and the error say when the next call is due, rounded up."""
     server = Server("s")
 
-    @server.tool(rate=2)
+    @server.tool(rate=rate)
     async def often(ctx: Context) -> str:
         return ctx.principal.subject  # type: ignore[no-any-return]
 
     async with open_protected(server) as endpoint:
-        ada, bob = [await Caller.open(endpoint, STATELESS, name) for name in ("ada", "bob")]
-        assert [(await ada.call("often")).status for _ in range(3)] == [200, 200, 503]
+        ada, bob = [await Caller.open(endpoint, date, name) for name in ("ada", "bob")]
+        assert [(await ada.call("often")).status for _ in range(at_once + 1)] == [200] * at_once + [429]
         refused = await ada.call("often")
-        assert refused.error["data"] == {"retryAfter": 1}
-        assert (b"retry-after", b"1") in refused.headers
+        assert refused.error["data"] == {"retryAfter": wait, "limit": "rate"}
+        assert (b"retry-after", b"%d" % wait) in refused.headers
         assert (await bob.call("often")).text == "bob"
-        await trio.sleep(0.6)
+        await trio.sleep(wait)
         assert (await ada.call("often")).text == "ada"
+
+
+@pytest.mark.parametrize("date", LIVES)
+async def test_a_handler_says_when_to_come_back(date: str) -> None:
+    """503 where the server has too much to do, with the handler's own seconds in header and error."""
+    server = Server("s")
+
+    @server.resource("busy://one")
+    async def busy() -> str:
+        raise Overloaded("the kitchen is full", retry_after=17)
+
+    async with open_protected(server) as endpoint:
+        ada = await Caller.open(endpoint, date, "ada")
+        refused = await ada.ask("resources/read", uri="busy://one")
+        assert (refused.status, refused.error["data"]) == (503, {"retryAfter": 17})
+        assert (b"retry-after", b"17") in refused.headers
 
 
 # -- what belongs to one is not another's
