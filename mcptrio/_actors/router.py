@@ -7,7 +7,7 @@ and is frozen when serving begins.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -42,8 +42,8 @@ class Route:
     """One row: a method, what its parameters become, who handles them."""
 
     method: str
-    params: type | None
-    """None: the handler gets the JSON object as it came."""
+    params: type | str | None
+    """A class, or the name of one of `mcptrio.types`. None: the handler gets the JSON object as it came."""
     handler: Handler
     """`async def handler(ctx, params)`, or a plain function when `inline`."""
     inline: bool = False
@@ -108,6 +108,10 @@ class Router:
             for middleware in reversed(self._middleware):
                 chain = _wrap(middleware, chain)
             self._chain = chain
+
+    @property
+    def methods(self) -> Container[str]:
+        return self._routes.keys()
 
     def __contains__(self, method: object) -> bool:
         return method in self._routes

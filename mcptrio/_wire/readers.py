@@ -1,34 +1,56 @@
 """The hooks with which JSON values are read: strict, and with every fault named.
 
 cattrs by itself turns `"5"` into 5 and a string into a list of its characters, so each kind of value has a hook here.
-None of them knows a name of the wire but the tags of unions; `converter` puts them together.
+None of them knows a name of the wire but the tags of unions; `plain` and `generated` put them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, get_args
-
-from cattrs import BaseConverter, ClassValidationError, IterableValidationError, IterableValidationNote
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import UnionType
+from typing import Any, Final, Literal, Protocol, Union, get_args
 
 from mcptrio import types
 
 Structure = Callable[[Any, Any], Any]
 
+
+class Hooks(Protocol):
+    """Where a hook finds those of the kinds inside its own: the plain readers, or a cattrs converter."""
+
+    detailed_validation: bool
+    """Find every fault, rather than stop at the first."""
+
+    def get_structure_hook(self, kind: Any, /) -> Structure: ...
+
+
 MAX_FAULTS: Final = 32  # of one value; a long list of rubbish must not make a longer answer
 _SHOWN: Final = 60  # characters of a wrong value that are repeated to the peer
 
 
-class Mismatch(ValueError):
-    """One fault; `where` is the rest of its path when it lies inside the value that was looked at."""
+MISSING: Final = "required, but missing"
+FAILURES: Final = (KeyError, TypeError, ValueError)
+"""What reading a value may raise: the hooks here, and the classes that are made."""
 
-    def __init__(self, text: str, where: str = "") -> None:
-        super().__init__(text)
-        self.where = where
+
+class Mismatch(ValueError):
+    """What is wrong with a value: the rest of the path to each fault inside it, and a text."""
+
+    def __init__(self, *faults: tuple[str, str]) -> None:
+        super().__init__("; ".join(text for _, text in faults))
+        self.faults = faults
 
 
 def wrong(expected: str, value: Any, where: str = "") -> Mismatch:
-    return Mismatch(f"expected {expected}, got {_show(value)}", where)
+    return Mismatch((where, f"expected {expected}, got {_show(value)}"))
+
+
+def faults_inside(error: Exception, step: str) -> Iterable[tuple[str, str]]:
+    """The faults that an error tells of, seen from one step further out."""
+    if isinstance(error, Mismatch):
+        return [(step + where, text) for where, text in error.faults]
+    return [(step, MISSING if isinstance(error, KeyError) else str(error))]
 
 
 def shortened(text: str) -> str:
@@ -102,7 +124,7 @@ def read_nullable(value: Any, _: Any) -> Any:
     return types.NULL if value is None else value
 
 
-def literal_reader(cls: Any) -> Structure:
+def literal_reader(cls: Any, _: Hooks) -> Structure:
     allowed = get_args(cls)
     expected = " or ".join(f'"{word}"' for word in allowed)
 
@@ -117,9 +139,9 @@ def literal_reader(cls: Any) -> Structure:
 # -- arrays and maps
 
 
-def tuple_reader(cls: Any, converter: BaseConverter) -> Structure:
+def tuple_reader(cls: Any, hooks: Hooks) -> Structure:
     item = get_args(cls)[0]
-    read = converter.get_structure_hook(item)
+    read = hooks.get_structure_hook(item)
 
     def read_tuple(value: Any, _: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
@@ -131,14 +153,14 @@ def tuple_reader(cls: Any, converter: BaseConverter) -> Structure:
             raise wrong("array", value)
         return tuple(_explain_items(enumerate(value), read, item).values())
 
-    return explain_tuple if converter.detailed_validation else read_tuple
+    return explain_tuple if hooks.detailed_validation else read_tuple
 
 
-def mapping_reader(cls: Any, converter: BaseConverter) -> Structure:
+def mapping_reader(cls: Any, hooks: Hooks) -> Structure:
     item = get_args(cls)[1]
     if item is Any:
         return _read_object
-    read = converter.get_structure_hook(item)
+    read = hooks.get_structure_hook(item)
 
     def read_mapping(value: Any, _: Any) -> dict[str, Any]:
         return {k: read(v, item) for k, v in _read_object(value, cls).items()}
@@ -146,42 +168,44 @@ def mapping_reader(cls: Any, converter: BaseConverter) -> Structure:
     def explain_mapping(value: Any, _: Any) -> dict[str, Any]:
         return _explain_items(_read_object(value, cls).items(), read, item)
 
-    return explain_mapping if converter.detailed_validation else read_mapping
+    return explain_mapping if hooks.detailed_validation else read_mapping
 
 
 def _explain_items(items: Any, read: Structure, item: Any) -> dict[Any, Any]:
     done: dict[Any, Any] = {}
-    errors: list[Exception] = []
+    faults: list[tuple[str, str]] = []
     for key, value in items:
         try:
             done[key] = read(value, item)
-        except (KeyError, TypeError, ValueError, ClassValidationError, IterableValidationError) as exc:
-            exc.add_note(IterableValidationNote("", key, item))
-            errors.append(exc)
-            if len(errors) > MAX_FAULTS:
+        except FAILURES as error:
+            faults += faults_inside(error, f"[{key}]" if isinstance(key, int) else f".{shortened(key)}")
+            if len(faults) > MAX_FAULTS:
                 break
-    if errors:
-        raise IterableValidationError("", errors, item)
+    if faults:
+        raise Mismatch(*faults)
     return done
 
 
 # -- unions, each by its tag; nothing is found out by trying
 
-_TAG_TABLES: Final[Mapping[frozenset[Any], Mapping[str, type]]] = {
-    frozenset(get_args(types.ContentBlock)): types.CONTENT_BY_TYPE,
-    frozenset(get_args(types.SamplingContent)): types.SAMPLING_CONTENT_BY_TYPE,
-    frozenset(get_args(types.CompletionReference)): types.REFERENCE_BY_TYPE,
-}
+
+@cache
+def _tag_tables() -> Mapping[frozenset[Any], Mapping[str, type]]:
+    return {
+        frozenset(get_args(types.ContentBlock)): types.CONTENT_BY_TYPE,
+        frozenset(get_args(types.SamplingContent)): types.SAMPLING_CONTENT_BY_TYPE,
+        frozenset(get_args(types.CompletionReference)): types.REFERENCE_BY_TYPE,
+    }
 
 
-def union_reader(cls: Any, converter: BaseConverter) -> Structure:
+def union_reader(cls: Any, hooks: Hooks) -> Structure:
     members = frozenset(get_args(cls)) - {type(None)}
     if len(members) == 1:
         (inner,) = members
-        read = converter.get_structure_hook(inner)
+        read = hooks.get_structure_hook(inner)
     else:
         inner = cls
-        read = _plain_union_reader(members, converter)
+        read = _plain_union_reader(members, hooks)
     if type(None) not in get_args(cls):
         return read
 
@@ -191,34 +215,34 @@ def union_reader(cls: Any, converter: BaseConverter) -> Structure:
     return read_optional
 
 
-def _plain_union_reader(members: frozenset[Any], converter: BaseConverter) -> Structure:
+def _plain_union_reader(members: frozenset[Any], hooks: Hooks) -> Structure:
     if members == {int, str}:
         return _read_int_or_str
     if members == frozenset(get_args(types.ResourceContents)):
-        return _contents_reader(converter)
-    return _tagged_reader(_TAG_TABLES[members], converter, unknown_allowed=types.UnknownContent in members)
+        return _contents_reader(hooks)
+    return _tagged_reader(_tag_tables()[members], hooks, unknown_allowed=types.UnknownContent in members)
 
 
-def _tagged_reader(table: Mapping[str, type], converter: BaseConverter, *, unknown_allowed: bool) -> Structure:
+def _tagged_reader(table: Mapping[str, type], hooks: Hooks, *, unknown_allowed: bool) -> Structure:
     expected = " or ".join(f'"{tag}"' for tag in table)
-    hooks = {tag: (converter.get_structure_hook(cls), cls) for tag, cls in table.items()}
+    readers = {tag: (hooks.get_structure_hook(cls), cls) for tag, cls in table.items()}
 
     def read_tagged(value: Any, _: Any) -> Any:
         tag = _read_object(value, None).get("type")
         if isinstance(tag, str):
-            if tag in hooks:
-                read, cls = hooks[tag]
+            if tag in readers:
+                read, cls = readers[tag]
                 return read(value, cls)
             if unknown_allowed:  # a newer peer: what it sent is kept, and goes back as it came
                 return types.UnknownContent(type=tag, data={k: v for k, v in value.items() if k != "type"})
         elif tag is None:
-            raise Mismatch("required, but missing", ".type")
+            raise Mismatch((".type", MISSING))
         raise wrong("string" if unknown_allowed else expected, tag, ".type")
 
     return read_tagged
 
 
-def _contents_reader(converter: BaseConverter) -> Structure:
+def _contents_reader(hooks: Hooks) -> Structure:
     """Resource contents have no tag; which of two required fields is there tells them apart."""
 
     def read_contents(value: Any, _: Any) -> Any:
@@ -228,22 +252,25 @@ def _contents_reader(converter: BaseConverter) -> Structure:
         elif "blob" in value:
             cls = types.BlobResourceContents
         else:
-            raise Mismatch("expected text or blob, got neither")
-        return converter.get_structure_hook(cls)(value, cls)
+            raise Mismatch(("", "expected text or blob, got neither"))
+        return hooks.get_structure_hook(cls)(value, cls)
 
     return read_contents
 
 
-def read_unknown_content(value: Any, _: Any) -> types.UnknownContent:
-    data = dict(_read_object(value, None))
-    return types.UnknownContent(type=read_str(data.pop("type", None), str), data=data)
+def _unknown_content_reader(_: Hooks) -> Structure:
+    def read_unknown_content(value: Any, _: Any) -> types.UnknownContent:
+        data = dict(_read_object(value, None))
+        return types.UnknownContent(type=read_str(data.pop("type", None), str), data=data)
+
+    return read_unknown_content
 
 
-def input_request_reader(converter: BaseConverter) -> Structure:
+def _input_request_reader(hooks: Hooks) -> Structure:
     """The params of a question have the shape that its method says."""
 
     def read_params(value: Any, cls: Any) -> Any:
-        return _read_object(value, None) if cls is None else converter.get_structure_hook(cls)(value, cls)
+        return _read_object(value, None) if cls is None else hooks.get_structure_hook(cls)(value, cls)
 
     def read_input_request(value: Any, _: Any) -> types.InputRequest:
         method = _read_object(value, None).get("method")
@@ -251,7 +278,7 @@ def input_request_reader(converter: BaseConverter) -> Structure:
             raise wrong("string", method, ".method")
         params = value.get("params")
         cls = types.INPUT_PARAMS_BY_METHOD.get(method)
-        if params is not None and converter.detailed_validation:
+        if params is not None and hooks.detailed_validation:
             params = _explain_items([("params", params)], read_params, cls)["params"]
         elif params is not None:
             params = read_params(params, cls)
@@ -260,10 +287,39 @@ def input_request_reader(converter: BaseConverter) -> Structure:
     return read_input_request
 
 
-def one_or_many_reader(cls: Any, converter: BaseConverter) -> Structure:
-    read_many = converter.get_structure_hook(cls)
+def one_or_many_reader(cls: Any, hooks: Hooks) -> Structure:
+    read_many = hooks.get_structure_hook(cls)
 
     def read_one_or_many(value: Any, _: Any) -> Any:
         return read_many(value if isinstance(value, list | tuple) else [value], cls)
 
     return read_one_or_many
+
+
+# -- which hook is for what
+
+SCALARS: Final[Mapping[Any, Structure]] = {str: read_str, int: read_int, float: read_float, bool: read_bool}
+FACTORIES: Final[Mapping[Any, Callable[[Any, Hooks], Structure]]] = {
+    Literal: literal_reader,
+    tuple: tuple_reader,
+    Mapping: mapping_reader,
+    Union: union_reader,
+    UnionType: union_reader,
+}
+"""By what `get_origin` says of a kind."""
+_SPECIAL: Final = {"UnknownContent": _unknown_content_reader, "InputRequest": _input_request_reader}
+
+
+def special_reader(cls: type, hooks: Hooks) -> Structure | None:
+    """The hook of a class whose shape on the wire is not what its fields say."""
+    make = _SPECIAL.get(cls.__name__)  # by name: most processes never import the classes
+    return make(hooks) if make is not None and cls is getattr(types, cls.__name__) else None
+
+
+def field_reader(field: Any, hooks: Hooks) -> Structure | None:
+    """The hook of a field that is read in another way than others of its kind."""
+    if "null_matters" in field.metadata:
+        return read_nullable
+    if "one_or_many" in field.metadata:
+        return one_or_many_reader(field.type, hooks)
+    return None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
-import trio
 from attrs import field, frozen
 
+from mcptrio import types
 from mcptrio._actors.call import Call
 from mcptrio._actors.session import Session
 from mcptrio._eras.shape import trim
@@ -18,18 +18,17 @@ from mcptrio._schema.elicit import form_schema, parse_form
 from mcptrio._schema.faults import ArgumentFaults
 from mcptrio._wire.converter import structure, unstructure
 from mcptrio.errors import CapabilityMissing, DeclarationError, RemoteProtocolError
-from mcptrio.types import (
-    ContentLike,
-    CreateMessageResult,
-    ElicitResult,
-    ListRootsResult,
-    ModelPreferences,
-    Root,
-    SamplingMessage,
-    Tool,
-    ToolChoice,
-    to_content,
-)
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        ContentLike,
+        CreateMessageResult,
+        ModelPreferences,
+        Root,
+        SamplingMessage,
+        Tool,
+        ToolChoice,
+    )
 
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ class Asking:
         schema = dict(form) if isinstance(form, Mapping) else form_schema(form)
 
         def read(answer: Any) -> Elicited[T]:
-            result = _read(answer, ElicitResult, "elicitation/create")
+            result = _read(answer, types.ElicitResult, "elicitation/create")
             if result.action != "accept":
                 return Elicited(result.action)
             content = dict(result.content or {})
@@ -123,7 +122,7 @@ class Asking:
             params["elicitationId"] = elicitation_id or f"{self._session.id[:12]}-{self._call.start.call}"
 
         def read(answer: Any) -> Elicited[None]:
-            return Elicited(_read(answer, ElicitResult, "elicitation/create").action)
+            return Elicited(_read(answer, types.ElicitResult, "elicitation/create").action)
 
         return await self._ask("elicitation/create", params, read, key, timeout)
 
@@ -170,7 +169,7 @@ class Asking:
         params.update({name: value for name, value in optional.items() if value is not None})
 
         def read(answer: Any) -> CreateMessageResult:
-            return _read(answer, CreateMessageResult, "sampling/createMessage")
+            return _read(answer, types.CreateMessageResult, "sampling/createMessage")
 
         return await self._ask("sampling/createMessage", trim(era, "sampling", params), read, key, timeout)
 
@@ -182,7 +181,7 @@ class Asking:
         """
 
         def read(answer: Any) -> tuple[Root, ...]:
-            return _read(answer, ListRootsResult, "roots/list").roots
+            return _read(answer, types.ListRootsResult, "roots/list").roots
 
         return await self._ask("roots/list", {}, read, key, timeout)
 
@@ -241,7 +240,11 @@ def _read(answer: Any, cls: type[T], method: str) -> T:
 
 
 def _message(item: SamplingMessage | ContentLike) -> SamplingMessage:
-    return item if isinstance(item, SamplingMessage) else SamplingMessage(role="user", content=to_content(item))
+    return (
+        item
+        if isinstance(item, types.SamplingMessage)
+        else types.SamplingMessage(role="user", content=types.to_content(item))
+    )
 
 
 __all__ = ["Asking", "Elicited"]

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 from attrs import frozen
 
-from mcptrio import telemetry
+from mcptrio import telemetry, types
 from mcptrio._actors.call import Call
 from mcptrio._actors.session import Session
 from mcptrio._eras.stateless import CLIENT_INFO, LOG_LEVEL
 from mcptrio._wire.converter import structure, unstructure
 from mcptrio.errors import DeclarationError
 from mcptrio.server.asking import Asking, Elicited
-from mcptrio.types import (
-    LOGGING_LEVELS,
-    ClientCapabilities,
-    Implementation,
-    LoggingLevel,
-    ServerCapabilities,
-)
+from mcptrio.types import LOGGING_LEVELS
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        ClientCapabilities,
+        Implementation,
+        LoggingLevel,
+        ServerCapabilities,
+    )
 
 T = TypeVar("T")
 
@@ -73,12 +75,12 @@ class SessionHandle:
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
-        return structure(self._session.peer.capabilities, ClientCapabilities)
+        return structure(self._session.peer.capabilities, types.ClientCapabilities)
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server offers in this session; a session function may set it to something narrower."""
-        return cast(ServerCapabilities, self._session.data["capabilities"])
+        return cast(types.ServerCapabilities, self._session.data["capabilities"])
 
     @capabilities.setter
     def capabilities(self, offered: ServerCapabilities) -> None:
@@ -117,12 +119,12 @@ class RequestHandle(SessionHandle):
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
-        return structure(self._call.start.capabilities or {}, ClientCapabilities, at="capabilities")
+        return structure(self._call.start.capabilities or {}, types.ClientCapabilities, at="capabilities")
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server offers to this request; a session function may set it to something narrower."""
-        return cast(ServerCapabilities, self._call.offers)
+        return cast(types.ServerCapabilities, self._call.offers)
 
     @capabilities.setter
     def capabilities(self, offered: ServerCapabilities) -> None:
@@ -137,7 +139,7 @@ class RequestHandle(SessionHandle):
 def declared_info(meta: Any) -> Implementation | None:
     """Who a request without a session says that it comes from."""
     info = meta.get(CLIENT_INFO) if isinstance(meta, dict) else None
-    return structure(info, Implementation, at=f"params._meta.{CLIENT_INFO}") if isinstance(info, dict) else None
+    return structure(info, types.Implementation, at=f"params._meta.{CLIENT_INFO}") if isinstance(info, dict) else None
 
 
 @frozen
@@ -207,7 +209,7 @@ class Context(Asking):
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
-        return structure(self._declared, ClientCapabilities, at="capabilities")
+        return structure(self._declared, types.ClientCapabilities, at="capabilities")
 
     @property
     def _declared(self) -> Mapping[str, Any]:

@@ -6,39 +6,28 @@ from typing import TYPE_CHECKING
 
 from mcptrio._actors.router import Route
 from mcptrio.server.features import lifecycle
-from mcptrio.types import (
-    CallToolParams,
-    CompleteParams,
-    GetPromptParams,
-    InitializeParams,
-    PaginatedParams,
-    Params,
-    ReadResourceParams,
-    SetLevelParams,
-    SubscribeParams,
-    SubscriptionsListenParams,
-)
 
 if TYPE_CHECKING:
     from mcptrio.server.server import Server
 
 
 def methods(server: Server) -> tuple[Route, ...]:
+    """Parameters are named, not imported: a server that is never asked for a prompt does not import their classes."""
     return (
-        Route("initialize", InitializeParams, server.lifecycle.initialize),
-        Route("server/discover", Params, server.lifecycle.discover, inline=True),
-        Route("ping", Params, lifecycle.ping, inline=True),
-        Route("logging/setLevel", SetLevelParams, lifecycle.set_level, inline=True),
-        Route("tools/list", PaginatedParams, server.tools.list_all, inline=True),
-        Route("tools/call", CallToolParams, server.tools.call),
-        Route("resources/list", PaginatedParams, server.resources.list_all, inline=True),
-        Route("resources/templates/list", PaginatedParams, server.resources.list_templates, inline=True),
-        Route("resources/read", ReadResourceParams, server.resources.read),
-        Route("resources/subscribe", SubscribeParams, server.subscriptions.subscribe, inline=True),
-        Route("resources/unsubscribe", SubscribeParams, server.subscriptions.unsubscribe, inline=True),
-        Route("subscriptions/listen", SubscriptionsListenParams, server.listening.listen, long=True),
-        Route("prompts/list", PaginatedParams, server.prompts.list_all, inline=True),
-        Route("prompts/get", GetPromptParams, server.prompts.get),
-        Route("completion/complete", CompleteParams, server.completions.complete),
-        Route("notifications/roots/list_changed", Params, server.roots_changed),
+        Route("initialize", "InitializeParams", server.lifecycle.initialize),
+        Route("server/discover", "Params", server.lifecycle.discover, inline=True),
+        Route("ping", "Params", lifecycle.ping, inline=True),
+        Route("logging/setLevel", "SetLevelParams", lifecycle.set_level, inline=True),
+        Route("tools/list", "PaginatedParams", server.tools.list_all, inline=True),
+        Route("tools/call", "CallToolParams", server.tools.call),
+        Route("resources/list", "PaginatedParams", server.resources.list_all, inline=True),
+        Route("resources/templates/list", "PaginatedParams", server.resources.list_templates, inline=True),
+        Route("resources/read", "ReadResourceParams", server.resources.read),
+        Route("resources/subscribe", "SubscribeParams", server.subscriptions.subscribe, inline=True),
+        Route("resources/unsubscribe", "SubscribeParams", server.subscriptions.unsubscribe, inline=True),
+        Route("subscriptions/listen", "SubscriptionsListenParams", server.listening.listen, long=True),
+        Route("prompts/list", "PaginatedParams", server.prompts.list_all, inline=True),
+        Route("prompts/get", "GetPromptParams", server.prompts.get),
+        Route("completion/complete", "CompleteParams", server.completions.complete),
+        Route("notifications/roots/list_changed", "Params", server.roots_changed),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 import trio
 from attrs import evolve
 
-from mcptrio import telemetry
+from mcptrio import telemetry, types
 from mcptrio._actors.call import Call, Limits
 from mcptrio._actors.extension import Extension, Extensions, shipped
 from mcptrio._actors.parking import Parking
@@ -37,20 +37,16 @@ from mcptrio.server.features.scopes import UNSET
 from mcptrio.server.features.subscriptions import Subscriptions, topic
 from mcptrio.server.features.tools import OWN_OPTIONS, ToolEntry, ToolOptions, Tools, declare_tool
 from mcptrio.server.registry import check_name
-from mcptrio.types import (
-    Icon,
-    Implementation,
-    Params,
-    PromptsCapability,
-    ResourcesCapability,
-    ServerCapabilities,
-    ToolsCapability,
-)
 
 if TYPE_CHECKING:
     from mcptrio.server.serving import Auth
     from mcptrio.stores import Bus, Store
     from mcptrio.transports.http_server.config import HttpConfig
+    from mcptrio.types import (
+        Icon,
+        Params,
+        ServerCapabilities,
+    )
 
 F = TypeVar("F", bound=Callable[..., Any])
 PageSize = int | Mapping[str, int] | None
@@ -115,7 +111,7 @@ class Server:
             threads: How many plain (not async) functions run at the same time.
             max_reply: The largest answer, in bytes.
         """
-        self.info = Implementation(
+        self.info = types.Implementation(
             name=name,
             version=version,
             title=title,
@@ -354,13 +350,13 @@ class Server:
         tools = len(self.tools.registry) or "tools/list" in own
         prompts = len(self.prompts.registry) or "prompts/list" in own
         resources = len(self.resources.registry) or len(self.resources.templates) or "resources/list" in own
-        return ServerCapabilities(
+        return types.ServerCapabilities(
             experimental=self.experimental,
             logging={},
             completions={} if self.completions.any or "completion/complete" in own else None,
-            prompts=PromptsCapability(list_changed=True) if prompts else None,
-            resources=ResourcesCapability(subscribe=True, list_changed=True) if resources else None,
-            tools=ToolsCapability(list_changed=True) if tools else None,
+            prompts=types.PromptsCapability(list_changed=True) if prompts else None,
+            resources=types.ResourcesCapability(subscribe=True, list_changed=True) if resources else None,
+            tools=types.ToolsCapability(list_changed=True) if tools else None,
             extensions=self.extensions.settings() if len(self.extensions) else None,
         )
 

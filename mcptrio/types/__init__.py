@@ -1,166 +1,179 @@
 """What handlers see: the data of the protocol as frozen, keyword-only classes, one for all revisions."""
 
-from .base import (
-    NULL,
-    CacheableResult,
-    CacheScope,
-    EmptyResult,
-    InputResponseParams,
-    JsonObject,
-    Null,
-    PaginatedParams,
-    PaginatedResult,
-    Params,
-    PingParams,
-    ProgressToken,
-    Record,
-    RequestId,
-    Result,
-    Role,
-)
-from .capabilities import (
-    ClientCapabilities,
-    ElicitationCapability,
-    PromptsCapability,
-    ResourcesCapability,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
-    ToolsCapability,
-)
-from .completion import (
-    REFERENCE_BY_TYPE,
-    CompleteParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    CompletionReference,
-    PromptReference,
-    ResourceTemplateReference,
-)
-from .content import (
-    CONTENT_BY_TYPE,
-    SAMPLING_CONTENT_BY_TYPE,
-    Annotations,
-    AudioContent,
-    BlobResourceContents,
-    ContentBlock,
-    EmbeddedResource,
-    Icon,
-    ImageContent,
-    ResourceContents,
-    ResourceLink,
-    SamplingContent,
-    TextContent,
-    TextResourceContents,
-    ToolResultContent,
-    ToolUseContent,
-    UnknownContent,
-)
-from .elicitation import (
-    ElicitationCompleteParams,
-    ElicitParams,
-    ElicitResult,
-)
-from .error_data import (
-    MissingClientCapabilityData,
-    UnsupportedProtocolVersionData,
-    UrlElicitationRequiredData,
-)
-from .helpers import (
-    Audio,
-    ContentLike,
-    Image,
-    Link,
-    Message,
-    assistant,
-    to_content,
-    user,
-)
-from .lifecycle import (
-    DiscoverParams,
-    DiscoverResult,
-    Implementation,
-    InitializedParams,
-    InitializeParams,
-    InitializeResult,
-    NotificationMeta,
-    RequestMeta,
-    ResultMeta,
-)
-from .logging import (
-    LOGGING_LEVELS,
-    LoggingLevel,
-    LoggingMessageParams,
-    SetLevelParams,
-)
-from .progress import (
-    CancelledParams,
-    ProgressParams,
-)
-from .prompts import (
-    GetPromptParams,
-    GetPromptResult,
-    ListPromptsParams,
-    ListPromptsResult,
-    Prompt,
-    PromptArgument,
-    PromptListChangedParams,
-    PromptMessage,
-)
-from .resources import (
-    ListResourcesParams,
-    ListResourcesResult,
-    ListResourceTemplatesParams,
-    ListResourceTemplatesResult,
-    ReadResourceParams,
-    ReadResourceResult,
-    Resource,
-    ResourceListChangedParams,
-    ResourceTemplate,
-    ResourceUpdatedParams,
-    SubscribeParams,
-    UnsubscribeParams,
-)
-from .roots import (
-    ListRootsParams,
-    ListRootsResult,
-    Root,
-    RootsListChangedParams,
-)
-from .round_trips import (
-    INPUT_PARAMS_BY_METHOD,
-    INPUT_RESULT_BY_METHOD,
-    InputRequest,
-    InputRequests,
-    InputRequiredResult,
-    InputResponses,
-)
-from .sampling import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ModelHint,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-)
-from .subscriptions import (
-    SubscriptionFilter,
-    SubscriptionsAcknowledgedParams,
-    SubscriptionsListenParams,
-    SubscriptionsListenResult,
-)
-from .tools import (
-    CallToolParams,
-    CallToolResult,
-    ListToolsParams,
-    ListToolsResult,
-    Tool,
-    ToolAnnotations,
-    ToolExecution,
-    ToolListChangedParams,
-)
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .base import (
+        NULL,
+        CacheableResult,
+        CacheScope,
+        EmptyResult,
+        InputResponseParams,
+        JsonObject,
+        Null,
+        PaginatedParams,
+        PaginatedResult,
+        Params,
+        PingParams,
+        ProgressToken,
+        Record,
+        RequestId,
+        Result,
+        Role,
+    )
+    from .capabilities import (
+        ClientCapabilities,
+        ElicitationCapability,
+        PromptsCapability,
+        ResourcesCapability,
+        RootsCapability,
+        SamplingCapability,
+        ServerCapabilities,
+        ToolsCapability,
+    )
+    from .completion import (
+        REFERENCE_BY_TYPE,
+        CompleteParams,
+        CompleteResult,
+        Completion,
+        CompletionArgument,
+        CompletionContext,
+        CompletionReference,
+        PromptReference,
+        ResourceTemplateReference,
+    )
+    from .content import (
+        CONTENT_BY_TYPE,
+        SAMPLING_CONTENT_BY_TYPE,
+        AudioContent,
+        ContentBlock,
+        EmbeddedResource,
+        ImageContent,
+        ResourceLink,
+        SamplingContent,
+        TextContent,
+        ToolResultContent,
+        ToolUseContent,
+        UnknownContent,
+    )
+    from .contents import (
+        BlobResourceContents,
+        ResourceContents,
+        TextResourceContents,
+    )
+    from .elicitation import (
+        ElicitationCompleteParams,
+        ElicitParams,
+        ElicitResult,
+    )
+    from .error_data import (
+        MissingClientCapabilityData,
+        UnsupportedProtocolVersionData,
+        UrlElicitationRequiredData,
+    )
+    from .helpers import (
+        Audio,
+        ContentLike,
+        Image,
+        Link,
+        Message,
+        assistant,
+        to_content,
+        user,
+    )
+    from .levels import (
+        LOGGING_LEVELS,
+        LoggingLevel,
+    )
+    from .lifecycle import (
+        DiscoverParams,
+        DiscoverResult,
+        Implementation,
+        InitializedParams,
+        InitializeParams,
+        InitializeResult,
+    )
+    from .logging import (
+        LoggingMessageParams,
+        SetLevelParams,
+    )
+    from .marks import (
+        Annotations,
+        Icon,
+    )
+    from .meta import (
+        NotificationMeta,
+        RequestMeta,
+        ResultMeta,
+    )
+    from .progress import (
+        CancelledParams,
+        ProgressParams,
+    )
+    from .prompts import (
+        GetPromptParams,
+        GetPromptResult,
+        ListPromptsParams,
+        ListPromptsResult,
+        Prompt,
+        PromptArgument,
+        PromptListChangedParams,
+        PromptMessage,
+    )
+    from .resources import (
+        ListResourcesParams,
+        ListResourcesResult,
+        ListResourceTemplatesParams,
+        ListResourceTemplatesResult,
+        ReadResourceParams,
+        ReadResourceResult,
+        Resource,
+        ResourceListChangedParams,
+        ResourceTemplate,
+        ResourceUpdatedParams,
+        SubscribeParams,
+        UnsubscribeParams,
+    )
+    from .roots import (
+        ListRootsParams,
+        ListRootsResult,
+        Root,
+        RootsListChangedParams,
+    )
+    from .round_trips import (
+        INPUT_PARAMS_BY_METHOD,
+        INPUT_RESULT_BY_METHOD,
+        InputRequest,
+        InputRequests,
+        InputRequiredResult,
+        InputResponses,
+    )
+    from .sampling import (
+        CreateMessageParams,
+        CreateMessageResult,
+        ModelHint,
+        ModelPreferences,
+        SamplingMessage,
+        ToolChoice,
+    )
+    from .subscriptions import (
+        SubscriptionFilter,
+        SubscriptionsAcknowledgedParams,
+        SubscriptionsListenParams,
+        SubscriptionsListenResult,
+    )
+    from .tool_result import (
+        CallToolResult,
+    )
+    from .tools import (
+        CallToolParams,
+        ListToolsParams,
+        ListToolsResult,
+        Tool,
+        ToolAnnotations,
+        ToolExecution,
+        ToolListChangedParams,
+    )
 
 __all__ = [
     "CONTENT_BY_TYPE",
@@ -291,3 +304,75 @@ __all__ = [
     "to_content",
     "user",
 ]
+
+# Where each of them is: to build a class takes longer than most servers take to use it, and they use few of them.
+_HOME: Final = {
+    name: module
+    for module, names in {
+        "base": (
+            "NULL CacheScope CacheableResult EmptyResult InputResponseParams JsonObject Null PaginatedParams "
+            "PaginatedResult Params PingParams ProgressToken Record RequestId Result Role"
+        ),
+        "capabilities": (
+            "ClientCapabilities ElicitationCapability PromptsCapability ResourcesCapability RootsCapability "
+            "SamplingCapability ServerCapabilities ToolsCapability"
+        ),
+        "completion": (
+            "REFERENCE_BY_TYPE CompleteParams CompleteResult Completion CompletionArgument CompletionContext "
+            "CompletionReference PromptReference ResourceTemplateReference"
+        ),
+        "content": (
+            "CONTENT_BY_TYPE SAMPLING_CONTENT_BY_TYPE AudioContent ContentBlock EmbeddedResource ImageContent "
+            "ResourceLink SamplingContent TextContent ToolResultContent ToolUseContent UnknownContent"
+        ),
+        "contents": "BlobResourceContents ResourceContents TextResourceContents",
+        "elicitation": "ElicitParams ElicitResult ElicitationCompleteParams",
+        "error_data": "MissingClientCapabilityData UnsupportedProtocolVersionData UrlElicitationRequiredData",
+        "helpers": "Audio ContentLike Image Link Message assistant to_content user",
+        "levels": "LOGGING_LEVELS LoggingLevel",
+        "lifecycle": (
+            "DiscoverParams DiscoverResult Implementation InitializeParams InitializeResult InitializedParams"
+        ),
+        "logging": "LoggingMessageParams SetLevelParams",
+        "marks": "Annotations Icon",
+        "meta": "NotificationMeta RequestMeta ResultMeta",
+        "progress": "CancelledParams ProgressParams",
+        "prompts": (
+            "GetPromptParams GetPromptResult ListPromptsParams ListPromptsResult Prompt PromptArgument "
+            "PromptListChangedParams PromptMessage"
+        ),
+        "resources": (
+            "ListResourceTemplatesParams ListResourceTemplatesResult ListResourcesParams ListResourcesResult "
+            "ReadResourceParams ReadResourceResult Resource ResourceListChangedParams ResourceTemplate "
+            "ResourceUpdatedParams SubscribeParams UnsubscribeParams"
+        ),
+        "roots": "ListRootsParams ListRootsResult Root RootsListChangedParams",
+        "round_trips": (
+            "INPUT_PARAMS_BY_METHOD INPUT_RESULT_BY_METHOD InputRequest InputRequests InputRequiredResult "
+            "InputResponses"
+        ),
+        "sampling": "CreateMessageParams CreateMessageResult ModelHint ModelPreferences SamplingMessage ToolChoice",
+        "subscriptions": (
+            "SubscriptionFilter SubscriptionsAcknowledgedParams SubscriptionsListenParams SubscriptionsListenResult"
+        ),
+        "tool_result": "CallToolResult",
+        "tools": (
+            "CallToolParams ListToolsParams ListToolsResult Tool ToolAnnotations ToolExecution ToolListChangedParams"
+        ),
+    }.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A module of this package is imported when the first of its names is asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,26 +7,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import field
 
-from .base import NULL_MATTERS, JsonObject, Record, Role, as_optional_tuple, as_tuple, frozen
-
-
-@frozen(kw_only=True)
-class Annotations(Record):
-    """Hints for whom a piece of content is meant and how much it matters (0 to 1)."""
-
-    audience: tuple[Role, ...] | None = field(default=None, converter=as_optional_tuple)
-    priority: float | None = None
-    last_modified: str | None = None
-
-
-@frozen(kw_only=True)
-class Icon(Record):
-    """A picture that a host may show beside a name."""
-
-    src: str
-    mime_type: str | None = None
-    sizes: tuple[str, ...] | None = field(default=None, converter=as_optional_tuple)
-    theme: Literal["light", "dark"] | None = None
+from .base import NULL_MATTERS, JsonObject, Record, as_optional_tuple, as_tuple, frozen
+from .contents import ResourceContents
+from .marks import Annotations, Icon
 
 
 @frozen(kw_only=True)
@@ -75,29 +58,6 @@ class ResourceLink(Record):
     icons: tuple[Icon, ...] | None = field(default=None, converter=as_optional_tuple)
     annotations: Annotations | None = None
     meta: JsonObject | None = None
-
-
-@frozen(kw_only=True)
-class TextResourceContents(Record):
-    """The contents of a resource that is text."""
-
-    uri: str
-    text: str
-    mime_type: str | None = None
-    meta: JsonObject | None = None
-
-
-@frozen(kw_only=True)
-class BlobResourceContents(Record):
-    """The contents of a resource that is bytes, in base64."""
-
-    uri: str
-    blob: str
-    mime_type: str | None = None
-    meta: JsonObject | None = None
-
-
-ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
 
 
 @frozen(kw_only=True)

@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 from attrs import field
 
 from .base import JsonObject, Record, Role, frozen
-from .content import Annotations, AudioContent, ContentBlock, ImageContent, ResourceLink, TextContent
+from .content import AudioContent, ContentBlock, ImageContent, ResourceLink, TextContent
+from .marks import Annotations
 from .prompts import PromptMessage, check_role
 
 # What a file of the type begins with, and where; RIFF and ISO containers name their content a little later.

@@ -1,13 +1,12 @@
-"""How two sides get to know each other: `initialize`, `server/discover`, and the `_meta` of the stateless revision."""
+"""How two sides get to know each other: `initialize` and `server/discover`."""
 
 from __future__ import annotations
 
 from attrs import field
 
-from .base import CacheableResult, Params, ProgressToken, Record, RequestId, Result, as_optional_tuple, as_tuple, frozen
+from .base import CacheableResult, Params, Record, Result, as_optional_tuple, as_tuple, frozen
 from .capabilities import ClientCapabilities, ServerCapabilities
-from .content import Icon
-from .logging import LoggingLevel
+from .marks import Icon
 
 
 @frozen(kw_only=True)
@@ -48,31 +47,6 @@ class DiscoverResult(CacheableResult):
     supported_versions: tuple[str, ...] = field(converter=as_tuple)
     capabilities: ServerCapabilities
     instructions: str | None = None
-
-
-@frozen(kw_only=True)
-class RequestMeta(Record):
-    """The keys that the protocol itself reads in the `_meta` of a request; its other keys stay in `Params.meta`."""
-
-    progress_token: ProgressToken | None = None
-    protocol_version: str | None = None
-    client_info: Implementation | None = None
-    client_capabilities: ClientCapabilities | None = None
-    log_level: LoggingLevel | None = None
-
-
-@frozen(kw_only=True)
-class NotificationMeta(Record):
-    """The key that the protocol itself reads in the `_meta` of a notification, and of the result of a listen."""
-
-    subscription_id: RequestId | None = None
-
-
-@frozen(kw_only=True)
-class ResultMeta(Record):
-    """The key that the protocol itself reads in the `_meta` of a result."""
-
-    server_info: Implementation | None = None
 
 
 DiscoverParams = Params

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any
 
 from .base import Params, frozen
-
-LoggingLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-LOGGING_LEVELS: Final[tuple[LoggingLevel, ...]] = (
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-)
-"""The levels of RFC 5424, least severe first."""
+from .levels import LoggingLevel
 
 
 @frozen(kw_only=True)

@@ -20,7 +20,8 @@ from .base import (
     frozen,
     role_check,
 )
-from .content import ContentBlock, Icon
+from .content import ContentBlock
+from .marks import Icon
 
 check_role = role_check("put the text in a user message or in the instructions of the server")
 

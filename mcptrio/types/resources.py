@@ -16,7 +16,8 @@ from .base import (
     as_tuple,
     frozen,
 )
-from .content import Annotations, Icon, ResourceContents
+from .contents import ResourceContents
+from .marks import Annotations, Icon
 
 
 @frozen(kw_only=True)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from attrs import field
 
 from .base import (
-    NULL_MATTERS,
     InputResponseParams,
     JsonObject,
     PaginatedParams,
     PaginatedResult,
     Params,
     Record,
-    Result,
     as_optional_tuple,
     as_tuple,
     frozen,
 )
-from .content import ContentBlock, Icon
+from .marks import Icon
 
 
 @frozen(kw_only=True)
@@ -69,15 +67,6 @@ class CallToolParams(InputResponseParams):
     name: str
     arguments: JsonObject | None = None
     task: JsonObject | None = None
-
-
-@frozen(kw_only=True)
-class CallToolResult(Result):
-    """What a tool gave back; with `is_error`, a failure that the model can read."""
-
-    content: tuple[ContentBlock, ...] = field(default=(), converter=as_tuple)
-    structured_content: Any = field(default=None, metadata=NULL_MATTERS)
-    is_error: bool | None = None
 
 
 ListToolsParams = PaginatedParams

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from attrs import define, evolve
 
+from mcptrio import types
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.invoke import Function, caller_names, declare, function_name
 from mcptrio.server.features.prompts import PromptEntry, Prompts
 from mcptrio.server.features.resources import ResourceEntry, Resources
 from mcptrio.server.features.scopes import require
-from mcptrio.types import CompleteParams, CompleteResult, Completion, PromptReference
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        CompleteParams,
+        CompleteResult,
+        Completion,
+    )
 
 MAX_VALUES = 100  # server/utilities/completion: at most 100 values
 
@@ -87,7 +94,7 @@ class Completions:
 
     async def complete(self, ctx: Context, params: CompleteParams) -> CompleteResult:
         entry: PromptEntry | ResourceEntry | None
-        if isinstance(params.ref, PromptReference):
+        if isinstance(params.ref, types.PromptReference):
             entry = self.prompts.registry.get(params.ref.name)
             shown = f"prompt {params.ref.name!r:.200}"
         else:
@@ -98,18 +105,20 @@ class Completions:
         require(ctx, entry)
         function = entry.completers.get(params.argument.name)
         if function is None:
-            return CompleteResult(completion=Completion(values=()))
+            return types.CompleteResult(completion=types.Completion(values=()))
         kwargs: dict[str, Any] = {"prefix": params.argument.value}
         if "arguments" in function.signature.input_schema["properties"]:
             context = params.context
             kwargs["arguments"] = dict(context.arguments or {}) if context is not None else {}
         value = await function(ctx, kwargs, self.threads)
-        if isinstance(value, CompleteResult):
+        if isinstance(value, types.CompleteResult):
             return evolve(value, completion=_capped(value.completion))
-        if isinstance(value, Completion):
-            return CompleteResult(completion=_capped(value))
+        if isinstance(value, types.Completion):
+            return types.CompleteResult(completion=_capped(value))
         values = tuple(str(v) for v in value)
-        return CompleteResult(completion=_capped(Completion(values=values, total=len(values), has_more=False)))
+        return types.CompleteResult(
+            completion=_capped(types.Completion(values=values, total=len(values), has_more=False))
+        )
 
 
 def _capped(completion: Completion) -> Completion:

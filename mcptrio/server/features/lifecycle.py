@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
@@ -16,7 +16,15 @@ from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_REQUEST, METHOD_NOT_FOUND, McpError, RemoteProtocolError, SessionRefused
 from mcptrio.server.context import Context, RequestHandle, SessionHandle
 from mcptrio.server.features.hints import Hints
-from mcptrio.types import Implementation, InitializeParams, Params, ServerCapabilities, SetLevelParams
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        Implementation,
+        InitializeParams,
+        Params,
+        ServerCapabilities,
+        SetLevelParams,
+    )
 
 SessionFunction = Callable[[SessionHandle], AbstractAsyncContextManager[Any]]
 

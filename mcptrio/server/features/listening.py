@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
 
+from mcptrio import types
 from mcptrio._actors.call import Call
 from mcptrio._actors.extension import Extensions
 from mcptrio._actors.session import Session
@@ -19,7 +20,12 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.scopes import shown_to
 from mcptrio.server.features.subscriptions import topic
-from mcptrio.types import SubscriptionFilter, SubscriptionsListenParams
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        SubscriptionFilter,
+        SubscriptionsListenParams,
+    )
 
 MAX_URIS: Final = 1000
 MAX_NEWS: Final = MAX_URIS + 100
@@ -125,4 +131,4 @@ class Listening:
         shown = shown_to(ctx)
         readable = None if uris is None else [uri for uri in uris if self._may_read(ctx, uri, shown)]
         asked = {field: (getattr(wanted, field) and kind in offers) or None for field, kind in _LISTS.items()}
-        return SubscriptionFilter(resource_subscriptions=readable if "resources" in offers else None, **asked)
+        return types.SubscriptionFilter(resource_subscriptions=readable if "resources" in offers else None, **asked)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import trio
 from attrs import define, field
 
+from mcptrio import types
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._schema.build import ArgumentFaults
 from mcptrio._wire.converter import unstructure
@@ -17,17 +18,15 @@ from mcptrio.server.features.hints import Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
 from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
-from mcptrio.types import (
-    GetPromptParams,
-    GetPromptResult,
-    Icon,
-    ListPromptsParams,
-    Message,
-    Prompt,
-    PromptArgument,
-    PromptMessage,
-    user,
-)
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        GetPromptParams,
+        GetPromptResult,
+        Icon,
+        ListPromptsParams,
+        Prompt,
+    )
 
 Completer = Callable[..., Any]
 
@@ -67,7 +66,7 @@ def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: 
     required = set(schema.get("required", ()))
     properties: Mapping[str, Any] = schema.get("properties", {})
     arguments = [
-        PromptArgument(
+        types.PromptArgument(
             name=key,
             title=described.get("title"),
             description=described.get("description"),
@@ -75,7 +74,7 @@ def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: 
         )
         for key, described in properties.items()
     ]
-    prompt = Prompt(
+    prompt = types.Prompt(
         name=name,
         title=options.get("title"),
         description=options.get("description", function.signature.description),
@@ -157,15 +156,15 @@ class Prompts:
 
 def prompt_result(prompt: Prompt, value: Any) -> GetPromptResult:
     """What a prompt function returned, as the protocol has it: text, a message, or several of either."""
-    if isinstance(value, GetPromptResult):
+    if isinstance(value, types.GetPromptResult):
         return value
     values = value if isinstance(value, list | tuple) else [value]
     messages = []
     for item in values:
-        if isinstance(item, PromptMessage):
+        if isinstance(item, types.PromptMessage):
             messages.append(item)
-        elif isinstance(item, Message):
+        elif isinstance(item, types.Message):
             messages.append(item.to_prompt_message())
         else:
-            messages.append(user(item).to_prompt_message())
-    return GetPromptResult(description=prompt.description, messages=messages)
+            messages.append(types.user(item).to_prompt_message())
+    return types.GetPromptResult(description=prompt.description, messages=messages)

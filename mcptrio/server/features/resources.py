@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 import trio
 from attrs import define, field
 
+from mcptrio import types
 from mcptrio._eras.shape import trim, trim_all
 from mcptrio._schema.build import ArgumentFaults, dump
 from mcptrio._wire.converter import unstructure
@@ -21,18 +22,20 @@ from mcptrio.server.features.invoke import Function, declare, function_name
 from mcptrio.server.features.paths import leads_elsewhere
 from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry
-from mcptrio.types import (
-    Annotations,
-    BlobResourceContents,
-    Icon,
-    ListResourcesParams,
-    ListResourceTemplatesParams,
-    ReadResourceParams,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    TextResourceContents,
-)
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        Annotations,
+        BlobResourceContents,
+        Icon,
+        ListResourcesParams,
+        ListResourceTemplatesParams,
+        ReadResourceParams,
+        ReadResourceResult,
+        Resource,
+        ResourceTemplate,
+        TextResourceContents,
+    )
 
 
 class ResourceNotFound(McpError):
@@ -114,11 +117,11 @@ def declare_resource(
     about.setdefault("description", function.signature.description)
     resource: Resource | ResourceTemplate
     if not variables:
-        resource = Resource(uri=uri, **about)
+        resource = types.Resource(uri=uri, **about)
     elif "size" in about:
         raise DeclarationError(f"resource {uri!r:.200}: a template has no size of its own")
     else:
-        resource = ResourceTemplate(uri_template=uri, **about)
+        resource = types.ResourceTemplate(uri_template=uri, **about)
     return ResourceEntry(
         resource=resource,
         function=function,
@@ -223,26 +226,26 @@ class Resources:
 
 def read_result(resource: Resource | ResourceTemplate, uri: str, value: Any) -> ReadResourceResult:
     """What a resource function returned, as the protocol has it."""
-    if isinstance(value, ReadResourceResult):
+    if isinstance(value, types.ReadResourceResult):
         return value
     if (
         isinstance(value, list | tuple)
         and value
-        and all(isinstance(item, TextResourceContents | BlobResourceContents) for item in value)
+        and all(isinstance(item, types.TextResourceContents | types.BlobResourceContents) for item in value)
     ):
-        return ReadResourceResult(contents=value)
-    return ReadResourceResult(contents=[_contents(resource.mime_type, uri, value)])
+        return types.ReadResourceResult(contents=value)
+    return types.ReadResourceResult(contents=[_contents(resource.mime_type, uri, value)])
 
 
 def _contents(mime_type: str | None, uri: str, value: Any) -> TextResourceContents | BlobResourceContents:
     match value:
-        case TextResourceContents() | BlobResourceContents():
+        case types.TextResourceContents() | types.BlobResourceContents():
             return value
         case str():
-            return TextResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
+            return types.TextResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
         case bytes() | bytearray() | memoryview():
             blob = b2a_base64(value, newline=False).decode("ascii")
-            return BlobResourceContents(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)
+            return types.BlobResourceContents(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)
         case _:
             text = msgspec.json.encode(dump(value)).decode()
-            return TextResourceContents(uri=uri, mime_type=mime_type or "application/json", text=text)
+            return types.TextResourceContents(uri=uri, mime_type=mime_type or "application/json", text=text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define
 
@@ -11,7 +11,11 @@ from mcptrio.errors import INVALID_PARAMS, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.scopes import require
-from mcptrio.types import SubscribeParams
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        SubscribeParams,
+    )
 
 MAX_PER_SESSION = 1000
 

@@ -6,13 +6,14 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
-from typing import Any, Final, Literal, TypedDict, Unpack, cast
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 import msgspec
 import trio
 from attrs import define, field
 
+from mcptrio import types
 from mcptrio._actors.extension import Around
 from mcptrio._actors.rates import Rates, whole_seconds
 from mcptrio._eras.shape import lower_content, trim
@@ -34,29 +35,29 @@ from mcptrio.server.features.hints import Hints
 from mcptrio.server.features.invoke import Function, declare, function_name, is_context
 from mcptrio.server.features.scopes import caller_of, declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
-from mcptrio.types import (
-    CONTENT_BY_TYPE,
-    Audio,
-    CallToolParams,
-    CallToolResult,
-    ContentLike,
-    Icon,
-    Image,
-    Link,
-    ListToolsParams,
-    Tool,
-    ToolAnnotations,
-    UnknownContent,
-    to_content,
-)
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        CallToolParams,
+        Icon,
+        ListToolsParams,
+        Tool,
+        ToolAnnotations,
+    )
 
 logger = logging.getLogger("mcptrio.tools")
 
-_CONTENT_CLASSES = (*CONTENT_BY_TYPE.values(), UnknownContent, Image, Audio, Link)
-
 
 def is_content(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, (*_CONTENT_CLASSES, CallToolResult))
+    if not isinstance(annotation, type) or not issubclass(annotation, types.Record):
+        return False
+    return issubclass(annotation, (*_content_classes(), types.CallToolResult))
+
+
+@cache
+def _content_classes() -> tuple[type, ...]:
+    """Imported when a tool gives back a `Record`: most give text, or data of their own."""
+    return (*types.CONTENT_BY_TYPE.values(), types.UnknownContent, types.Image, types.Audio, types.Link)
 
 
 @define(eq=False, repr=False)
@@ -154,7 +155,7 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
             structured = output_schema(function.signature.returns, is_content=is_content, names=names)
     except DeclarationError as error:
         raise DeclarationError(f"tool {name!r}: {error}") from error
-    tool = Tool(
+    tool = types.Tool(
         name=name,
         title=options.get("title"),
         description=options.get("description", function.signature.description),
@@ -187,14 +188,14 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
 
 
 def _annotations(options: ToolOptions) -> ToolAnnotations | None:
-    annotations = ToolAnnotations(
+    annotations = types.ToolAnnotations(
         title=options.get("title"),
         read_only_hint=options.get("read_only"),
         destructive_hint=options.get("destructive"),
         idempotent_hint=options.get("idempotent"),
         open_world_hint=options.get("open_world"),
     )
-    return None if annotations == ToolAnnotations() else annotations
+    return None if annotations == types.ToolAnnotations() else annotations
 
 
 def _checker(schema: Mapping[str, Any]) -> Any:
@@ -357,7 +358,7 @@ def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
     era = ctx._call.start.era
     if type(value) is str and entry.output is None and entry.check_result is None:
         return {"content": [{"type": "text", "text": value}]}
-    if isinstance(value, CallToolResult):
+    if isinstance(value, types.CallToolResult):
         wire = unstructure(value)
         _check(entry, wire)
     elif entry.output is not None:
@@ -391,11 +392,15 @@ def _refuse_faults(entry: ToolEntry, faults: Sequence[str]) -> None:
 def _blocks(value: Any) -> list[dict[str, Any]]:
     if value is None:
         return []
-    if isinstance(value, (str, *_CONTENT_CLASSES)):
-        return [unstructure(to_content(cast(ContentLike, value)))]
-    if isinstance(value, list | tuple) and value and all(isinstance(v, (str, *_CONTENT_CLASSES)) for v in value):
-        return [unstructure(to_content(cast(ContentLike, v))) for v in value]
+    if _is_block(value):
+        return [unstructure(types.to_content(value))]
+    if isinstance(value, list | tuple) and value and all(_is_block(v) for v in value):
+        return [unstructure(types.to_content(v)) for v in value]
     return [_as_text(dump(value))]
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, types.Record) and isinstance(value, _content_classes()))
 
 
 def _as_text(value: Any) -> dict[str, Any]:
