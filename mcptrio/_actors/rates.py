@@ -22,7 +22,8 @@ class Rates:
     def take(self, caller: str, now: float) -> float:
         """Take one; gives 0, or how many seconds are missing."""
         left, when = self._buckets.pop(caller, (self.burst, now))
-        left = min(self.burst, left + (now - when) * self.per_second)
+        # A server that is served again, in another `trio.run`, has another clock: time never goes back.
+        left = min(self.burst, left + max(0.0, now - when) * self.per_second)
         if len(self._buckets) >= _MOST:
             # The one that was not seen for the longest time: it is full again, or nearly.
             del self._buckets[next(iter(self._buckets))]

@@ -116,7 +116,7 @@ def test_neg_mcp_name_mismatch(case: Case, servers: Servers) -> None:
     run_request(case, servers)
 
 
-async def test_neg_param_header_lookup_fails_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_neg_param_header_lookup_fails_closed(lane: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it cannot be found out which arguments have headers, the call is not made."""
     from functools import partial
 
@@ -130,7 +130,7 @@ async def test_neg_param_header_lookup_fails_closed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ServerClass, "parameter_headers", broken)
     server = make_server()
     async with trio.open_nursery() as nursery:
-        bound = await nursery.start(partial(server.serve_http, port=0))
+        bound = await nursery.start(partial(server.serve_http, port=0, lane=lane))
 
         def call() -> Any:
             speaker = Speaker(bound[0].port, "2026-07-28")

@@ -1,4 +1,4 @@
-"""One server per kind of settings and per worker, started when it is first needed."""
+"""One server per kind of settings, lane and worker, started when it is first needed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.lanes import LANES
 
 from . import tokens
 from .pipes import PipedServers
@@ -15,16 +17,22 @@ SETTINGS: dict[str, Any] = {
     "usual": {"heartbeat": 60},
     "named": {"heartbeat": 60, "named": True},
     "bearer": tokens.settings,
-    "express": {"heartbeat": 60, "lane": "express"},
     "hasty": {"header_timeout": 0.4, "body_timeout": 0.6, "write_timeout": 0.6, "heartbeat": 60},
 }
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
-    started = Servers(SETTINGS)
+def servers_of_lanes() -> Iterator[dict[str, Servers]]:
+    started = {lane: Servers(SETTINGS, lane) for lane in LANES}
     yield started
-    started.close()
+    for each in started.values():
+        each.close()
+
+
+@pytest.fixture
+def servers(lane: str, servers_of_lanes: dict[str, Servers]) -> Servers:
+    """The servers of the lane that is tried."""
+    return servers_of_lanes[lane]
 
 
 @pytest.fixture(scope="session")

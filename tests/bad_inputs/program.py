@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import attrs
 import trio
 
 from mcptrio import Context, Header, Server, telemetry
@@ -232,8 +231,6 @@ def token_of(name: str) -> str:
 def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the server and those of HTTP."""
     from mcptrio.auth.server import BearerAuth, StaticTokens
-    from mcptrio.transports.http_server.config import HttpConfig
-    from mcptrio.transports.http_server.serve import ListenerConfig
 
     options: dict[str, Any] = {}
     if "limits" in settings:
@@ -246,10 +243,6 @@ def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         settings["auth"] = BearerAuth(**settings.pop("bearer"))
     elif settings.pop("named", False):
         settings["auth"] = StaticTokens({token_of(name): name for name in PEOPLE})
-    lane = os.environ.get("MCPTRIO_LANE")
-    known = {f.name for cls in (HttpConfig, ListenerConfig) for f in attrs.fields(cls)}
-    if lane and "lane" in known:
-        settings["lane"] = lane
     return options, settings
 
 

@@ -1,27 +1,46 @@
 """Every bad input of the catalogue, over a real connection, with the exact reply.
 
 After each case the same process must be there, another session undisturbed, and nothing of the case left behind.
+Every case of HTTP runs on both lanes; the two oldest revisions, whose requests the lanes carry no differently, on the
+second one in `make fault-test` only.
 """
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import pytest
 
-from . import hostile
+from tests.lanes import LANES
+
+from . import hostile, signing_in
 from .catalogue import Case
 from .pipes import PipedServers, run_alone
 from .process import Servers
 from .running import CASES, ROWS, run_request, run_socket
 
-OF_HTTP = [case for case in CASES if case.kind in ("body", "request", "raw", "action")]
+FULL = "MCPTRIO_FAULTS" in os.environ
+OLDEST = ("2025-03-26", "2025-06-18")
 
 
-@pytest.mark.parametrize("case", OF_HTTP, ids=lambda case: case.id)
+def on_both_lanes(*kinds: str) -> Any:
+    chosen = [
+        (case, lane)
+        for case in CASES
+        for lane in LANES
+        if case.kind in kinds and (FULL or lane == LANES[0] or case.date not in OLDEST)
+    ]
+    ids = [f"{case.id}-{lane}" for case, lane in chosen]
+    return pytest.mark.parametrize(("case", "lane"), chosen, ids=ids, indirect=["lane"])
+
+
+@on_both_lanes("body", "request", "raw", "action")
 def test_a_bad_request_gets_the_reply_of_the_catalogue(case: Case, servers: Servers) -> None:
     run_request(case, servers)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "ws"], ids=lambda case: case.id)
+@on_both_lanes("ws")
 def test_a_bad_socket_ends_as_the_catalogue_says(case: Case, servers: Servers) -> None:
     run_socket(case, servers)
 
@@ -39,6 +58,11 @@ def test_a_server_on_a_pipe_ends_as_the_catalogue_says(case: Case) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == "client"], ids=lambda case: case.id)
 async def test_a_hostile_server_does_no_more_than_the_catalogue_says(case: Case) -> None:
     await (hostile.run_child(case) if "child" in case.data["client"] else hostile.run(case))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "sign_in"], ids=lambda case: case.id)
+async def test_a_hostile_authorization_server_does_no_more_than_the_catalogue_says(case: Case) -> None:
+    await signing_in.run(case)
 
 
 def test_every_row_stands_once_and_has_two_cases_where_it_can() -> None:

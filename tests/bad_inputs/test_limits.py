@@ -386,12 +386,12 @@ def test_a_limit_has_a_setting_with_the_default_that_is_documented(limit: Limit)
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.setting)
-async def test_a_limit_that_is_reached_does_its_work_and_is_counted(limit: Limit) -> None:
+async def test_a_limit_that_is_reached_does_its_work_and_is_counted(limit: Limit, lane: str) -> None:
     server = make_server(**limit.server)
     store = MemoryStore(StoreLimits(**limit.store))
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            serve = partial(server.serve_http, port=0, store=store, **limit.http)
+            serve = partial(server.serve_http, port=0, lane=lane, store=store, **limit.http)
             bound = await nursery.start(serve)
             speaker = Speaker(bound[0].port, limit.date)
             if "auth" in limit.http:

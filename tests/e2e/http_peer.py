@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ from mcptrio._wire.sse import ServerSentEvent, SseReader
 from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.app import AsgiApp
 from mcptrio.transports.http_server.config import HttpConfig
+from tests import lanes
 from tests.transports.app_for_tests import LATEST, initialize, notification, open_endpoint
 
 from .raw_peer import Served, serving
@@ -26,8 +26,7 @@ from .raw_peer import Served, serving
 async def serving_endpoint(config: HttpConfig | None = None, **options: Any) -> AsyncIterator[tuple[Served, Endpoint]]:
     listener = options.pop("listener", {})
     async with open_endpoint(config, **options) as endpoint:
-        # MCPTRIO_LANE=express runs every test that uses this over the express lane.
-        express = endpoint if os.environ.get("MCPTRIO_LANE") == "express" else None
+        express = endpoint if lanes.current() == "express" else None
         async with serving(AsgiApp(endpoint), express=express, **listener) as server:
             yield server, endpoint
 

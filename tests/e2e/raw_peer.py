@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import trio
 
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.listener import BoundAddress, Listener, ListenerConfig, ListenerEvent
+from tests import lanes
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -55,7 +55,7 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
     """A listener on a free port; closed by force at the end. Times out rather than hang the suite."""
     events: list[ListenerEvent] = []
     extra = {name: settings.pop(name) for name in ("max_body_for", "sockets", "express") if name in settings}
-    if not extra.get("express") and os.environ.get("MCPTRIO_LANE") == "express":
+    if not extra.get("express") and lanes.current() == "express":
         # An endpoint that nobody asks for: everything is read by the express lane and handed over.
         extra["express"] = SimpleNamespace(config=HttpConfig(path="/not-asked-for"))
     if "max_body_for" in extra:

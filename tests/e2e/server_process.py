@@ -14,6 +14,7 @@ from pathlib import Path
 import trio
 
 from mcptrio.transports.http_server.bind import BoundAddress
+from tests import lanes
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -65,12 +66,13 @@ def running(
     port: int | None = None,
     command: tuple[str, ...] = ("-m", "mcptrio", "run"),
 ) -> Iterator[ServerProcess]:
-    """Serve `programs/NAME` over HTTP on a port of its own; killed at the end if it still runs.
+    """Serve `programs/NAME` over HTTP on a port of its own, on the test's lane; killed at the end if it still runs.
 
     Without a `command` the program is run by itself, with the port as its argument.
     """
     port = port or free_port()
-    options = ("--transport", "http", "--port", str(port)) if command else (str(port),)
+    usual = ("--transport", "http", "--port", str(port), "--lane", lanes.current())
+    options = usual if command else (str(port),)
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, *command, str(PROGRAMS / program), *options, *arguments],

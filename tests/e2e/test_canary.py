@@ -50,7 +50,7 @@ async def test_nobody_hears_anybody_else_in_one_process(autojump_clock: MockCloc
     report(tally)
 
 
-async def test_nobody_hears_anybody_else_over_sockets(tmp_path: Path) -> None:
+async def test_nobody_hears_anybody_else_over_sockets(lane: str, tmp_path: Path) -> None:
     """Connections are reset and closed in the middle; afterwards the process is as it was."""
     with running("canary.py", tmp_path / "log", "--log-level", "error") as server:
         await server.wait_ready()
@@ -58,7 +58,7 @@ async def test_nobody_hears_anybody_else_over_sockets(tmp_path: Path) -> None:
         await sing_together([SocketWire(server.port) for _ in range(10)], 5, seed=2)
         fds, threads = process.num_fds(), process.num_threads()
         wires: list[Wire] = [SocketWire(server.port) for _ in range(CLIENTS)]
-        tally = await sing_together(wires, 200 if FULL else 12, seed=3)
+        tally = await sing_together(wires, 200 if FULL else 7, seed=3)
         with trio.fail_after(10):
             while process.num_fds() > fds:
                 await trio.sleep(0.05)

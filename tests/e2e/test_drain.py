@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.lanes import both_lanes
 from tests.transports.app_for_tests import request
 
 from .http_peer import HttpClient, Response
@@ -18,6 +19,8 @@ from .server_process import running
 STREAMS = 200
 CALLS = 50
 GRACE = 2.0
+
+pytestmark = both_lanes
 
 
 async def call(client: HttpClient, number: int, tool: str, **arguments: object) -> Response:

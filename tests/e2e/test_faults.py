@@ -12,11 +12,15 @@ import psutil
 import pytest
 import trio
 
+from tests.lanes import both_lanes
+
 from .canary import STATEFUL, STATELESS, StatefulCanary, StatelessCanary, Tally
 from .server_process import ServerProcess, running
 from .wires import SocketWire
 
 MIB = 2**20
+
+pytestmark = both_lanes
 
 
 async def open_client(server: ServerProcess, life: str, *, reset: bool = False) -> Any:

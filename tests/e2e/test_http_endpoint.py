@@ -1,4 +1,4 @@
-"""The endpoint behind Hypercorn, on real sockets."""
+"""The endpoint on real sockets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.serve import shut_down
+from tests.lanes import both_lanes
 from tests.transports.app_for_tests import initialize, request, stage_of
 
 from .http_peer import HttpClient, serving_endpoint
+
+pytestmark = both_lanes
 
 
 async def test_a_session_from_initialize_to_delete() -> None:

@@ -13,8 +13,11 @@ from trio.testing import wait_all_tasks_blocked
 from mcptrio.transports.http_server import connection
 from mcptrio.transports.http_server.connection import GuardedH11, check_private_names
 from mcptrio.transports.http_server.guarded import GuardCaught, contain
+from tests.lanes import both_lanes
 
 from .raw_peer import WEBSOCKET, answer, echo, get, read_all, serving, status
+
+pytestmark = both_lanes
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,11 @@ from trio.testing import wait_all_tasks_blocked
 from mcptrio.errors import DeclarationError
 from mcptrio.transports.http_server.guarded import ConnectionEnded, ConnectionOpened, HandshakeFailed
 from mcptrio.transports.http_server.listener import BoundAddress, Listener, ListenerConfig
+from tests.lanes import both_lanes
 
 from .raw_peer import answer, echo, get, read_all, read_until, serving, status
+
+pytestmark = both_lanes
 
 
 async def test_f36_connections_beyond_the_cap_are_told_to_come_back() -> None:

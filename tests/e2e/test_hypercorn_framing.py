@@ -10,8 +10,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server.guarded import RequestRefused
+from tests.lanes import both_lanes
 
 from .raw_peer import answer, echo, get, post, read_all, read_body, read_until, serving, status
+
+pytestmark = both_lanes
 
 
 def told(response: bytes) -> dict[str, Any]:

@@ -8,8 +8,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server.serve import shut_down
+from tests.lanes import both_lanes
 
 from .raw_peer import Streaming, answer, echo, get, post, read_all, read_body, read_until, serving, status
+
+pytestmark = both_lanes
 
 
 async def cannot_connect(server: Any) -> bool:

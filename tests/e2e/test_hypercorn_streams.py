@@ -10,7 +10,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.lanes import both_lanes
+
 from .raw_peer import Streaming, answer, get, post, read_all, read_body, read_until, serving, status
+
+pytestmark = both_lanes
 
 
 def small_window(stream: trio.SocketStream) -> None:

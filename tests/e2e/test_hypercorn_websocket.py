@@ -11,7 +11,11 @@ from trio.testing import wait_all_tasks_blocked
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
+from tests.lanes import both_lanes
+
 from .raw_peer import WEBSOCKET, Served, echo, read_all, read_until, serving, status
+
+pytestmark = both_lanes
 
 
 class Socket:

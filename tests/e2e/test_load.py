@@ -23,7 +23,7 @@ PROMISED = 12 * 1024
 LANES = 8
 
 
-async def test_idle_sessions_are_cheap_and_all_go_at_once(tmp_path: Path) -> None:
+async def test_idle_sessions_are_cheap_and_all_go_at_once(lane: str, tmp_path: Path) -> None:
     with running("busy.py", tmp_path / "log", "--log-level", "warning", "--drain-timeout", "5") as server:
         await server.wait_ready()
         process = psutil.Process(server.process.pid)

@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from mcptrio._eras.stateless import LOG_LEVEL
+from tests.lanes import LANES
 from tests.stateless.kit import DATE as STATELESS
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import initialize, notification, request
@@ -67,11 +68,14 @@ HOSTILE = {
     "no end": b'{"a":"' + b"x" * (BODY - 6),
     "brackets": b"[" * BODY,
 }
-IN_THE_SUITE = ("wide text", "many objects")
+IN_THE_SUITE = (("wide text", "hypercorn"), ("many objects", "express"))
+"""All of them on both lanes: `make fault-test`."""
 
 
-@pytest.mark.parametrize("kind", HOSTILE if FULL else IN_THE_SUITE)
-async def test_many_large_bodies_at_once_stay_within_half_a_gibibyte(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "lane"), [(kind, lane) for kind in HOSTILE for lane in LANES] if FULL else IN_THE_SUITE, indirect=["lane"]
+)
+async def test_many_large_bodies_at_once_stay_within_half_a_gibibyte(kind: str, lane: str, tmp_path: Path) -> None:
     """64 bodies of 4 MiB come together, are complete at the same moment, and are answered with as much."""
     body = HOSTILE[kind]
     assert len(body) == BODY
@@ -122,9 +126,15 @@ LARGE = {"messages": 100, "kib": 128, "then": 60}
 """More than any buffer on the way takes. All calls go on afterwards, so that nothing of them is forgotten."""
 
 
-@pytest.mark.parametrize("date", [STATEFUL, STATELESS])
+@pytest.mark.parametrize(
+    ("date", "lane"),
+    [(date, lane) for date in (STATEFUL, STATELESS) for lane in LANES]
+    if FULL
+    else [(STATEFUL, "express"), (STATELESS, "hypercorn")],
+    indirect=["lane"],
+)
 async def test_one_reader_of_a_hundred_that_stops_costs_little(
-    date: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    date: str, lane: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What nobody reads waits in the kernel and in one bounded outbox; whoever writes it waits, too."""
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "32768")  # large pieces are given back at once: no noise from holes

@@ -20,7 +20,7 @@ def numbers(events: list[ServerSentEvent]) -> list[int]:
     return [frame["params"]["progress"] for event in events if "params" in (frame := json.loads(event.data))]
 
 
-async def test_a_client_whose_connection_dies_after_every_event_misses_none() -> None:
+async def test_a_client_whose_connection_dies_after_every_event_misses_none(lane: str) -> None:
     """The worst network: one event, then a reset, again and again until the answer is there."""
     async with serving_endpoint() as (server, endpoint):
         client = await HttpClient.open(server)
@@ -46,7 +46,7 @@ async def test_a_client_whose_connection_dies_after_every_event_misses_none() ->
         assert await again.rest() == seen[3:]
 
 
-async def test_the_connection_that_is_polled_is_closed_with_retry_and_the_answer_is_fetched() -> None:
+async def test_the_connection_that_is_polled_is_closed_with_retry_and_the_answer_is_fetched(lane: str) -> None:
     async with serving_endpoint() as (server, endpoint):
         client = await HttpClient.open(server)
         stage = stage_of(endpoint)
@@ -60,7 +60,7 @@ async def test_the_connection_that_is_polled_is_closed_with_retry_and_the_answer
         assert [json.loads(event.data)["id"] for event in await back.rest()] == [1]
 
 
-async def test_a_new_resume_takes_over_a_connection_that_still_lives() -> None:
+async def test_a_new_resume_takes_over_a_connection_that_still_lives(lane: str) -> None:
     async with serving_endpoint() as (server, endpoint):
         client = await HttpClient.open(server)
         stage = stage_of(endpoint)

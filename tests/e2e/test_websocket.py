@@ -14,9 +14,12 @@ from mcptrio import Server
 from mcptrio._actors.runtime import Runtime
 from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.app import AsgiApp
+from tests.lanes import both_lanes
 
 from .raw_peer import Served, read_until, serving, status
 from .test_hypercorn_websocket import Socket
+
+pytestmark = both_lanes
 
 server = Server("sockets", version="1")
 

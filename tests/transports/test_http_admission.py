@@ -134,6 +134,14 @@ def test_bounds_are_positive(bad: dict[str, Any]) -> None:
         HttpConfig(**bad)
 
 
+def test_a_clock_that_begins_anew_takes_nothing_from_anybody() -> None:
+    """A server that is served a second time, in another `trio.run`, has another clock."""
+    rates = Rates(10, 2)
+    assert rates.take("ann", 50_000.0) == 0
+    assert rates.take("ann", 100.0) == 0
+    assert rates.take("ann", 100.0) == pytest.approx(0.1)
+
+
 def test_a_bucket_says_how_long_to_wait() -> None:
     rates = Rates(10, 2)
     assert [rates.take("a", 0) for _ in range(3)] == [0, 0, pytest.approx(0.1)]
