@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mcptrio import connect
-from mcptrio.extensions.client import Peer, extended
-from mcptrio.extensions.tasks import Tasks, follow_task
+from mcptrio.extensions.client import extended
+from mcptrio.extensions.tasks import TaskHandle, Tasks, call_as_task
 
 
 async def person(params: Any) -> dict[str, Any]:
@@ -22,21 +22,17 @@ async def wait(target: Any) -> str:
         return f"{survey['people']}: {result.content[0].text}"
 
 
-async def keep(method: str, result: dict[str, Any]) -> dict[str, Any]:
-    """What to do with a result of the type `task`: nothing."""
-    return result
-
-
 async def begin(target: Any) -> str:
     """Take the handle and leave."""
     async with extended(connect(target), Tasks()) as client:
-        client.result_types["task"] = keep
-        call = {"name": "survey", "arguments": {"village": "Ely"}}
-        handle: str = (await client.request("tools/call", call))["taskId"]
-        return handle
+        task = await call_as_task(client, "survey", {"village": "Ely"})
+        return task.id
 
 
-async def finish(target: Any, handle: str) -> dict[str, Any]:
-    """Come back another day."""
-    async with extended(connect(target), Tasks()) as client:
-        return await follow_task(Peer(client), handle, cancel_on_cancel=False)
+async def finish(target: Any, task_id: str) -> list[str]:
+    """Come back another day: see how it goes, and take the result."""
+    async with extended(connect(target, elicit=person), Tasks()) as client:
+        task = TaskHandle(client, task_id)
+        seen = [state.status async for state in task]
+        survey = await task.result(into=dict)
+        return [*seen, str(survey["people"])]

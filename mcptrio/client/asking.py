@@ -51,6 +51,9 @@ _SAFE: Final = frozenset(
         "resources/unsubscribe",
         "completion/complete",
         "logging/setLevel",
+        "tasks/get",
+        "tasks/update",
+        "tasks/cancel",
     }
 )
 """What may be asked twice without harm."""
@@ -72,6 +75,10 @@ class How(TypedDict, total=False):
     """The state of that `InputRequired`."""
     meta: Mapping[str, Any] | None
     """Added to `_meta`."""
+    repeat: bool | None
+    """Whether it may be made twice when nobody knows if it arrived; None: if the protocol or the server says so."""
+    result_types: Mapping[str, rounds.OtherResult] | None
+    """What to do with results of extensions, by their `resultType`; before those of the client."""
 
 
 @define(eq=False, repr=False, kw_only=True)
@@ -133,6 +140,8 @@ class Asker:
             whole["inputResponses"] = {key: unstructure(answer) for key, answer in answers.items()}
         if (state := how.get("state")) is not None:
             whole["requestState"] = state
+        if (said := how.get("repeat")) is not None:
+            repeat = said
         timeout, total = how.get("timeout"), how.get("total_timeout")
         total = max(self.service.config.total_timeout if total is None else total, timeout or 0)
         wish = _Wish(
@@ -166,9 +175,10 @@ class Asker:
             except McpError as error:
                 raise required(error, self.keeper.era) or error from None
 
-        result = await rounds.complete(
-            method, whole, ask, self.service.host, max_rounds=allowed, others=self.result_types
-        )
+        others: Mapping[str, rounds.OtherResult] = self.result_types
+        if (own := how.get("result_types")) is not None:
+            others = {**others, **own}
+        result = await rounds.complete(method, whole, ask, self.service.host, max_rounds=allowed, others=others)
         return result, times > 1
 
     async def _in_time(self, wish: _Wish, params: dict[str, Any]) -> dict[str, Any]:

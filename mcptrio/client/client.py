@@ -296,12 +296,15 @@ class Client:
             UrlElicitationRequired: it did because a person must visit a page first, and nobody did.
             InputRequired: the server asks back more often than `max_rounds` allows.
         """
+        return self._tool_result(name, await self._call(name, arguments, how), into)
+
+    async def _call(self, name: str, arguments: Mapping[str, Any] | None, how: How) -> dict[str, Any]:
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = dict(arguments)
         repeat = self._tools.may_repeat(name)
         try:
-            raw = await self._asker.ask("tools/call", params, how, repeat=repeat)
+            return await self._asker.ask("tools/call", params, how, repeat=repeat)
         except McpError as error:
             if error.code != HEADER_MISMATCH or self.transport != "http":
                 raise
@@ -309,7 +312,9 @@ class Client:
             await self.list_tools(cached=False)
             if not self._tools.has_marks(name):
                 raise
-            raw = await self._asker.ask("tools/call", params, how, repeat=repeat)
+            return await self._asker.ask("tools/call", params, how, repeat=repeat)
+
+    def _tool_result(self, name: str, raw: dict[str, Any], into: Any) -> Any:
         result = read(raw, CallToolResult, "tools/call")
         if self._service.config.check_results:
             self._tools.check(name, result, any_value=self._said.era.features.any_structured_content)

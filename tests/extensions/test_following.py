@@ -13,7 +13,9 @@ from trio.testing import MockClock
 
 from mcptrio import Context, McpError, RemoteProtocolError, Server, ToolError, connect
 from mcptrio.extensions.client import extended
-from mcptrio.extensions.tasks import TaskCancelled, Tasks, begin_task, follow_task
+from mcptrio.extensions.tasks import TaskCancelled, TaskHandle, Tasks, begin_task, call_as_task
+from mcptrio.extensions.tasks.follow import Watch, follow_task
+from tests.client.kit import Wire, scripted
 
 HANDLE = {"resultType": "task", "taskId": "t", "status": "working", "createdAt": "x", "lastUpdatedAt": "x"}
 
@@ -54,7 +56,7 @@ async def test_a_task_is_looked_at_as_often_as_the_server_wants(autojump_clock: 
 async def test_each_question_is_answered_once(autojump_clock: MockClock) -> None:
     more = {"inputRequests": {**ASKING["inputRequests"], "l": {"method": "roots/list"}}}  # type: ignore[dict-item]
     server = Script([ASKING, ASKING, {**ASKING, **more}, {"status": "working"}, DONE])
-    await follow_task(server, "t")
+    await Watch(server, "t").result()
     assert [list(questions) for questions in server.answered] == [["k"], ["l"]]
     updates = [params for method, params in server.asked if method == "tasks/update"]
     assert [list(update["inputResponses"]) for update in updates] == [["k"], ["l"]]
@@ -62,22 +64,26 @@ async def test_each_question_is_answered_once(autojump_clock: MockClock) -> None
 
 async def test_how_a_task_failed_is_raised(autojump_clock: MockClock) -> None:
     with pytest.raises(McpError) as caught:
-        await follow_task(Script([{"status": "failed", "error": {"code": -32050, "message": "no", "data": 1}}]), "t")
+        await Watch(Script([{"status": "failed", "error": {"code": -32050, "message": "no", "data": 1}}]), "t").result()
     assert (caught.value.code, caught.value.message, caught.value.data) == (-32050, "no", 1)
     with pytest.raises(TaskCancelled):
-        await follow_task(Script([{"status": "cancelled"}]), "t")
+        await Watch(Script([{"status": "cancelled"}]), "t").result()
     with pytest.raises(RemoteProtocolError):
-        await follow_task(Script([{"status": 5}]), "t")
+        await Watch(Script([{"status": 5}]), "t").result()
 
 
-@pytest.mark.parametrize(("keep", "methods"), [(False, ["tasks/cancel"]), (True, [])])
-async def test_whoever_stops_waiting_cancels_the_task_unless_told_not_to(
-    autojump_clock: MockClock, keep: bool, methods: list[str]
-) -> None:
+async def test_whoever_stops_waiting_for_a_call_cancels_its_task(autojump_clock: MockClock) -> None:
     server = Script([{"status": "working"}])
     with trio.move_on_after(10):
-        await follow_task(server, "t", cancel_on_cancel=not keep)
-    assert [method for method, _ in server.asked if method != "tasks/get"] == methods
+        await follow_task(server, HANDLE)
+    assert [method for method, _ in server.asked if method != "tasks/get"] == ["tasks/cancel"]
+
+
+async def test_whoever_stops_waiting_for_a_task_that_is_held_leaves_it_alone(autojump_clock: MockClock) -> None:
+    server = Script([{"status": "working"}])
+    with trio.move_on_after(10):
+        await Watch(server, "t").result()
+    assert {method for method, _ in server.asked} == {"tasks/get"}
 
 
 async def test_a_task_in_answer_to_anything_else_is_refused() -> None:
@@ -149,3 +155,80 @@ async def test_errors_come_out_of_a_task_as_out_of_a_call(autojump_clock: MockCl
         with pytest.raises(McpError) as caught:
             await client.call_tool("fail", {"how": "tool"})
         assert caught.value.code == -32021
+
+
+# -- handles
+
+
+async def test_a_handle_shows_every_state_and_gives_the_result(autojump_clock: MockClock) -> None:
+    async with extended(connect(shop(), elicit=person(["Ann"])), Tasks()) as client:
+        task = await call_as_task(client, "greet")
+        assert trio.current_time() < 1  # nobody waited
+        assert (await task.status()).status == "working"
+        assert [state.status async for state in task] == ["input_required", "working", "completed"]
+        assert await task.result(into=str) == "hello Ann"
+        assert (await task.status()).status == "completed"
+        assert [state async for state in task] == []
+        again = TaskHandle(client, task.id)
+        assert (await again.result()).content[0].text == "hello Ann"  # type: ignore[union-attr]
+
+
+async def test_a_handle_can_be_waited_for_without_looking(autojump_clock: MockClock) -> None:
+    async with extended(connect(shop(), elicit=person(["Ann"])), Tasks()) as client:
+        task = await call_as_task(client, "greet")
+        assert await task.result(into=str) == "hello Ann"
+        assert await task.result(into=str) == "hello Ann"
+
+
+async def test_a_task_that_is_held_goes_on_when_nobody_waits_and_ends_when_it_is_cancelled(
+    autojump_clock: MockClock,
+) -> None:
+    async with extended(connect(shop()), Tasks()) as client:
+        task = await call_as_task(client, "greet")
+        with trio.move_on_after(10):
+            await task.result()
+        assert (await task.status()).status == "working"
+        await task.cancel()
+        with pytest.raises(TaskCancelled):
+            await task.result()
+        await task.cancel()  # does no harm
+        assert (await task.status()).status == "cancelled"
+
+
+async def test_how_a_task_that_is_held_failed_is_raised(autojump_clock: MockClock) -> None:
+    async with extended(connect(shop()), Tasks()) as client:
+        with pytest.raises(McpError, match="not at all"):
+            await (await call_as_task(client, "fail", {"how": "protocol"})).result()
+        task = await call_as_task(client, "fail", {"how": "tool"})
+        assert (await task.result()).is_error
+        with pytest.raises(ToolError, match="not today"):
+            await task.result(into=str)
+        with pytest.raises(McpError, match="no such task"):
+            await TaskHandle(client, "unknown").result()
+
+
+async def test_a_tool_that_is_no_task_gives_a_handle_with_its_result() -> None:
+    server = Server("plain")
+
+    @server.tool
+    async def double(n: int) -> int:
+        return n * 2
+
+    for date in ("2025-11-25", "2026-07-28"):
+        async with extended(connect(server, protocol=date), Tasks()) as client:
+            task = await call_as_task(client, "double", {"n": 4})
+            assert task.id == ""
+            assert (await task.status()).status == "completed"
+            assert [state.status async for state in task] == ["completed"]
+            assert await task.result(into=int) == 8
+            await task.cancel()
+
+
+async def test_a_handle_that_breaks_the_rules_is_the_servers_fault() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        await wire.answer(await wire.take(), resultType="task", taskId=7, status="working")
+
+    async with extended(connect(scripted(serve), protocol="2026-07-28"), Tasks()) as client:
+        with pytest.raises(RemoteProtocolError, match="task cannot be read"):
+            await call_as_task(client, "t")
