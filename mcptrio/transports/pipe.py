@@ -23,7 +23,7 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request, decode
-from mcptrio.errors import INTERNAL_ERROR, LinkClosed, RemoteProtocolError
+from mcptrio.errors import INTERNAL_ERROR, LinkClosed, Overloaded, RemoteProtocolError
 
 logger = logging.getLogger("mcptrio.pipe")
 
@@ -42,6 +42,22 @@ class Pipe(Protocol):
 
         Raises:
             trio.BrokenResourceError: the peer is gone.
+        """
+        ...
+
+
+class Bounds(Protocol):
+    """What the peer may do beyond this pipe: with all its connections together."""
+
+    def opened(self, session: Session) -> None:
+        """Count the session of this pipe."""
+        ...
+
+    def check(self, session: Session) -> None:
+        """Let a request begin.
+
+        Raises:
+            Overloaded: the peer asks for more than it may.
         """
         ...
 
@@ -107,6 +123,7 @@ async def serve_pipe(
     principal: Any = None,
     head: Any = None,
     limits: PipeLimits | None = None,
+    bounds: Bounds | None = None,
 ) -> Session:
     """Serve one peer until it hangs up or its session ends, and return the session.
 
@@ -117,9 +134,11 @@ async def serve_pipe(
     """
     limits = limits or PipeLimits()
     link = PipeLink(head=head)
-    reader = _Reader(runtime=runtime, link=link, pipe=pipe, patience=limits.patience)
+    reader = _Reader(runtime=runtime, link=link, pipe=pipe, patience=limits.patience, bounds=bounds)
     session = runtime.new_session(link, transport=transport, principal=principal, carrier=reader.run)
     reader.session = session
+    if bounds is not None:
+        bounds.opened(session)
     link.send_nowait = getattr(pipe, "send_nowait", None)
     link.is_last = lambda: not session.peer.calls and not reader.pending
     over = trio.Event()
@@ -175,6 +194,7 @@ class _Reader:
     link: PipeLink
     pipe: Pipe
     patience: float
+    bounds: Bounds | None
     session: Session = field(init=False)
     pending: deque[bytes | RemoteProtocolError] = field(factory=deque)
     """What was received and not delivered yet."""
@@ -222,8 +242,10 @@ class _Reader:
                 frame = self._read(pending.popleft())
                 if (self.session.congested or supervisor.draining) and type(frame) in (Request, tuple):
                     frame = await self._admit(frame)
-                await deliver(frame, link, context, on_wait=self._pass_on)
-                if self._scope is not scope:
+                if self.bounds is not None and type(frame) in (Request, tuple):
+                    frame = self._check(self.bounds, frame)
+                await deliver(frame, link, context, self)
+                if self.scope is not scope:
                     return
                 at_once += 1
                 if not at_once % _AT_ONCE:
@@ -247,6 +269,13 @@ class _Reader:
         if not self._jammed:
             return frame
         self._limit("waiting")
+    def _check(self, bounds: Bounds, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
+        try:
+            bounds.check(self.session)
+        except Overloaded as error:
+            return _refuse(frame, str(error), error.retry_after, error.limit)
+        return frame
+
         return _refuse(frame, "too many requests are waiting", 1)
 
     def _read(self, message: bytes | RemoteProtocolError) -> Frame | Batch | Malformed:
@@ -265,10 +294,14 @@ class _Reader:
             hub.emit(telemetry.LimitHit(name=name, session=self.session.id))
 
 
-def _refuse(frame: Frame | Batch | Malformed, why: str, retry_after: int) -> Frame | Batch | Malformed:
+def _refuse(
+    frame: Frame | Batch | Malformed, why: str, retry_after: int, limit: str | None = None
+) -> Frame | Batch | Malformed:
     if isinstance(frame, tuple):
-        return tuple(_refuse(member, why, retry_after) for member in frame)  # type: ignore[misc]  # none is a batch
+        return tuple(_refuse(member, why, retry_after, limit) for member in frame)  # type: ignore[misc]  # no batches
     if not isinstance(frame, Request):
         return frame
-    data = {"retryAfter": retry_after}
+    data: dict[str, Any] = {"retryAfter": retry_after}
+    if limit is not None:
+        data["limit"] = limit
     return Malformed(RemoteProtocolError(f"overloaded: {why}", code=INTERNAL_ERROR, request_id=frame.id, data=data))

@@ -12,17 +12,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 import trio
-from attrs import define
+from attrs import define, frozen
 
 from mcptrio import telemetry
 from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio.errors import Overloaded, RemoteProtocolError
+from mcptrio.transports.http_server.admission import Admission, identity, refuse_excess
 from mcptrio.transports.http_server.app import head_of
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.guard import Guard
 from mcptrio.transports.http_server.lease import time_left
-from mcptrio.transports.http_server.message import Head, Plain, overloaded, refuse
+from mcptrio.transports.http_server.message import Head, Plain, refuse
 from mcptrio.transports.pipe import serve_pipe
 
 logger = logging.getLogger("mcptrio.websocket")
@@ -53,6 +55,7 @@ class Endpoint(Protocol):
     runtime: Runtime
     config: HttpConfig
     guard: Guard
+    admission: Admission
 
     async def authenticate(self, head: Head) -> Plain | None: ...
 
@@ -61,7 +64,7 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
     """Serve one ASGI WebSocket connection until either side closes it."""
     await receive()  # websocket.connect
     head = head_of({**scope, "method": "GET"}, endpoint.config)
-    refusal = _refuse(endpoint, head, scope) or await endpoint.authenticate(head) or _check_room(endpoint.runtime)
+    refusal = _refuse(endpoint, head, scope) or await endpoint.authenticate(head) or _check_room(endpoint, head)
     if refusal is not None:
         await _send_refusal(refusal, scope, send)
         return
@@ -71,8 +74,9 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
     code = GOING_AWAY  # if this is cancelled
     try:
         with trio.move_on_after(time_left(head)) as lease:
+            bounds = _Bounds(endpoint.admission, identity(head.principal))
             session = await serve_pipe(
-                endpoint.runtime, pipe, transport="websocket", principal=head.principal, head=head
+                endpoint.runtime, pipe, transport="websocket", principal=head.principal, head=head, bounds=bounds
             )
             code = _CLOSE_CODES.get(session.ended or Cause.SESSION_END, NORMAL)
         if lease.cancelled_caught:
@@ -96,12 +100,27 @@ def _refuse(endpoint: Endpoint, head: Head, scope: Scope) -> Plain | None:
     return None
 
 
-def _check_room(runtime: Runtime) -> Plain | None:
+def _check_room(endpoint: Endpoint, head: Head) -> Plain | None:
     try:
-        runtime.supervisor.check_room()
+        endpoint.runtime.supervisor.check_room()
+        endpoint.admission.check_sessions(identity(head.principal))
     except Overloaded as error:
-        return overloaded(str(error), error.retry_after)
+        return refuse_excess(error)
     return None
+
+
+@frozen
+class _Bounds:
+    """What the principal of a socket may do."""
+
+    admission: Admission
+    who: str
+
+    def opened(self, session: Session) -> None:
+        self.admission.carry(session, self.who)
+
+    def check(self, session: Session) -> None:
+        self.admission.check(self.who, self.who or session.id)
 
 
 async def _send_refusal(refusal: Plain, scope: Scope, send: Send) -> None:

@@ -4,6 +4,9 @@ Theory of operation. While there is room a call costs two counters. When all pla
 in one queue for each client, and a place that becomes free goes to the clients in turn: whoever sends a thousand
 requests at once waits for its own thousand, and another client's single request comes next. When the waiting room is
 full too, the client with the longest queue loses its last one.
+
+What one principal may do is bounded over all its connections, whatever they are: `check` is asked for each request by
+whoever takes it in, of HTTP, of a WebSocket or of HTTP+SSE.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import trio
 from attrs import define, field
 
 from mcptrio._actors.rates import Rates, whole_seconds
+from mcptrio._actors.session import Session
+from mcptrio.errors import Overloaded
 
 from .message import Head, Plain, overloaded
 
@@ -44,6 +49,10 @@ class Admission:
     waiting: int = 0
     by_principal: dict[str, int] = field(factory=dict)
     """Of both."""
+    sessions: dict[str, int] = field(factory=dict)
+    """How many each principal has open."""
+    _carried: dict[str, set[Session]] = field(factory=dict)
+    """By principal, the sessions that have a connection to themselves: their calls come and go unseen."""
     _rates: Rates | None = field(init=False, default=None)
     _queues: dict[str, deque[_Turn]] = field(factory=dict)
     """By client, in the order of their turns."""
@@ -59,16 +68,10 @@ class Admission:
         config = endpoint.config
         if endpoint.draining:
             return overloaded("the server is shutting down", 5, request_id=request_id, close=True)
-        if self._rates is not None:
-            wait = self._rates.take(who or session or _address(head), trio.current_time())
-            if wait:
-                endpoint.limit("rate")
-                text = "you send more requests than you may"
-                return overloaded(text, whole_seconds(wait), request_id=request_id, status=429, limit="rate")
-        if who and self.by_principal.get(who, 0) >= config.max_calls_per_principal:
-            endpoint.limit("max_calls_per_principal")
-            text = "too many of your requests are being served"
-            return overloaded(text, 1, request_id=request_id, status=429, limit="max_calls_per_principal")
+        try:
+            self.check(who, who or session or _address(head))
+        except Overloaded as error:
+            return refuse_excess(error, request_id)
         if who:
             self.by_principal[who] = self.by_principal.get(who, 0) + 1
         if self.calls < config.max_calls and not self._queues:
@@ -92,11 +95,61 @@ class Admission:
 
     def _uncount(self, who: str) -> None:
         if who:
-            left = self.by_principal[who] - 1
-            if left:
-                self.by_principal[who] = left
-            else:
-                del self.by_principal[who]
+            _take_one(self.by_principal, who)
+
+    # -- what one client may do
+
+    def check(self, who: str, client: str) -> None:
+        """Let a request begin.
+
+        Raises:
+            Overloaded: its sender asks for more than it may.
+        """
+        if self._rates is not None:
+            wait = self._rates.take(client, trio.current_time())
+            if wait:
+                self.endpoint.limit("rate")
+                text = "you send more requests than you may"
+                raise Overloaded(text, retry_after=whole_seconds(wait), limit="rate", http_status=429)
+        if who and self._calls_of(who) >= self.endpoint.config.max_calls_per_principal:
+            self.endpoint.limit("max_calls_per_principal")
+            text = "too many of your requests are being served"
+            raise Overloaded(text, limit="max_calls_per_principal", http_status=429)
+
+    def _calls_of(self, who: str) -> int:
+        return self.by_principal.get(who, 0) + sum(session.peer.calls for session in self._carried.get(who, ()))
+
+    def check_sessions(self, who: str) -> None:
+        """Let a session begin.
+
+        Raises:
+            Overloaded: its principal has too many.
+        """
+        if who and self.sessions.get(who, 0) >= self.endpoint.config.max_sessions_per_principal:
+            self.endpoint.limit("sessions_per_principal")
+            raise Overloaded("you have too many sessions", retry_after=30, limit="max_sessions_per_principal")
+
+    def session_began(self, who: str) -> None:
+        if who:
+            self.sessions[who] = self.sessions.get(who, 0) + 1
+
+    def session_over(self, who: str) -> None:
+        if who:
+            _take_one(self.sessions, who)
+
+    def carry(self, session: Session, who: str) -> None:
+        """Count a session that has a connection to itself, and its calls, until it ends."""
+        if not who:
+            return
+        self.session_began(who)
+        self._carried.setdefault(who, set()).add(session)
+        session.on_end.append(lambda: self._carried_over(session, who))
+
+    def _carried_over(self, session: Session, who: str) -> None:
+        self.session_over(who)
+        self._carried[who].remove(session)
+        if not self._carried[who]:
+            del self._carried[who]
 
     # -- when there is no room
 
@@ -150,6 +203,16 @@ class Admission:
             self._admit_next()
         else:
             self.calls -= 1
+
+
+def refuse_excess(error: Overloaded, request_id: int | str | None = None) -> Plain:
+    return overloaded(str(error), error.retry_after, request_id=request_id, status=error.http_status, limit=error.limit)
+
+
+def _take_one(counts: dict[str, int], who: str) -> None:
+    counts[who] -= 1
+    if not counts[who]:
+        del counts[who]
 
 
 def _address(head: Head) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 import trio
-from attrs import define, field
+from attrs import define
 
 from mcptrio import telemetry
 from mcptrio._actors.link import Link
@@ -25,7 +25,7 @@ from mcptrio.errors import INVALID_PARAMS, LinkClosed, Overloaded, RemoteProtoco
 from mcptrio.stores.base import StreamKey, UnknownCursor
 from mcptrio.types.lifecycle import InitializeParams
 
-from .admission import identity
+from .admission import identity, refuse_excess
 from .cursor import EventIds, read_cursor
 from .links import HttpLink, Phase, PostStream
 from .message import EVENTS, JSON, Head, Headers, Plain, Stream, overloaded, refuse, refuse_frame
@@ -51,7 +51,6 @@ class Sessions:
     """Finds, opens and ends the sessions of one endpoint. They live under the supervisor; nothing here owns one."""
 
     endpoint: Endpoint
-    _by_identity: dict[str, int] = field(factory=dict)
 
     def find(self, head: Head) -> Session | None:
         """The session that a request names, if it is the sender's."""
@@ -146,10 +145,10 @@ class Sessions:
             text = "; ".join(error.faults) or "invalid params"
             return refuse(200, text, code=INVALID_PARAMS, request_id=frame.id)
         who = identity(head.principal)
-        if who and self._by_identity.get(who, 0) >= self.endpoint.config.max_sessions_per_principal:
-            self.endpoint.limit("sessions_per_principal")
-            text = "you have too many sessions"
-            return overloaded(text, 30, request_id=frame.id, limit="max_sessions_per_principal")
+        try:
+            self.endpoint.admission.check_sessions(who)
+        except Overloaded as error:
+            return refuse_excess(error, frame.id)
         refusal = await self.endpoint.admission.enter(head, None, frame.id)
         if refusal is not None:
             return refusal
@@ -160,8 +159,7 @@ class Sessions:
             self.endpoint.admission.leave(head)
             return overloaded(str(error), error.retry_after, request_id=frame.id, close=self.endpoint.draining)
         http.session = session
-        if who:
-            self._by_identity[who] = self._by_identity.get(who, 0) + 1
+        self.endpoint.admission.session_began(who)
         post = http.new_post(head, patience=math.inf, on_answer=lambda: self._opened(http))
         refusal = await self.hand_over(session, frame, post)
         if refusal is not None:
@@ -186,11 +184,7 @@ class Sessions:
 
     def session_over(self, http: HttpLink) -> None:
         """A session ended: what is kept for it can go, unless the next process shall go on with it."""
-        who = http.identity
-        if who and who in self._by_identity:
-            self._by_identity[who] -= 1
-            if not self._by_identity[who]:
-                del self._by_identity[who]
+        self.endpoint.admission.session_over(http.identity)
         session = http.session
         leaving = session.ended is Cause.DRAIN or not self.endpoint.runtime.ready
         if leaving and self.endpoint.store.durable:

@@ -17,10 +17,10 @@ from mcptrio._actors.link import Outbox
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
-from mcptrio._wire.jsonrpc import decode
+from mcptrio._wire.jsonrpc import Request, decode
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import LinkClosed, Overloaded, RemoteProtocolError
-from mcptrio.transports.http_server.admission import identity
+from mcptrio.transports.http_server.admission import identity, refuse_excess
 from mcptrio.transports.http_server.message import EVENTS, Head, Plain, Stream, overloaded, refuse, refuse_frame
 from mcptrio.transports.http_server.sessions import ACCEPTED
 
@@ -126,9 +126,11 @@ class LegacyEndpoint:
             opened=trio.current_time(),
         )
         try:
+            endpoint.admission.check_sessions(link.identity)
             session = endpoint.runtime.new_session(link, transport="sse", principal=head.principal)
         except Overloaded as error:
-            return overloaded(str(error), error.retry_after, close=endpoint.draining)
+            return overloaded(str(error), error.retry_after, close=endpoint.draining, limit=error.limit)
+        endpoint.admission.carry(session, link.identity)
         # 2024-11-05 basic/transports: the first event MUST hold a URI for the client to send messages to
         link.start(session, f"{head.root}{config.messages_path}?session_id={session.id}")
         hub = endpoint.hub
@@ -150,6 +152,11 @@ class LegacyEndpoint:
         if session is None or not isinstance(link, LegacyLink) or not self._owns(link, head):
             return refuse(404, "there is no such session; open a new stream")
         refusal = endpoint.check_scopes(head, frame)
+        if refusal is None and type(frame) in (Request, tuple):
+            try:
+                endpoint.admission.check(link.identity, link.identity or session.id)
+            except Overloaded as error:
+                return refuse_excess(error, frame.id if type(frame) is Request else None)
         return refusal or await endpoint.sessions.hand_over(session, frame, link) or ACCEPTED
 
     def _owns(self, link: LegacyLink, head: Head) -> bool:
