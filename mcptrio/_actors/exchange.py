@@ -8,7 +8,6 @@ under the supervisor, not in the connection, so that it can stay behind when the
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -31,9 +30,11 @@ class Exchange(Session):
     Owns: the machine, the handler's task.   Lent: the supervisor's nursery, the link.
     """
 
-    _taking: deque[Message] | None = None
+    _more: list[Message] | None = None
+    """Posted during a step, and taken after it."""
 
-    def _open_inbox(self) -> None:
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         self._resting = True  # there is no loop that could be at work
         supervisor = self.runtime.supervisor
         self._nursery = supervisor.nursery
@@ -60,21 +61,25 @@ class Exchange(Session):
         self.post_nowait(LinkLost(link))
 
     def _take(self, message: Message) -> None:
-        if self._taking is not None:
-            self._taking.append(message)
+        if self._stepping:
+            if self._more is None:
+                self._more = []
+            self._more.append(message)
             return
-        self._taking = deque((message,))
+        self._stepping = True
         try:
-            while self._taking:
-                self._step(self._taking.popleft())
+            self._step(message)
+            while self._more:
+                self._step(self._more.pop(0))
         except Exception as error:  # the session guard: it must not reach whoever posted
             logger.exception("an exchange failed")
             if self.service.telemetry:
                 self.service.telemetry.emit(telemetry.GuardCaught(layer="session", error=error, session=self.id))
             self.ended = Cause.CRASH
         finally:
-            self._taking = None
-        self._tell_watchers()
+            self._stepping, self._more = False, None
+        if self._watchers is not None:
+            self._tell_watchers()
         if self.ended is not None or not (self.peer.calls or self.peer.parked):
             self._over()
 

@@ -69,9 +69,15 @@ class Supervisor:
             Overloaded: there are too many, or the process is about to end.
         """
         self.check_room()
-        assert self._nursery is not None
         self.sessions[session.id] = session
-        self._nursery.start_soon(self._guard, session, carrier, name=f"session {session.id[:8]}")
+        if carrier is None:
+            session.sleep()
+        else:
+            self.wake(session, carrier)
+
+    def wake(self, session: Session, carrier: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Give a session a task."""
+        self.nursery.start_soon(self._guard, session, carrier, name=f"session {session.id[:8]}")
 
     def check_room(self) -> None:
         """Raise `Overloaded` if no further session can be taken in."""
@@ -105,10 +111,11 @@ class Supervisor:
             if cancelled is not None:
                 raise cancelled from None
         finally:
-            self.sessions.pop(session.id, None)
-            if self.parking is not None:
-                self.parking.forget(session)
-            self._changed.unpark_all()
+            if not session.asleep:
+                self.sessions.pop(session.id, None)
+                if self.parking is not None:
+                    self.parking.forget(session)
+                self._changed.unpark_all()
 
     async def _look_after(self) -> None:
         """Find zombies, and sessions that nobody uses any more."""
@@ -128,6 +135,8 @@ class Supervisor:
             for session in self:
                 if session.has_running:
                     session.bury(now)
+                elif not session.asleep:
+                    session.doze()
                 if session.idle_since(now) > self.limits.idle_timeout:
                     session.close_nowait(Cause.IDLE)
 

@@ -66,12 +66,6 @@ class Stop(msgspec.Struct, frozen=True):
     cause: Cause
 
 
-class Retire(msgspec.Struct, frozen=True):
-    """A call was answered; what was kept for it can go."""
-
-    call: int
-
-
 class Settle(msgspec.Struct, frozen=True):
     """Give a waiting caller its answer: a result, or an exception to raise."""
 
@@ -105,4 +99,4 @@ class Close(msgspec.Struct, frozen=True):
     cause: Cause
 
 
-Effect = Send | Start | AskInResult | Gather | Attach | Stop | Retire | Settle | Progressed | End | Ignored | Close
+Effect = Send | Start | AskInResult | Gather | Attach | Stop | Settle | Progressed | End | Ignored | Close

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from attrs import define, field
 
 from mcptrio._peer.effects import Start
@@ -41,8 +42,7 @@ class Round:
     """How the handler ended, if it did while nobody could be told."""
 
 
-@define(eq=False, repr=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """A call that has not been answered yet."""
 
     start: Start

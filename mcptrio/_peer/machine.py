@@ -24,7 +24,6 @@ from mcptrio._peer.effects import (
     Gather,
     Ignored,
     Progressed,
-    Retire,
     Send,
     Settle,
     Start,
@@ -123,6 +122,10 @@ class Peer:
         return self._ledger.waiting
 
     def step(self, message: Message) -> list[Effect]:
+        if type(message) is Received:  # the two that every call consists of come first, by the quickest test
+            return self._receive(message.frame, message.link, message.context)
+        if type(message) is Finished:
+            return self._finish(message.call, message.outcome)
         match message:
             case Received(frame, link, context):
                 return self._receive(frame, link, context)
@@ -166,12 +169,12 @@ class Peer:
     # -- what the peer sends
 
     def _receive(self, frame: Any, link: Any, context: Any) -> list[Effect]:
+        if type(frame) is Request:
+            try:
+                return self._on_request(frame, link, context, None)
+            except RemoteProtocolError as error:
+                return self._refuse(error, link)
         match frame:
-            case Request():
-                try:
-                    return self._on_request(frame, link, context, None)
-                except RemoteProtocolError as error:
-                    return self._refuse(error, link)
             case Notification():
                 return self._on_notification(frame, link, context)
             case Response(request_id, result):
@@ -190,50 +193,50 @@ class Peer:
                 return self._on_batch(frame, link, context)
 
     def _on_request(self, frame: Request, link: Any, context: Any, group: Group | None) -> list[Effect]:
-        method, params = frame.method, frame.params
+        method, params, request_id = frame.method, frame.params, frame.id
         ledger = self._ledger
-        if ledger.in_flight(frame.id) is not None:
+        if ledger.in_flight(request_id) is not None:
             # An error with this id on a shared pipe would be taken for the answer to the first request.
-            shown = None if group is not None or link.shared else frame.id
-            raise RemoteProtocolError(f"request id {frame.id!r:.80} is already in use", request_id=shown)
-        alone = self.eras.declared(frame) if self.role is Role.SERVER else None
-        if alone is not None and group is not None:
-            raise RemoteProtocolError("a request that declares its version cannot be in a batch", request_id=frame.id)
-        if alone is None and self.role is Role.SERVER:
-            after = move(self.state, method)
-            if after is None:
-                text = "the session is initialized already" if method == "initialize" else "send initialize first"
-                raise RemoteProtocolError(f"{method!r:.80} is not possible now: {text}", request_id=frame.id)
-            if method == "initialize":
-                self.era = self.eras.negotiate(params.get("protocolVersion"))
-                declared = params.get("capabilities")
-                self.capabilities = declared if isinstance(declared, dict) else {}
-                self.state = after
-        if alone is not None:
-            era, capabilities = alone
-        else:
-            era, capabilities = self.era if self.era is not None else self.eras.negotiate(None), None
+            shown = None if group is not None or link.shared else request_id
+            raise RemoteProtocolError(f"request id {request_id!r:.80} is already in use", request_id=shown)
+        era, capabilities = self.era, None
+        if self.role is Role.SERVER:
+            alone = self.eras.declared(frame)
+            if alone is not None:
+                if group is not None:
+                    text = "a request that declares its version cannot be in a batch"
+                    raise RemoteProtocolError(text, request_id=request_id)
+                era, capabilities = alone
+            elif self.state is not State.READY or method == "initialize":
+                era = self._open(method, params, request_id)
+        if era is None:
+            era = self.eras.negotiate(None)
         if not self._serves(era, method):
             raise RemoteProtocolError(
                 f"method not found: {method!r:.80}",
                 code=METHOD_NOT_FOUND,
-                request_id=frame.id,
+                request_id=request_id,
                 http_status=era.http.unknown_method_status,
             )
         meta = params.get("_meta")
         token = meta.get("progressToken") if type(meta) is dict else None
-        start = Start(
-            ledger.next_call(),
-            frame.id,
-            method,
-            params,
-            era,
-            link,
-            context,
-            token if type(token) is str or type(token) is int else None,
-            capabilities,
-        )
+        if token is not None and type(token) is not str and type(token) is not int:
+            token = None
+        start = Start(ledger.next_call(), request_id, method, params, era, link, context, token, capabilities)
         return self._admit(Entry(start, group))
+
+    def _open(self, method: str, params: dict[str, Any], request_id: int | str) -> Era | None:
+        """What a request means in a session that is being opened."""
+        after = move(self.state, method)
+        if after is None:
+            text = "the session is initialized already" if method == "initialize" else "send initialize first"
+            raise RemoteProtocolError(f"{method!r:.80} is not possible now: {text}", request_id=request_id)
+        if method == "initialize":
+            self.era = self.eras.negotiate(params.get("protocolVersion"))
+            declared = params.get("capabilities")
+            self.capabilities = declared if isinstance(declared, dict) else {}
+            self.state = after
+        return self.era
 
     def _serves(self, era: Era, method: str) -> bool:
         if method not in self.routes or method in era.lacks:
@@ -343,7 +346,7 @@ class Peer:
             return []
         self._ledger.close(call)
         start = entry.start
-        effects = self._drop_asks(entry)
+        effects = self._drop_asks(entry) if entry.asks or entry.round is not None or self._held else []
         if start.request_id is not None:
             if type(outcome) is Answered:
                 effects += self._reply(entry, Response(start.request_id, outcome.result), 200)
@@ -358,12 +361,11 @@ class Peer:
                 if failed.code == MISSING_CLIENT_CAPABILITY:
                     status = start.era.http.missing_capability_status
                 effects += self._reply(entry, error, status)
-        effects.append(Retire(call))
         if call == self._opening:
             self._opening = None
             if type(outcome) is Failed:
                 return effects + self._fail_opening()
-        return effects + self._begin_waiting()
+        return effects + self._begin_waiting() if self._ledger.waiting else effects
 
     def _fail_opening(self) -> list[Effect]:
         """There is no session after all: what was sent in the hope of one is refused."""
@@ -418,7 +420,7 @@ class Peer:
         if self._is_parked(call):
             return self._stop(call, cause)
         answered = self._finish(call, Failed(INTERNAL_ERROR, cause.value))
-        return [Stop(call, cause), *(e for e in answered if type(e) is not Retire)]
+        return [Stop(call, cause), *answered]
 
     def _drop_asks(self, entry: Entry) -> list[Effect]:
         """The call has ended: nobody needs what it asked for. Who still waits (a zombie) is told."""

@@ -202,21 +202,17 @@ class _Reader:
     stopped: bool = False
     failure: Exception | None = None
     """What the pipe raised."""
-    _scope: trio.CancelScope | None = None
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
     """Around the task that reads now."""
     _jammed: bool = False
 
     def stop(self) -> None:
         """Read no more."""
         self.stopped = True
-        if self._scope is not None:
-            self._scope.cancel()
+        self.scope.cancel()
 
     async def run(self) -> None:
-        with trio.CancelScope() as scope:
-            self._scope = scope
-            if self.stopped:
-                scope.cancel()
+        with self.scope as scope:
             try:
                 await self._read_on(scope)
             except LinkClosed:
@@ -224,12 +220,14 @@ class _Reader:
             except Exception as error:  # noqa: BLE001 - raised again by whoever serves this pipe
                 self.failure = error
             finally:
-                if self._scope is scope:
+                if self.scope is scope:
                     self.done.set()
 
-    def _pass_on(self) -> None:
-        """A handler keeps this task."""
-        self._scope = None
+    def pass_on(self) -> None:
+        """A handler keeps this task, and its scope."""
+        self.scope = trio.CancelScope()
+        if self.stopped:
+            self.scope.cancel()
         self.session.start_carrier(self.run)
 
     async def _read_on(self, scope: trio.CancelScope) -> None:
@@ -269,14 +267,14 @@ class _Reader:
         if not self._jammed:
             return frame
         self._limit("waiting")
+        return _refuse(frame, "too many requests are waiting", 1)
+
     def _check(self, bounds: Bounds, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
         try:
             bounds.check(self.session)
         except Overloaded as error:
             return _refuse(frame, str(error), error.retry_after, error.limit)
         return frame
-
-        return _refuse(frame, "too many requests are waiting", 1)
 
     def _read(self, message: bytes | RemoteProtocolError) -> Frame | Batch | Malformed:
         try:

@@ -672,6 +672,8 @@ async def test_cancelling_at_any_await_leaves_nothing_behind(after: int, autojum
             await talk.deliver(request(1, "busy"))
 
     async with open_talk({"busy": busy}, limits=Limits(inbox=1)) as talk, trio.open_nursery() as nursery:
+        talk.session.start_background(trio.sleep_forever)  # one that is asleep has nothing to cut off
+        await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(outside, talk)
         nursery.start_soon(deliver, talk)
         for _ in range(after):

@@ -323,7 +323,7 @@ async def test_nothing_is_left_of_a_call_that_ended_without_its_connection(autoj
         await trio.sleep(4)
         assert trio.lowlevel.current_statistics().tasks_living > before
         await trio.sleep(2)
-        assert trio.lowlevel.current_statistics().tasks_living == before
+        assert trio.lowlevel.current_statistics().tasks_living <= before  # the session may sleep by now
 
 
 async def test_a_client_that_comes_back_in_time_stops_the_clock(autojump_clock: MockClock) -> None:

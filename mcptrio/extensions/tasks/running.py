@@ -24,7 +24,7 @@ from mcptrio._actors.extension import Proceed
 from mcptrio._actors.journal import MISSING, Check
 from mcptrio._actors.reply import ProgressCallback, Reply
 from mcptrio._actors.router import failure
-from mcptrio._peer.effects import Effect, Send, Start
+from mcptrio._peer.effects import Send, Start
 from mcptrio._peer.machine import usable_answers
 from mcptrio._peer.messages import Answered, Asked, Failed, Outcome, Received
 from mcptrio._wire.jsonrpc import ErrorResponse, Notification, Request, Response, encode_value
@@ -150,13 +150,13 @@ class TaskRun(Exchange):
             async with scope if scope is not None else nullcontext() as call.state:
                 ctx = self.service.make_context(self, call)
                 ctx.data.update(self.origin.data)
-                return await self._work(ctx)
+                return await self._proceed(ctx)
         except trio.Cancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - the call guard
             return failure(error, start.method)
 
-    async def _work(self, ctx: Context) -> Outcome:
+    async def _proceed(self, ctx: Context) -> Outcome:
         with trio.CancelScope() as life:
             self._life = life
             if self.begun:
@@ -167,13 +167,10 @@ class TaskRun(Exchange):
             return Answered(msgspec.Raw(result))
         return Failed(INTERNAL_ERROR, "the task's time to live is over")
 
-    def _perform(self, effect: Effect) -> list[Effect] | None:
-        if type(effect) is not Send:
-            return super()._perform(effect)
+    def _send(self, effect: Send) -> None:
         frame = effect.frame
         if isinstance(frame, Response | ErrorResponse):
             self._finished(frame)
-        return None
 
     def _finished(self, frame: Response | ErrorResponse) -> None:
         if not self.begun:
