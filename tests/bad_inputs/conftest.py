@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.lanes import LANES
 
-from . import tokens
+from . import issuers, tokens
 from .pipes import PipedServers
 from .process import Servers
 
@@ -23,10 +24,12 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def servers_of_lanes() -> Iterator[dict[str, Servers]]:
-    started = {lane: Servers(SETTINGS, lane) for lane in LANES}
-    yield started
-    for each in started.values():
-        each.close()
+    with issuers.serving() as port:
+        asking = {"published": partial(issuers.published, port), "introspected": partial(issuers.introspected, port)}
+        started = {lane: Servers({**SETTINGS, **asking}, lane) for lane in LANES}
+        yield started
+        for each in started.values():
+            each.close()
 
 
 @pytest.fixture

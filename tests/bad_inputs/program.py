@@ -67,6 +67,13 @@ def make_server(**options: Any) -> Server:
         return "waited"
 
     @server.tool
+    async def tell_and_wait(seconds: float, ctx: Context) -> str:
+        """Say something, so that the stream has an event, then take time."""
+        await ctx.info("waiting")
+        await trio.sleep(seconds)
+        return "waited"
+
+    @server.tool
     async def report(seconds: float, ctx: Context) -> str:
         """Report progress all the time."""
         began = trio.current_time()
@@ -230,7 +237,7 @@ def token_of(name: str) -> str:
 
 def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the server and those of HTTP."""
-    from mcptrio.auth.server import BearerAuth, StaticTokens
+    from mcptrio.auth.server import BearerAuth, Introspection, StaticTokens
 
     options: dict[str, Any] = {}
     if "limits" in settings:
@@ -240,7 +247,10 @@ def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if "max_reply" in settings:
         options["max_reply"] = settings.pop("max_reply")
     if "bearer" in settings:
-        settings["auth"] = BearerAuth(**settings.pop("bearer"))
+        bearer = settings.pop("bearer")
+        if "introspection" in bearer:
+            bearer["introspection"] = Introspection(**bearer["introspection"])
+        settings["auth"] = BearerAuth(**bearer)
     elif settings.pop("named", False):
         settings["auth"] = StaticTokens({token_of(name): name for name in PEOPLE})
     return options, settings
