@@ -25,6 +25,7 @@ from mcptrio._wire.converter import unstructure
 from mcptrio._wire.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 from mcptrio.server import methods
+from mcptrio.server.agreeing import check_limits
 from mcptrio.server.context import Context, SessionHandle
 from mcptrio.server.features.completion import Completions, Declared
 from mcptrio.server.features.hints import CACHED_LISTS, Cache, Hints
@@ -122,6 +123,7 @@ class Server:
         self.eras = Served.only(protocols)
         self.limits = limits or Limits()
         self.session_limits = session_limits or SupervisorLimits()
+        check_limits(self.limits, self.session_limits)
         self.state_keys = _keys(state_keys)
         self.state_audience = state_audience if state_audience is not None else name
         self.telemetry = telemetry.Hub()

@@ -18,6 +18,7 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._eras.choose import Served
 from mcptrio._wire.request_state import KeyRing
 from mcptrio.errors import DeclarationError
+from mcptrio.server.agreeing import check_http
 from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ async def serve_http(
     from mcptrio.transports.http_server.serve import shut_down
 
     http, listening = _configs(config, settings)
+    check_http(http, listening, server.session_limits, store, auth)
     authenticator = _authenticator(server, auth, listening)
     metrics = Metrics(route.method for route in server.router)
     async with measure(server.make_runtime(store), metrics).open() as runtime, _closing(authenticator):
@@ -145,7 +147,8 @@ def asgi(
     from mcptrio.telemetry.metrics import Metrics
     from mcptrio.transports.http_server.app import asgi_app
 
-    http, _ = _configs(config, settings)
+    http, listening = _configs(config, settings)
+    check_http(http, listening, server.session_limits, store, auth)
     metrics = Metrics(route.method for route in server.router)
     return asgi_app(
         lambda: measure(server.make_runtime(store), metrics),

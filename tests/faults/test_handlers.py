@@ -132,7 +132,7 @@ async def test_fault_handler_ignores_its_end(open_house: Open, autojump_clock: M
 async def test_fault_threads_are_stuck(open_house: Open, autojump_clock: MockClock) -> None:
     """F12: when every thread is taken, further calls wait or are told so; the loop, and who needs no thread, go on."""
     release = threading.Event()
-    server = make_server(call_timeout=1e6, threads=4)
+    server = make_server(call_timeout=900, threads=4)
 
     @server.tool
     def stuck(text: str) -> str:

@@ -115,6 +115,11 @@ class BearerAuth:
         for name in ("max_token", "fetch_timeout", "keys_ttl", "keys_max_age", "keys_pause"):
             if not getattr(self, name) > 0:
                 raise DeclarationError(f"BearerAuth.{name} must be positive")
+        if self.keys_ttl > self.keys_max_age:
+            raise DeclarationError(
+                f"BearerAuth.keys_ttl ({self.keys_ttl:g} s) is more than keys_max_age ({self.keys_max_age:g} s), "
+                "after which keys are not used at all: raise keys_max_age too"
+            )
         if self.cache < 0:
             raise DeclarationError("BearerAuth.cache must not be negative")
 
