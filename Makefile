@@ -5,14 +5,19 @@ MINUTES ?= 60
 SECONDS ?= 60
 ARGS ?=
 WORK ?=
+LANE ?=
 DEV := $(if $(PYTHON),$(PYTHON) dev.py --python $(PYTHON),python3 dev.py)
 
 .PHONY: bench bench-quick bench-check help demo test unit lint format types conformance docs kill-test load-test fault-test soak fuzz mutants
 help:
 	@$(DEV) --help
 
-demo test unit lint format types conformance docs load-test fault-test mutants:
+demo test unit lint format types docs load-test fault-test mutants:
 	@$(DEV) $@ $(ARGS)
+
+# The servers of one lane only: make conformance LANE=express
+conformance:
+	@$(DEV) $@ $(if $(LANE),--lane $(LANE)) $(ARGS)
 
 kill-test:
 	@$(DEV) kill-test --times $(N) $(ARGS)

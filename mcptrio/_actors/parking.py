@@ -100,7 +100,7 @@ class Parking:
         try:
             return self._take(start, principal, may_replay)
         except StateRefused as why:
-            logger.warning("%s: a requestState was refused: %s", start.method, why)
+            logger.warning("%s (id %r): a requestState was refused: %s", start.method, start.request_id, why)
             raise McpError(INVALID_PARAMS, REFUSED) from None
 
     def _take(self, start: Start, principal: Any, may_replay: bool) -> Parked | Journal:

@@ -22,6 +22,7 @@ from mcptrio.telemetry import current_call
 _LONGEST: Final = 200
 _EVERY: Final = 10.0
 _OUTCOMES: Final = {"ok": logging.DEBUG, "cancelled": logging.DEBUG, "disconnected": logging.DEBUG}
+_TOLD_WITH_THE_CALL: Final = {"call_timeout", "call_timeout_hard"}
 _FLOODS: Final = {"refused", "request_refused", "write_timeout", "handshake_failed", "accept_failed"}
 
 
@@ -97,6 +98,8 @@ class LogListener:
         self._write(logging.INFO, "resumption refused", event.session)
 
     def _limit_hit(self, event: telemetry.LimitHit) -> None:
+        if event.name in _TOLD_WITH_THE_CALL:
+            return
         self._write_some(logging.WARNING, "limit hit", event.session, "name", event.name)
 
     def _dropped(self, event: telemetry.Dropped) -> None:

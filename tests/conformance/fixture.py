@@ -23,16 +23,17 @@ def stdio_command() -> list[str]:
     return [str(PROGRAM), "run", str(SERVER)]
 
 
-def http_command(port: int) -> list[str]:
-    return [*stdio_command(), "--transport", "http", "--host", "127.0.0.1", "--port", str(port)]
+def http_command(port: int, lane: str) -> list[str]:
+    return [*stdio_command(), "--transport", "http", "--host", "127.0.0.1", "--port", str(port), "--lane", lane]
 
 
 @contextlib.contextmanager
-def served(log: Path) -> Iterator[str]:
+def served(log: Path, lane: str = "hypercorn") -> Iterator[str]:
     """The URL of a fixture server of our own; what it writes goes to `log`."""
     port = free_port()
     with log.open("wb") as sink:
-        child = subprocess.Popen(http_command(port), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+        command = http_command(port, lane)
+        child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
     try:
         wait_ready(child, f"http://127.0.0.1:{port}/readyz", log)
         yield f"http://127.0.0.1:{port}/mcp"

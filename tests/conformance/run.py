@@ -1,7 +1,8 @@
 """Runs the official conformance suite and counts strictly: `python -m tests.conformance.run` (or `make conformance`).
 
 The suite's own tick is not enough for us. A scenario passes here when its checks hold no FAILURE, no WARNING, and at
-least one SUCCESS that is more than the check of the wire schema; one that was never run fails.
+least one SUCCESS that is more than the check of the wire schema; one that was never run fails. The legs of the server
+run on both lanes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from tests.conformance import fixture
 from tests.conformance.toolchain import CACHE, ROOT, Unavailable, node, npm_package
+from tests.lanes import LANES
 
 NEWEST, STABLE = "0.2.0-alpha.12", "0.1.16"
 CLIENT = ROOT / "examples" / "conformance" / "client.py"
@@ -37,6 +39,8 @@ class Run:
     release: str
     leg: str
     choice: tuple[str, ...]
+    lane: str | None = None
+    """How the server is served; None where there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +52,18 @@ class Verdict:
     faults: tuple[str, ...]
 
 
+OF_SERVERS = (
+    ("2025-11-25", NEWEST, ("--requirements", "2025-11-25")),
+    (STABLE, STABLE, ("--suite", "all")),
+    ("2026-07-28", NEWEST, ("--requirements", "2026-07-28")),
+    (NEWEST, NEWEST, ("--suite", "all")),
+)
 RUNS = (
-    Run(title="2025-11-25 server", release=NEWEST, leg="server", choice=("--requirements", "2025-11-25")),
-    Run(title=f"{STABLE} server", release=STABLE, leg="server", choice=("--suite", "all")),
-    Run(title="2026-07-28 server", release=NEWEST, leg="server", choice=("--requirements", "2026-07-28")),
-    Run(title=f"{NEWEST} server", release=NEWEST, leg="server", choice=("--suite", "all")),
+    *(
+        Run(title=f"{name} server {lane}", release=release, leg="server", choice=choice, lane=lane)
+        for lane in LANES
+        for name, release, choice in OF_SERVERS
+    ),
     Run(title="2025-11-25 client", release=NEWEST, leg="client", choice=("--requirements", "2025-11-25")),
     Run(title="2026-07-28 client", release=NEWEST, leg="client", choice=("--requirements", "2026-07-28")),
     Run(title=f"{NEWEST} client", release=NEWEST, leg="client", choice=("--suite", "all")),
@@ -187,11 +198,12 @@ def report(title: str, verdicts: Sequence[Verdict]) -> bool:
 
 
 @contextlib.contextmanager
-def target(url: str | None, log: Path) -> Iterator[str]:
-    if url:
+def target(url: str | None, log: Path, lane: str | None) -> Iterator[str | None]:
+    """Where the server of a run is, if it has one."""
+    if url or lane is None:
         yield url
     else:
-        with fixture.served(log) as own:
+        with fixture.served(log, lane) as own:
             yield own
 
 
@@ -200,12 +212,17 @@ def main() -> int:
         prog="tests.conformance.run", description="The conformance suite, counted strictly."
     )
     parser.add_argument("--leg", choices=("server", "client"), help="only this leg, all of its runs")
-    parser.add_argument("--run", action="append", help='only runs with this title, e.g. "2025-11-25 server"')
+    parser.add_argument("--lane", choices=LANES, help="only the servers that are served this way")
+    parser.add_argument("--run", action="append", help='only runs with this title, e.g. "2025-11-25 server express"')
     parser.add_argument("--scenario", help="only this scenario, in every chosen run that has it")
     parser.add_argument("--url", help="a server that is already up, instead of one of our own")
     args = parser.parse_args()
     chosen = [
-        run for run in RUNS if (not args.run or run.title in args.run) and (args.leg is None or run.leg == args.leg)
+        run
+        for run in RUNS
+        if (not args.run or run.title in args.run)
+        and (args.leg is None or run.leg == args.leg)
+        and (args.lane is None or run.lane == args.lane)
     ]
     if not chosen:
         parser.error(f"no such run; there are: {', '.join(run.title for run in RUNS)}")
@@ -217,8 +234,7 @@ def main() -> int:
     try:
         for run in chosen:
             # Each run gets a fresh server: nothing that one run leaves behind can help or hurt another.
-            serving = target(args.url, out / "server.log") if run.leg == "server" else contextlib.nullcontext(None)
-            with serving as url:
+            with target(args.url, out / "server.log", run.lane) as url:
                 verdicts = perform(run, url, out, args.scenario)
             if verdicts or not args.scenario:
                 good = report(run.title, verdicts) and good

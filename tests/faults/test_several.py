@@ -52,6 +52,7 @@ async def send_rubbish(house: House, dice: random.Random) -> None:
 async def hang(house: House, dice: random.Random) -> None:
     guest = await house.guest(dice.choice(["stateful", "stateless"]))
     assert "error" in await house.call(guest, "wait", {"seconds": 1e4})
+    house.blame("outcome=timeout", guest, 1)
 
 
 async def flood(house: House, dice: random.Random) -> None:
@@ -107,3 +108,4 @@ async def test_fault_three_at_once(part: int, open_house: Open, autojump_clock: 
                 for fault in chosen:
                     nursery.start_soon(fault, house, dice)
             await trio.sleep(32)
+            house.blame_limits()

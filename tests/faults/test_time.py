@@ -41,6 +41,7 @@ async def test_fault_wall_clock_jumps(
         retried = await house.call(asker, "ask", requestState=state, inputResponses=given)
         if jump > 0:
             assert retried["error"]["code"] == -32602, "by the calendar it has expired"
+            house.blame("a requestState was refused: expired", asker, 2)
         else:
             assert asker.text(retried) == f"{asker.word} {asker.word}"
         await trio.sleep(60)
@@ -60,6 +61,7 @@ async def test_fault_process_stood_still(open_house: Open, mock_clock: MockClock
         mock_clock.jump(600)
         mock_clock.autojump_threshold = 0
         await trio.sleep(2)
+        house.blame("the process did not run for 600 s")
         assert house.runtime.supervisor.find(guest.session) is not None  # type: ignore[attr-defined]
         await guest.echo()
         await trio.sleep(62)
