@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import trio
-from attrs import define, frozen
+from attrs import frozen
 
 from mcptrio._actors.journal import Journal
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Cause
+from mcptrio._struct import Entity
 
 if TYPE_CHECKING:
     from mcptrio._actors.session import Session
@@ -40,8 +41,7 @@ class Limits:
     """Questions that come within so long of each other leave together, where questions travel in results."""
 
 
-@define(eq=False, repr=False)
-class Call:
+class Call(Entity):
     """A handler at work."""
 
     start: Start

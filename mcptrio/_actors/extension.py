@@ -30,9 +30,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, Final, Protocol
 
-from attrs import define, field, frozen
+from msgspec import Struct, field
 
 from mcptrio._actors.router import Route
+from mcptrio._struct import Entity
 from mcptrio.errors import CapabilityMissing, DeclarationError
 
 Settings = Mapping[str, Any]
@@ -51,8 +52,7 @@ SHIPPED: Final[Mapping[str, tuple[str, str]]] = {
 """Tool options of extensions that are added by being used: the option -> where its extension is."""
 
 
-@frozen(kw_only=True)
-class Heard:
+class Heard(Struct, frozen=True, kw_only=True):
     """What an extension takes of a listen request."""
 
     honoured: Settings
@@ -124,11 +124,10 @@ class Extension:
         return {}
 
 
-@define(eq=False, repr=False)
-class Extensions:
+class Extensions(Entity):
     """The extensions of one server or client."""
 
-    _by_id: dict[str, Extension] = field(factory=dict)
+    _by_id: dict[str, Extension] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Extension]:
         return iter(tuple(self._by_id.values()))

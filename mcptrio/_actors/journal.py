@@ -10,8 +10,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from attrs import define, field
+from msgspec import field
 
+from mcptrio._struct import Entity
 from mcptrio._wire.request_state import digest
 from mcptrio.errors import MCPTrioException
 
@@ -19,23 +20,22 @@ MISSING: Final = object()
 Check = Callable[[Any], object]
 
 
-@define(eq=False, repr=False)
-class Journal:
+class Journal(Entity):
     """What one call knows of its earlier lives, and has learnt in this one."""
 
-    chain: str = field(factory=lambda: secrets.token_hex(12))
+    chain: str = field(default_factory=lambda: secrets.token_hex(12))
     """Names the call across its lives."""
-    answers: dict[str, tuple[str, Any]] = field(factory=dict)
+    answers: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """Key -> the digest of the question, and its answer."""
-    done: dict[str, Any] = field(factory=dict)
+    done: dict[str, Any] = field(default_factory=dict)
     """Key -> what `once` gave back."""
     ticket: str = ""
     """The state that this journal came in, if it still has to be found out whether another process has used it."""
-    _given: Mapping[str, Any] = field(factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
     """Answers that came with the request, not looked at yet."""
-    _expected: Mapping[str, str] | None = None
+    expected: Mapping[str, str] | None = None
     """Key -> the digest of the question that they answer; None if they came without having been asked for."""
-    _times: dict[str, int] = field(factory=dict)
+    _times: dict[str, int] = field(default_factory=dict)
 
     def key_for(self, question: str) -> str:
         """A key for a question that was given none: what is asked, and how often it was asked before.
@@ -50,8 +50,8 @@ class Journal:
         recorded = self.answers.get(key)
         if recorded is not None:
             return recorded[1] if recorded[0] == question else MISSING
-        if key in self._given and (self._expected is None or self._expected.get(key) == question):
-            answer = self._given[key]
+        if key in self.given and (self.expected is None or self.expected.get(key) == question):
+            answer = self.given[key]
             try:
                 if check is not None:
                     check(answer)

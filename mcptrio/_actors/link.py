@@ -6,8 +6,9 @@ from collections import deque
 from typing import Protocol
 
 import trio
-from attrs import define, field
+from msgspec import field
 
+from mcptrio._struct import Entity
 from mcptrio.errors import LinkClosed
 
 
@@ -34,8 +35,7 @@ class Link(Protocol):
         ...
 
 
-@define(eq=False, repr=False)
-class Outbox:
+class Outbox(Entity):
     """What is posted and not yet written: many producers that never wait, one consumer.
 
     Bounded for those who ask with `room` (progress, logs, and the reader of the same pipe); answers always enter, which
@@ -44,7 +44,7 @@ class Outbox:
 
     max_items: int = 256
     max_bytes: int = 1024 * 1024
-    _items: deque[bytes] = field(factory=deque)
+    _items: deque[bytes] = field(default_factory=deque)
     _bytes: int = 0
     _closed: bool = False
     _consumer: trio.lowlevel.Task | None = None

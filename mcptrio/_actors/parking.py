@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import define, field, frozen
+from msgspec import Struct, field
 
 from mcptrio import telemetry
 from mcptrio._actors.journal import Journal
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Expired
+from mcptrio._struct import Entity
 from mcptrio._wire.request_state import MAX_STATE, KeyRing, State, StateRefused, bind_to, digest
 from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, McpError
 
@@ -34,8 +35,7 @@ REFUSED: Final = "requestState is not valid for this request; begin again withou
 _MAX_USED: Final = 100_000
 
 
-@frozen(kw_only=True)
-class Parked:
+class Parked(Struct, frozen=True, kw_only=True):
     """A call that waits, and the state that leads back to it."""
 
     token: str
@@ -45,20 +45,19 @@ class Parked:
     until: float
 
 
-@define(eq=False, repr=False, kw_only=True)
-class Parking:
+class Parking(Entity, kw_only=True):
     """The parked calls of one process. Lent: the sessions that they live in."""
 
     audience: str
-    keys: KeyRing = field(factory=KeyRing.random)
+    keys: KeyRing = field(default_factory=KeyRing.random)
     max_parked: int = 1000
     ttl: float = 600.0
-    hub: telemetry.Hub = field(factory=telemetry.Hub)
+    hub: telemetry.Hub = field(default_factory=telemetry.Hub)
     store: Any = None
     """A durable store: which states have done their work is known there too, after a restart."""
-    _parked: dict[str, Parked] = field(factory=dict)
+    _parked: dict[str, Parked] = field(default_factory=dict)
     """Oldest first."""
-    _used: dict[bytes, float] = field(factory=dict)
+    _used: dict[bytes, float] = field(default_factory=dict)
     """States that were accepted, until they would have expired anyway."""
 
     def __len__(self) -> int:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from attrs import define, field
+from msgspec import field
+
+from mcptrio._struct import Entity
 
 _MOST: Final = 10_000
 
 
-@define(eq=False, repr=False)
-class Rates:
+class Rates(Entity):
     """Each caller may do something `per_second` times a second, and `burst` times at once after a pause."""
 
     per_second: float
     burst: float
-    _buckets: dict[str, tuple[float, float]] = field(factory=dict)
+    _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
     """How much was left, and when."""
 
     def take(self, caller: str, now: float) -> float:

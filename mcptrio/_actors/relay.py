@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import define
-
 from mcptrio._actors.link import Link
 from mcptrio._peer.messages import Cause, Failed, Finished, HandedOver, LinkLost, Message
+from mcptrio._struct import Entity
 from mcptrio.errors import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from mcptrio._actors.session import Session
 
 
-@define(eq=False, repr=False)
-class Relay:
+class Relay(Entity):
     """Passes frames on. The session that the request came to keeps it on its books, so that it can still be cancelled
     there, until it is answered. Lent: everything.
     """

@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
-from attrs import define, field
+from msgspec import field
+
+from mcptrio._struct import Entity
 
 ProgressCallback = Callable[[Mapping[str, Any]], None]
 
 
-@define(eq=False, repr=False)
-class Reply:
+class Reply(Entity):
     """The answer to something that was asked of the peer."""
 
     on_progress: ProgressCallback | None = None
-    _event: trio.Event = field(factory=trio.Event)
+    _event: trio.Event = field(default_factory=trio.Event)
     _result: Any = None
     _error: Exception | None = None
 

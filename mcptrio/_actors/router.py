@@ -12,9 +12,12 @@ from typing import Any
 
 import msgspec
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import frozen
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mcptrio._peer.messages import Answered, Failed, Outcome
+from mcptrio._struct import Entity
 from mcptrio._wire.converter import StructureError, structure, unstructure
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.errors import (
@@ -37,8 +40,7 @@ CallNext = Callable[[Any, Any], Awaitable[Any]]
 Middleware = Callable[[Any, "Incoming", CallNext], Awaitable[Any]]
 
 
-@frozen
-class Route:
+class Route(Struct, frozen=True):
     """One row: a method, what its parameters become, who handles them."""
 
     method: str
@@ -62,15 +64,14 @@ class Incoming:
     params: Any
 
 
-@define(eq=False, repr=False)
-class Router:
+class Router(Entity):
     """Method -> route."""
 
     max_reply: int = 16 * 1024 * 1024
     finish: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
     """Completes a result before it is encoded: `finish(wire, ctx)`."""
-    _routes: dict[str, Route] = field(factory=dict)
-    _middleware: list[Middleware] = field(factory=list)
+    _routes: dict[str, Route] = field(default_factory=dict)
+    _middleware: list[Middleware] = field(default_factory=list)
     _frozen: bool = False
     _chain: CallNext | None = None
 
@@ -88,7 +89,7 @@ class Router:
 
     def add_all(self, routes: Iterable[Route]) -> None:
         for route in routes:
-            self.add(evolve(route, builtin=True))
+            self.add(replace(route, builtin=True))
 
     def use(self, middleware: Middleware) -> None:
         self._check_open("middleware")

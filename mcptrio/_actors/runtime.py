@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.link import Link
@@ -20,6 +20,7 @@ from mcptrio._actors.parking import Parking
 from mcptrio._actors.session import Service, Session
 from mcptrio._actors.supervisor import Supervisor, new_session_id
 from mcptrio._peer.messages import Cause
+from mcptrio._struct import Entity
 
 if TYPE_CHECKING:
     from mcptrio._actors.watchdog import Watchdog
@@ -45,8 +46,7 @@ class Store(Protocol):
     def open(self) -> AbstractAsyncContextManager[None]: ...
 
 
-@define(eq=False, repr=False, kw_only=True)
-class Runtime:
+class Runtime(Entity, kw_only=True):
     """Owns: the supervisor's task, the store's tasks, the lifespan, the watchdog.   Lent: application, store, bus.
 
     `listeners` hear of what happens while it is open. A watchdog is a thread, so there is one only if asked for.
@@ -56,12 +56,12 @@ class Runtime:
     store: Any
     """A `mcptrio.stores.EventStore`; this layer only opens it."""
     bus: Any
-    supervisor: Supervisor = field(factory=Supervisor)
-    parking: Parking = field(factory=lambda: Parking(audience=""))
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    parking: Parking = field(default_factory=lambda: Parking(audience=""))
     lifespan: Any = None
     """What the server's lifespan function yielded."""
     ready: bool = False
-    listeners: list[telemetry.Listener] = field(factory=list)
+    listeners: list[telemetry.Listener] = field(default_factory=list)
     watchdog: Watchdog | None = None
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
+from msgspec.structs import replace
 
 from mcptrio._eras import stateless, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
 from mcptrio._peer.era import Era
@@ -16,7 +17,7 @@ _IN_ORDER: Final = (v2024_11_05.ERA, v2025_03_26.ERA, v2025_06_18.ERA, v2025_11_
 _ALL_NAMES: Final = frozenset[str]().union(*(set(era.requests) | era.notifications for era in _IN_ORDER))
 
 ERAS: Final[dict[str, Era]] = {
-    era.date: evolve(era, lacks=_ALL_NAMES - set(era.requests) - era.notifications) for era in _IN_ORDER
+    era.date: replace(era, lacks=_ALL_NAMES - set(era.requests) - era.notifications) for era in _IN_ORDER
 }
 """Every date that mcptrio speaks, oldest first."""
 

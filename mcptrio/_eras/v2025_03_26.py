@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from mcptrio._eras import v2024_11_05 as before
 from mcptrio._eras.stateful import TO_SERVER, by_method
@@ -19,7 +19,7 @@ def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any])
     return by_method(REQUESTS, declared, method)
 
 
-ERA = evolve(
+ERA = replace(
     before.ERA,
     date="2025-03-26",
     batching=True,
@@ -31,6 +31,6 @@ ERA = evolve(
         "progress": SHAPES["progress"] | {"message"},
     },
     content=before.ERA.content | {"audio"},
-    features=evolve(before.ERA.features, progress_message=True),
+    features=replace(before.ERA.features, progress_message=True),
     missing=missing,
 )

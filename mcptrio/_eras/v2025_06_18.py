@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from mcptrio._eras import v2025_03_26 as before
 from mcptrio._eras.stateful import TO_CLIENT, by_method
@@ -19,7 +19,7 @@ def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any])
     return by_method(REQUESTS, declared, method)
 
 
-ERA = evolve(
+ERA = replace(
     before.ERA,
     date="2025-06-18",
     batching=False,
@@ -36,7 +36,7 @@ ERA = evolve(
         "contents": SHAPES["contents"] | {"_meta"},
     },
     content=before.ERA.content | {"resource_link"},
-    features=evolve(before.ERA.features, elicitation=True, structured_output=True),
-    http=evolve(before.ERA.http, version_header=True),
+    features=replace(before.ERA.features, elicitation=True, structured_output=True),
+    http=replace(before.ERA.http, version_header=True),
     missing=missing,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from mcptrio._eras import stateful
 from mcptrio._eras import v2025_06_18 as before
@@ -31,7 +31,7 @@ def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any])
     return stateful.by_method(REQUESTS, declared, method)
 
 
-ERA = evolve(
+ERA = replace(
     before.ERA,
     date="2025-11-25",
     notifications=before.ERA.notifications | {"notifications/elicitation/complete"},
@@ -44,13 +44,13 @@ ERA = evolve(
         "prompt": SHAPES["prompt"] | {"icons"},
         "sampling": SHAPES["sampling"] | {"tools", "toolChoice"},
     },
-    features=evolve(
+    features=replace(
         before.ERA.features,
         elicitation_url=True,
         sampling_tools=True,
         argument_faults_are_results=True,
         errors_without_id=True,
     ),
-    http=evolve(before.ERA.http, primes=True),
+    http=replace(before.ERA.http, primes=True),
     missing=missing,
 )

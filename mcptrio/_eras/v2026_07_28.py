@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from mcptrio._eras import v2025_11_25 as before
 from mcptrio._eras.stateful import TO_SERVER
@@ -31,7 +31,7 @@ def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any])
     return before.missing(declared, method, params)
 
 
-ERA = evolve(
+ERA = replace(
     before.ERA,
     date="2026-07-28",
     stateful=False,
@@ -43,7 +43,7 @@ ERA = evolve(
         "tool": SHAPES["tool"] - {"execution"},
         "tool result": SHAPES["tool result"] | {"resultType"},
     },
-    features=evolve(before.ERA.features, asks_in_results=True, cache_hints=True, any_structured_content=True),
+    features=replace(before.ERA.features, asks_in_results=True, cache_hints=True, any_structured_content=True),
     http=HttpRules(
         sessions=False,
         resumable=False,

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from msgspec import Struct
 
 
 class Role(enum.Enum):
@@ -21,8 +21,7 @@ class Role(enum.Enum):
     __hash__ = object.__hash__
 
 
-@frozen
-class Method:
+class Method(Struct, frozen=True):
     """A request of the protocol: who receives it, and what the receiver must have declared to be asked."""
 
     receiver: Role | None
@@ -31,8 +30,7 @@ class Method:
     """Path into the receiver's capabilities, `("resources", "subscribe")`."""
 
 
-@frozen(kw_only=True)
-class HttpRules:
+class HttpRules(Struct, frozen=True, kw_only=True):
     """How a date uses Streamable HTTP."""
 
     sessions: bool = True
@@ -48,8 +46,7 @@ class HttpRules:
     disconnect_cancels: bool = False
 
 
-@frozen(kw_only=True)
-class Features:
+class Features(Struct, frozen=True, kw_only=True):
     """What a feature can do at a date, where that is not visible in a method's name."""
 
     elicitation: bool = False
@@ -72,8 +69,7 @@ MissingCapability = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[s
 """(what the peer declared, method, params) -> what it would have to declare in addition, or None."""
 
 
-@frozen(kw_only=True, eq=False)
-class Era:
+class Era(Struct, frozen=True, eq=False, kw_only=True):
     """One protocol date."""
 
     date: str
@@ -89,7 +85,7 @@ class Era:
     http: HttpRules
     missing: MissingCapability
     resource_not_found: int
-    may_ask: frozenset[str] = field(default=frozenset())
+    may_ask: frozenset[str] = frozenset()
     """Requests that may be answered with questions, where questions travel in results."""
-    lacks: frozenset[str] = field(default=frozenset())
+    lacks: frozenset[str] = frozenset()
     """Methods of other dates that do not exist at this one, even if somebody routed them."""

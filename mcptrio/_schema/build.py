@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from mcptrio._schema import docs, records
 from mcptrio._schema import dump as dumping
@@ -29,8 +29,7 @@ ROOT: Final = "arguments"
 dump = dumping.dump
 
 
-@frozen(kw_only=True)
-class Signature:
+class Signature(Struct, frozen=True, kw_only=True):
     """What a function takes and gives.
 
     `bind` turns JSON arguments into keyword arguments; what is left out keeps the function's own default. `bind_text`
@@ -247,8 +246,7 @@ def schema_of(type_: Any, *, closed: bool = False, names: Mapping[str, Any] | No
     return Reader(type_, closed=closed, names=names).schema
 
 
-@frozen(kw_only=True)
-class OutputSchema:
+class OutputSchema(Struct, frozen=True, kw_only=True):
     """How a tool's return value travels as `structuredContent`.
 
     `schema` is the tool's `outputSchema`, always of an object; `wrap` says that the value stands in it as `result`,

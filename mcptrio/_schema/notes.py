@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from attrs import define, field
+from msgspec import Struct, field
 
 from mcptrio._schema.faults import Faults, Place, show
 from mcptrio._schema.scalars import said
@@ -41,15 +41,14 @@ _LENGTHS: Final[dict[tuple[str, type | None], str]] = {
 _UNITS: Final[dict[type | None, str]] = {str: "characters", bytes: "bytes", list: "items", dict: "fields"}
 
 
-@define
-class Notes:
+class Notes(Struct):
     """The metadata of one `Annotated`, sorted."""
 
     description: str | None = None
-    schema: JsonSchema = field(factory=dict)
-    limits: list[tuple[str, Any]] = field(factory=list)
-    checks: list[Check] = field(factory=list)
-    rewrites: list[Callable[[JsonSchema], JsonSchema]] = field(factory=list)
+    schema: JsonSchema = field(default_factory=dict)
+    limits: list[tuple[str, Any]] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    rewrites: list[Callable[[JsonSchema], JsonSchema]] = field(default_factory=list)
     foreign: bool = False  # holds something only pydantic can carry out
 
     def read(self, metadata: Iterable[Any]) -> Notes:

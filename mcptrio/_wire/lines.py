@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from attrs import define, field, frozen
+from msgspec import Struct, field
+
+from mcptrio._struct import Entity
 
 MAX_LINE: Final = 10 * 1024 * 1024
 
 
-@frozen(kw_only=True)
-class LineTooLong:
+class LineTooLong(Struct, frozen=True, kw_only=True):
     """Stands for a line that was longer than `limit` bytes and has been thrown away."""
 
     limit: int
 
 
-@define(eq=False, repr=False)
-class LineReader:
+class LineReader(Entity):
     """Splits a stream of bytes into lines, at linear cost however the bytes are cut.
 
     A line ends with LF or CRLF, and blank lines are skipped. The bound counts every byte before the LF. A longer line
@@ -25,8 +25,8 @@ class LineReader:
     """
 
     max_line: int = MAX_LINE
-    _rest: bytearray = field(init=False, factory=bytearray)
-    _discarding: bool = field(init=False, default=False)
+    _rest: bytearray = field(default_factory=bytearray)
+    _discarding: bool = False
 
     def feed(self, data: bytes) -> list[bytes | LineTooLong]:
         """Take the next bytes and return the lines that they complete."""

@@ -15,8 +15,9 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
-from attrs import define, field
+from msgspec import field
 
+from mcptrio._struct import Entity
 from mcptrio.errors import DeclarationError, MCPTrioException
 
 MAX_STATE: Final = 256 * 1024
@@ -46,12 +47,11 @@ def derive_id(key: bytes) -> bytes:
     return blake2b(key, digest_size=_KEY_ID, person=b"mcptrio key id").digest()
 
 
-@define(eq=False, repr=False)
-class KeyRing:
+class KeyRing(Entity):
     """The keys that states are sealed with: the first one seals, every one opens."""
 
-    _keys: list[bytes] = field(repr=False)
-    _ciphers: dict[bytes, Any] = field(factory=dict, repr=False)
+    _keys: list[bytes]
+    _ciphers: dict[bytes, Any] = field(default_factory=dict)
 
     @classmethod
     def random(cls) -> KeyRing:

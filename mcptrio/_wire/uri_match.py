@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 
 from mcptrio._wire.uri_syntax import TRIPLET, Expression, Variable, encode, triplets
 from mcptrio.errors import DeclarationError
@@ -30,8 +30,7 @@ Value: TypeAlias = str | list[str] | dict[str, str]
 TAIL: Final = ("/", "?", "&", "#")
 
 
-@frozen
-class Matcher:
+class Matcher(Struct, frozen=True):
     """A template in the shape that can be matched: literals around head variables, then the tail.
 
     `literals` is one longer than `head`. `wild` is the place of `{+path}` in `head`, or the length of `head`.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from mcptrio.errors import DeclarationError
 
@@ -21,8 +21,7 @@ _VARIABLE: Final = re.compile(
 TRIPLET: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
-@frozen
-class Operator:
+class Operator(Struct, frozen=True):
     """One row of the table in RFC 6570 appendix A."""
 
     first: str = ""
@@ -44,8 +43,7 @@ _OPERATORS: Final[Mapping[str, Operator]] = {
 }
 
 
-@frozen
-class Variable:
+class Variable(Struct, frozen=True):
     """One variable of an expression, with its modifier."""
 
     name: str
@@ -53,8 +51,7 @@ class Variable:
     prefix: int | None
 
 
-@frozen
-class Expression:
+class Expression(Struct, frozen=True):
     """What stands in one pair of braces; `text` has the braces too."""
 
     text: str

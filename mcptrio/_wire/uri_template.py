@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from attrs import define, field
-
+from mcptrio._struct import Entity
 from mcptrio._wire.uri_match import TAIL, Matcher, Value
 from mcptrio._wire.uri_syntax import Expression, encode, expand, parse
 from mcptrio.errors import DeclarationError
@@ -15,8 +14,7 @@ __all__ = ["UriTemplate", "Value"]
 MAX_VARIABLES: Final = 256
 
 
-@define(eq=False, repr=False)
-class UriTemplate:
+class UriTemplate(Entity):
     """A URI with variables in it, as in `orders://{order_id}{?lines*}`.
 
     Raises:
@@ -24,10 +22,10 @@ class UriTemplate:
     """
 
     text: str
-    _parts: tuple[str | Expression, ...] = field(init=False, repr=False)
-    _matcher: Matcher | None = field(init=False, repr=False, default=None)
+    _parts: tuple[str | Expression, ...] = ()
+    _matcher: Matcher | None = None
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         self._parts = tuple(parse(self.text))
         if len(self.variables) > MAX_VARIABLES:
             raise DeclarationError(f"a URI template may have at most {MAX_VARIABLES} variables")

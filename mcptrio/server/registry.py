@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from attrs import define, field
+from msgspec import field
 
+from mcptrio._struct import Entity
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 
 T = TypeVar("T")
@@ -26,17 +27,16 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
-@define(eq=False, repr=False)
-class Registry(Generic[T]):
+class Registry(Entity, Generic[T]):
     """Entries of one kind. Each has a serial number, so that a page of a list can say where the next one begins."""
 
     kind: str
-    _entries: dict[str, tuple[int, T]] = field(factory=dict)
+    _entries: dict[str, tuple[int, T]] = field(default_factory=dict)
     _serial: int = 0
     version: int = 0
     """Counts the changes; what was made from an older version is stale."""
-    on_change: list[Callable[[], None]] = field(factory=list)
-    _pages: dict[Any, msgspec.Raw] = field(factory=dict)
+    on_change: list[Callable[[], None]] = field(default_factory=list)
+    _pages: dict[Any, msgspec.Raw] = field(default_factory=dict)
 
     def add(self, key: str, entry: T) -> None:
         """Raises `DeclarationError` if there is an entry of that name already."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import trio
 from attrs import evolve
+from msgspec.structs import replace
 
 from mcptrio import telemetry, types
 from mcptrio._actors.call import Call, Limits
@@ -433,9 +434,11 @@ class Server:
     def needed_scopes(self, method: str, params: Mapping[str, Any], all_of_them: bool = False) -> tuple[str, ...]:
         """The scopes that a request needs. What not everybody may see is left out, so that nobody learns of it here."""
         entry: ToolEntry | PromptEntry | ResourceEntry | None = None
+        if method == "tools/call":  # by far the most frequent
+            name = params.get("name")
+            tool = self.tools.registry.get(name) if type(name) is str else None
+            return () if tool is None or (tool.visible is not None and not all_of_them) else tool.scopes
         match method, params:
-            case "tools/call", {"name": str(name)}:
-                entry = self.tools.registry.get(name)
             case ("prompts/get", {"name": str(name)}) | ("completion/complete", {"ref": {"name": str(name)}}):
                 entry = self.prompts.registry.get(name)
             case ("resources/read" | "resources/subscribe", {"uri": str(uri)}):
@@ -555,9 +558,9 @@ def _renamed_tool(entry: ToolEntry, prefix: str) -> ToolEntry:
 
 def _renamed_prompt(entry: PromptEntry, prefix: str) -> PromptEntry:
     prompt = evolve(entry.prompt, name=prefix + entry.prompt.name)
-    return evolve(entry, prompt=prompt, wire={**entry.wire, "name": prompt.name})
+    return replace(entry, prompt=prompt, wire={**entry.wire, "name": prompt.name})
 
 
 def _renamed_resource(entry: ResourceEntry, prefix: str) -> ResourceEntry:
     resource = evolve(entry.resource, name=prefix + entry.resource.name)
-    return evolve(entry, resource=resource, wire={**entry.wire, "name": resource.name})
+    return replace(entry, resource=resource, wire={**entry.wire, "name": resource.name})

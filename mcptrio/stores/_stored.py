@@ -6,18 +6,17 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio.stores._file import Batch
 from mcptrio.stores._streams import Stream
 from mcptrio.stores._tasks import Row
 
 
-@define(eq=False, repr=False)
 class StoredStream(Stream):
     """A stream whose older events are in the file only. Events above `written` are in memory only."""
 
-    sizes: array[int] = field(factory=lambda: array("I"))  # of the events floor+1 … last, while it is running
+    sizes: array[int] = field(default_factory=lambda: array("I"))  # of the events floor+1 … last, while it is running
     tail_size: int = 0
     written: int = 0  # the newest event on disk
     saved_floor: int = 0  # the floor on disk

@@ -16,14 +16,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import trio
-from attrs import define, field
+from msgspec import field
 
+from mcptrio._struct import Entity
 from mcptrio.errors import LocalProtocolError, Overloaded
 from mcptrio.stores.base import Event, LaggedBehind, StoreLimits, StreamKey, UnknownCursor
 
 
-@define(eq=False, repr=False)
-class Stream:
+class Stream(Entity):
     """One stream, all of it in memory. Ten thousand idle ones are usual, so what is empty costs next to nothing."""
 
     key: StreamKey
@@ -33,7 +33,7 @@ class Stream:
     visible: int = 0
     size: int = 0  # bytes of the events floor+1 … last
     ended: float | None = None  # when nothing more was to follow
-    tail: list[bytes] = field(factory=list)
+    tail: list[bytes] = field(default_factory=list)
     tail_floor: int = 0
     _waiting: trio.lowlevel.ParkingLot | None = None
 
@@ -76,8 +76,7 @@ Fetch = Callable[[Stream, int], Awaitable[list[bytes]]]
 """Reads the events after a cursor from where they are kept; at least one, or it raises LaggedBehind."""
 
 
-@define(eq=False, repr=False)
-class StreamFollower:
+class StreamFollower(Entity):
     """A cursor on one stream; see `base.Follower`. It keeps the stream alive, not the other way round."""
 
     _stream: Stream
@@ -137,8 +136,7 @@ class StreamFollower:
 S = TypeVar("S", bound=Stream)
 
 
-@define(eq=False, repr=False)
-class Ledger(Generic[S]):
+class Ledger(Entity, Generic[S]):
     """Which streams there are, what they weigh, and which must go first. A plain object without a clock."""
 
     limits: StoreLimits
@@ -146,8 +144,8 @@ class Ledger(Generic[S]):
     size: int = 0
     count: int = 0
     _serial: int = 0
-    _sessions: dict[str, dict[str, S]] = field(factory=dict)
-    _ended: dict[S, None] = field(factory=dict)  # in the order in which they ended
+    _sessions: dict[str, dict[str, S]] = field(default_factory=dict)
+    _ended: dict[S, None] = field(default_factory=dict)  # in the order in which they ended
 
     def __iter__(self) -> Iterator[S]:
         for streams in self._sessions.values():

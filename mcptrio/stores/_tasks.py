@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from mcptrio.stores.base import StoreLimits
 
 
-@frozen
-class Kept:
+class Kept(Struct, frozen=True):
     """One record, and when it goes (in Trio's time)."""
 
     record: bytes

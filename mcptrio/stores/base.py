@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 from attrs.validators import gt
+from msgspec import Struct
 
 from mcptrio.errors import MCPTrioException
 
@@ -33,16 +34,14 @@ class StoreFailed(MCPTrioException):
     """A store cannot be opened, or its writer keeps crashing; the text says why."""
 
 
-@frozen
-class StreamKey:
+class StreamKey(Struct, frozen=True):
     """Names a stream: always by its session too, so that no session can reach the events of another."""
 
     session: str
     stream: str
 
 
-@frozen
-class Event:
+class Event(Struct, frozen=True):
     """One event of a stream. Numbers are 1, 2, 3 … in each stream; a cursor is the number of the last one seen."""
 
     seq: int

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from attrs import define, field
+from msgspec import field
 
+from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
 from mcptrio.stores._streams import Ledger, Stream, StreamFollower, check_cursor, open_tasks
 from mcptrio.stores._tasks import MemoryTasks
@@ -121,8 +122,7 @@ class MemorySessions:
         self._records.pop(session, None)
 
 
-@define(eq=False, repr=False)
-class _Subscription:
+class _Subscription(Entity):
     """One callback and the topics it hears."""
 
     topics: tuple[str, ...]
@@ -139,12 +139,11 @@ class _Subscription:
                 self._topics_of_bus.pop(topic, None)
 
 
-@define(eq=False, repr=False)
-class MemoryBus:
+class MemoryBus(Entity):
     """The bus of one process: a table of callbacks. `limit` bounds the subscriptions of one topic."""
 
     limit: int = 20_000
-    _topics: dict[str, dict[_Subscription, None]] = field(factory=dict)
+    _topics: dict[str, dict[_Subscription, None]] = field(default_factory=dict)
 
     def publish(self, topic: str, payload: Any = None) -> None:
         for subscription in list(self._topics.get(topic, ())):  # a callback may subscribe or close

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any, Final
 
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio._actors.runtime import Runtime
+from mcptrio._struct import Entity
 from mcptrio._wire.lines import MAX_LINE, LineReader
 from mcptrio.errors import INVALID_REQUEST, RemoteProtocolError
 from mcptrio.transports.pipe import PipeLimits, serve_pipe
@@ -55,7 +56,7 @@ async def serve_stdio(
         read = await _open_reader(stdin_fd, stack)
         write = await _open_writer(stdout_fd, stack)
         fifo = stdout_fd if _can_wait(stdout_fd) and stat.S_ISFIFO(os.fstat(stdout_fd).st_mode) else None
-        pipe = LinePipe(read, write, LineReader(max_line), fifo=fifo)
+        pipe = LinePipe(read, write, LineReader(max_line), _fifo=fifo)
         session = await serve_pipe(runtime, pipe, transport="stdio", principal=principal, limits=limits)
     return session.left_behind
 
@@ -91,14 +92,13 @@ def private_stdio() -> Iterator[tuple[int, int]]:
             os.close(fd)
 
 
-@define(eq=False, repr=False)
-class LinePipe:
+class LinePipe(Entity):
     """A pipe of newline-delimited messages over two functions that move bytes."""
 
     _read: Callable[[], Awaitable[bytes]]
     """At least one byte, or none at the end."""
     _write: Callable[[bytes], Awaitable[None]]
-    _lines: LineReader = field(factory=LineReader)
+    _lines: LineReader = field(default_factory=LineReader)
     _eof: bool = False
     _fifo: int | None = None
     """The descriptor that is written to, where small writes succeed whole or not at all."""

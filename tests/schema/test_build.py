@@ -789,7 +789,7 @@ def test_describing_and_binding_import_nothing_heavy() -> None:
     """A stdio server's start pays for every import."""
     code = """
 import sys, json
-import mcptrio
+from mcptrio import Server
 before = set(sys.modules)
 from mcptrio._schema.build import describe
 def tool(a: int, b: str = "x") -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
-from attrs import define, evolve
+from attrs import evolve
 
 from mcptrio import types
+from mcptrio._struct import Entity
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.invoke import Function, caller_names, declare, function_name
@@ -78,8 +79,7 @@ def _declare_completer(fn: Callable[..., Any], names: dict[str, Any]) -> Functio
     return function
 
 
-@define(eq=False, repr=False)
-class Completions:
+class Completions(Entity):
     """Finds who completes what."""
 
     prompts: Prompts

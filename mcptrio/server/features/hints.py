@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import frozen
+from msgspec import Struct, field
 
 from mcptrio._eras.stateless import SERVER_INFO
 from mcptrio._peer.era import Era
@@ -38,13 +39,12 @@ NO_CACHE = Cache()
 CACHED_LISTS = ("tools", "prompts", "resources", "templates", "discover")
 
 
-@frozen
-class Hints:
+class Hints(Struct, frozen=True):
     """Completes results."""
 
     info: Mapping[str, Any]
     """The server's `Implementation` on the wire."""
-    lists: Mapping[str, Cache] = field(factory=dict)
+    lists: Mapping[str, Cache] = field(default_factory=dict)
 
     def finish(self, wire: dict[str, Any], era: Era) -> dict[str, Any]:
         """Every result of a date that has result types says which it is and who made it."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from mcptrio._schema.build import Signature, describe
 from mcptrio.errors import DeclarationError, Overloaded
@@ -31,8 +31,7 @@ def caller_names(depth: int = 2) -> dict[str, Any]:
     return dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
 
 
-@frozen(eq=False)
-class Function:
+class Function(Struct, frozen=True, eq=False):
     """A user's function, ready to be called."""
 
     fn: Callable[..., Any]

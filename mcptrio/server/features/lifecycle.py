@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
+from msgspec import field
 
 from mcptrio._actors.call import Call
 from mcptrio._actors.session import Session
 from mcptrio._eras.shape import trim
 from mcptrio._peer.era import Era
+from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_REQUEST, METHOD_NOT_FOUND, McpError, RemoteProtocolError, SessionRefused
 from mcptrio.server.context import Context, RequestHandle, SessionHandle
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 SessionFunction = Callable[[SessionHandle], AbstractAsyncContextManager[Any]]
 
 
-@define(eq=False, repr=False)
-class Lifecycle:
+class Lifecycle(Entity):
     """What the server says of itself, and to whom it says no."""
 
     info: Implementation
@@ -40,7 +40,7 @@ class Lifecycle:
     dates: Callable[[], tuple[str, ...]]
     session_function: SessionFunction | None = None
     _current: ServerCapabilities | None = None
-    _offered: dict[str, dict[str, Any]] = field(factory=dict)
+    _offered: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Date -> the capabilities on the wire; sessions share them, as there may be thousands."""
 
     def _shared_capabilities(self) -> ServerCapabilities:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio import types
 from mcptrio._actors.call import Call
 from mcptrio._actors.extension import Extensions
 from mcptrio._actors.session import Session
 from mcptrio._eras.stateless import SUBSCRIPTION
+from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, McpError
 from mcptrio.server.context import Context
@@ -36,12 +37,11 @@ _LISTS: Final[Mapping[str, str]] = {
 }
 
 
-@define(eq=False, repr=False)
-class News:
+class News(Entity):
     """What has changed and was not told yet, in order; the same change waits once, however slowly a client reads."""
 
-    _waiting: dict[Any, tuple[str, dict[str, Any]]] = field(factory=dict)
-    _came: trio.Event = field(factory=trio.Event)
+    _waiting: dict[Any, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    _came: trio.Event = field(default_factory=trio.Event)
     _count: int = 0
 
     def add(self, method: str, params: dict[str, Any], about: str | None = None) -> None:
@@ -69,8 +69,7 @@ async def _deliver(session: Session, call: Call, news: News) -> None:
             await session.notify(method, params, call=call)
 
 
-@define(eq=False, repr=False)
-class Listening:
+class Listening(Entity):
     """Serves `subscriptions/listen`; the bus carries the changes."""
 
     resources: Resources

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio import types
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._schema.build import ArgumentFaults
+from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
 Completer = Callable[..., Any]
 
 
-@define(eq=False, repr=False)
-class PromptEntry:
+class PromptEntry(Entity):
     prompt: Prompt
     function: Function
-    completers: dict[str, Function] = field(factory=dict)
+    completers: dict[str, Function] = field(default_factory=dict)
     visible: Callable[[Context], bool] | None = None
     scopes: tuple[str, ...] = ()
-    wire: dict[str, Any] = field(factory=dict)
+    wire: dict[str, Any] = field(default_factory=dict)
 
 
 class PromptOptions(TypedDict, total=False):
@@ -103,14 +103,13 @@ def _fixed(values: Sequence[str]) -> Function:
     return declare(complete, inline=True)
 
 
-@define(eq=False, repr=False)
-class Prompts:
+class Prompts(Entity):
     """The prompts of a server."""
 
     threads: trio.CapacityLimiter
     hints: Hints
     page_size: int | None = None
-    registry: Registry[PromptEntry] = field(factory=lambda: Registry("prompt"))
+    registry: Registry[PromptEntry] = field(default_factory=lambda: Registry("prompt"))
 
     def list_all(self, ctx: Context, params: ListPromptsParams) -> Any:
         registry = self.registry

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio import types
 from mcptrio._eras.shape import trim, trim_all
 from mcptrio._schema.build import ArgumentFaults, dump
+from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
 from mcptrio._wire.uri_template import UriTemplate
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
@@ -45,19 +46,18 @@ class ResourceNotFound(McpError):
         super().__init__(INVALID_PARAMS, "resource not found", None if uri is None else {"uri": uri})
 
 
-@define(eq=False, repr=False)
-class ResourceEntry:
+class ResourceEntry(Entity):
     """A resource, or with `template` a family of them."""
 
     resource: Resource | ResourceTemplate
     function: Function
     template: UriTemplate | None = None
-    completers: dict[str, Function] = field(factory=dict)
+    completers: dict[str, Function] = field(default_factory=dict)
     visible: Callable[[Context], bool] | None = None
     scopes: tuple[str, ...] = ()
     cache: Cache = NO_CACHE
     any_path: bool = False
-    wire: dict[str, Any] = field(factory=dict)
+    wire: dict[str, Any] = field(default_factory=dict)
 
     def match(self, uri: str) -> Mapping[str, Any] | None:
         """The values of a template's variables in a URI; None if it is none of its URIs."""
@@ -134,16 +134,15 @@ def declare_resource(
     )
 
 
-@define(eq=False, repr=False)
-class Resources:
+class Resources(Entity):
     """The resources and templates of a server."""
 
     threads: trio.CapacityLimiter
     hints: Hints
     page_size: int | None = None
     template_page_size: int | None = None
-    registry: Registry[ResourceEntry] = field(factory=lambda: Registry("resource"))
-    templates: Registry[ResourceEntry] = field(factory=lambda: Registry("template"))
+    registry: Registry[ResourceEntry] = field(default_factory=lambda: Registry("resource"))
+    templates: Registry[ResourceEntry] = field(default_factory=lambda: Registry("template"))
 
     def add(self, uri: str, entry: ResourceEntry) -> None:
         self.registry_for(entry).add(uri, entry)

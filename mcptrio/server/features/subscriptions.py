@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import define
-
 from mcptrio._actors.session import Session
+from mcptrio._struct import Entity
 from mcptrio.errors import INVALID_PARAMS, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
@@ -24,8 +23,7 @@ def topic(uri: str) -> str:
     return f"resource {uri}"
 
 
-@define(eq=False, repr=False)
-class Subscriptions:
+class Subscriptions(Entity):
     """Serves `resources/subscribe` and `resources/unsubscribe`; the bus carries the changes."""
 
     resources: Resources

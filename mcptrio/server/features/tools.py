@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 import msgspec
 import trio
-from attrs import define, field
+from attrs import define
+from attrs import field as attrs_field
+from msgspec import field
 
 from mcptrio import types
 from mcptrio._actors.extension import Around
@@ -19,6 +21,7 @@ from mcptrio._actors.rates import Rates, whole_seconds
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._peer.era import Era
 from mcptrio._schema.build import ArgumentFaults, OutputSchema, Signature, dump, output_schema
+from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import (
     INVALID_PARAMS,
@@ -78,12 +81,12 @@ class ToolEntry:
     rates: Rates | None = None
     requires: tuple[str, ...] = ()
     replay: bool = False
-    headers: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    headers: Mapping[str, tuple[str, ...]] = attrs_field(factory=dict)
     """`x-mcp-header` marks: the header's name -> the path of the argument that it repeats."""
-    wire: dict[str, Any] = field(factory=dict)
+    wire: dict[str, Any] = attrs_field(factory=dict)
     around: Around | None = None
     """How an extension runs it."""
-    extra: Mapping[str, Any] = field(factory=dict)
+    extra: Mapping[str, Any] = attrs_field(factory=dict)
     """The options that belong to extensions."""
 
 
@@ -237,14 +240,13 @@ def _by_hand(fn: Callable[..., Any], schema: Mapping[str, Any], names: Mapping[s
     )
 
 
-@define(eq=False, repr=False)
-class Tools:
+class Tools(Entity):
     """The tools of a server."""
 
     threads: trio.CapacityLimiter
     hints: Hints
     page_size: int | None = None
-    registry: Registry[ToolEntry] = field(factory=lambda: Registry("tool"))
+    registry: Registry[ToolEntry] = field(default_factory=lambda: Registry("tool"))
 
     # -- tools/list
 
