@@ -60,8 +60,9 @@ class Outbox(Entity):
         return not self._items
 
     @property
-    def closed(self) -> bool:
-        return self._closed
+    def idle(self) -> bool:
+        """The consumer waits for something to do: what would be put may as well be written past it."""
+        return self._consumer is not None
 
     def put(self, item: bytes) -> None:
         if self._closed:

@@ -20,6 +20,7 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from math import inf
 from typing import Any, Final
 
 import trio
@@ -172,24 +173,23 @@ class Session(Handling):
             hub.emit(telemetry.AskSent(session=self.id, method=method))
         number = call.start.call if call is not None else None
         asked = Asked(number, method, params, reply, on_progress is not None, key or "", check)
+        if timeout is None:
+            timeout = self.service.limits.ask_timeout
         if call is not None:
             call.pause()
         try:
-            with trio.move_on_after(self.service.limits.ask_timeout if timeout is None else timeout):
-                await self._post(asked)
-                if journal is not None and call is not None:
-                    await self._gather(call.start.call, reply)
-                try:
-                    result = await reply.wait()
-                except Exception:
-                    outcome = "error"
-                    raise
-                outcome = "ok"
-                if journal is not None and key is not None:
-                    journal.record(key, question, result)
-                return result
-            outcome = "timeout"
-            raise RequestTimeout(f"{method} was not answered in time")
+            if timeout == inf:  # whoever asks keeps the time
+                result = await self._answer(asked, gather=journal is not None)
+            else:
+                with trio.move_on_after(timeout) as scope:
+                    result = await self._answer(asked, gather=journal is not None)
+                if scope.cancelled_caught:
+                    outcome = "timeout"
+                    raise RequestTimeout(f"{method} was not answered in time")
+            outcome = "ok"
+        except Exception:
+            outcome = outcome if outcome == "timeout" else "error"
+            raise
         finally:
             if not reply.settled:
                 await self._say(GaveUp(reply, outcome))
@@ -198,6 +198,15 @@ class Session(Handling):
             if hub:
                 seconds = trio.current_time() - began
                 hub.emit(telemetry.AskEnded(session=self.id, method=method, outcome=outcome, seconds=seconds))
+        if journal is not None and key is not None:
+            journal.record(key, question, result)
+        return result
+
+    async def _answer(self, asked: Asked, *, gather: bool) -> Any:
+        await self._post(asked)
+        if gather and asked.call is not None:
+            await self._gather(asked.call, asked.reply)
+        return await asked.reply.wait()
 
     @trio.lowlevel.enable_ki_protection
     async def _gather(self, call: int, reply: Reply) -> None:

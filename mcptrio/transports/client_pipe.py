@@ -32,9 +32,12 @@ class PipeLine:
     """A line over a pipe."""
 
     outbox: Outbox = field(factory=Outbox)
+    send_nowait: Callable[[bytes], bool] | None = None
+    """Sends one message at once if the pipe takes it whole; None where that cannot be known."""
 
     def post(self, data: bytes) -> None:
-        self.outbox.put(data)
+        if self.send_nowait is None or not self.outbox.idle or not self.send_nowait(data):
+            self.outbox.put(data)
 
     async def room(self) -> None:
         await self.outbox.room()
@@ -59,7 +62,7 @@ async def open_pipe_line(
     flush_timeout: float = 1.0,
 ) -> AsyncIterator[PipeLine]:
     """Carry frames over `pipe` until the block is left. `why` says what became of the server once it is gone."""
-    line = PipeLine()
+    line = PipeLine(send_nowait=getattr(pipe, "send_nowait", None))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read, pipe, receiver, why)
         written = trio.Event()

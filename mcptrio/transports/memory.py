@@ -33,6 +33,10 @@ class MemoryEnd:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise LinkClosed("the memory link is closed") from None
 
+    def send_nowait(self, frame: bytes) -> bool:
+        """Send one message if there is room for it."""
+        return _send_nowait(self._outgoing, frame)
+
     async def receive(self) -> bytes:
         """The next message.
 
@@ -61,9 +65,20 @@ class _ServerEnd:
         except trio.EndOfChannel:
             return ()
 
+    def send_nowait(self, message: bytes) -> bool:
+        return _send_nowait(self._outgoing, message)
+
     async def send(self, messages: list[bytes]) -> None:
         for message in messages:
             await self._outgoing.send(message)
+
+
+def _send_nowait(channel: trio.MemorySendChannel[bytes], frame: bytes) -> bool:
+    try:
+        channel.send_nowait(frame)
+    except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+        return False  # full, or gone: whoever may wait will see
+    return True
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from mcptrio.transports.client_pipe import PipeLine, open_pipe_line
 class End(Protocol):
     """One end of a memory link."""
 
+    def send_nowait(self, frame: bytes) -> bool: ...
     async def send(self, frame: bytes) -> None: ...
     async def receive(self) -> bytes: ...
 
@@ -36,6 +37,9 @@ class _MemoryPipe:
             return (await self._end.receive(),)
         except LinkClosed:
             return ()
+
+    def send_nowait(self, message: bytes) -> bool:
+        return self._end.send_nowait(message)
 
     async def send(self, messages: list[bytes]) -> None:
         try:

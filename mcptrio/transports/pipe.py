@@ -91,7 +91,6 @@ class PipeLink:
     """Writes one message at once if the pipe takes it whole; None where that cannot be known."""
     is_last: Callable[[], bool] | None = None
     """Whether no other answer is to come."""
-    writing: bool = False
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         # The answer to the only call is written here and now; those of a burst gather, and leave in one write.
@@ -99,9 +98,7 @@ class PipeLink:
             final
             and self.send_nowait is not None
             and self.is_last is not None
-            and self.outbox.empty
-            and not self.writing
-            and not self.outbox.closed
+            and self.outbox.idle
             and self.is_last()
             and self.send_nowait(data)
         ):
@@ -173,10 +170,7 @@ async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reader: 
     with writing:
         try:
             while True:
-                messages = await outbox.take_all()
-                link.writing = True
-                await pipe.send(messages)
-                link.writing = False
+                await pipe.send(await outbox.take_all())
         except (LinkClosed, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
     outbox.close()

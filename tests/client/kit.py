@@ -201,6 +201,13 @@ class End:
     outgoing: trio.MemorySendChannel[bytes]
     incoming: trio.MemoryReceiveChannel[bytes]
 
+    def send_nowait(self, frame: bytes) -> bool:
+        try:
+            self.outgoing.send_nowait(frame)
+        except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+            return False
+        return True
+
     async def send(self, frame: bytes) -> None:
         try:
             await self.outgoing.send(frame)
