@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _IDLE = 60.0
 _TOTAL = 900.0
 _OPENING = 30.0
-_SIGNING_IN = 600.0
 
 
 def make_client(target: str, options: Options, screen: Screen, *, reconnect: Reconnect | None = None) -> Client:
@@ -56,7 +55,7 @@ def make_client(target: str, options: Options, screen: Screen, *, reconnect: Rec
         protocol=options.protocol,
         timeout=idle,
         total_timeout=max(idle, _TOTAL),
-        open_timeout=patience or (_SIGNING_IN if auth is not None else _OPENING),
+        open_timeout=patience or _OPENING,
         probe_timeout=min(5.0, patience / 2) if patience else 5.0,
         reconnect=reconnect,
     )
@@ -96,8 +95,8 @@ def _env(options: Options) -> dict[str, str]:
 def _auth(where: Target, headers: Mapping[str, str], options: Options, screen: Screen) -> HttpAuth | None:
     has_own = any(name.lower() == "authorization" for name in headers)
     if options.auth == "oauth":
-        if not where.is_http:
-            raise UsageError("--auth oauth is for http and https URLs")
+        if where.url is None:
+            raise UsageError("--auth oauth is for URLs")
         if has_own:
             raise UsageError("--auth oauth and an Authorization header or token exclude each other")
     elif options.auth == "none" or has_own or not screen.interactive or not _is_private(where):
@@ -119,10 +118,10 @@ def _auth(where: Target, headers: Mapping[str, str], options: Options, screen: S
 
 def _is_private(where: Target) -> bool:
     """Whether what is sent there can be read by nobody else: only then is a sign-in offered."""
-    if where.url is None or not where.is_http:
+    if where.url is None:
         return False
     parts = urlsplit(where.url)
-    return parts.scheme.lower() == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+    return parts.scheme in ("https", "wss") or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def tokens_folder() -> Path:

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from mcptrio.errors import MCPTrioException
+from mcptrio.cli.callers import caller_settings
+from mcptrio.errors import DeclarationError, MCPTrioException
 
 _EXAMPLES = """\
 examples:
@@ -16,6 +17,14 @@ examples:
   mcptrio run server.py --transport http --port 8000     serve many clients at http://127.0.0.1:8000/mcp
   mcptrio run server.py:orders --transport http --store sqlite:///orders.db
                                                          the server named `orders`; streams survive a restart
+  mcptrio run server.py --transport http --token-file tokens
+                                                         only for callers with a token (Authorization: Bearer TOKEN)
+  mcptrio run server.py --transport http --certfile server.pem --keyfile server.key --client-ca our-ca.pem
+                                                         only for callers with a certificate of our-ca.pem
+
+a token file has a line for each caller, and is best readable by you alone (chmod 600):
+  kQ3v0pXw7m-2bJrT9cYhLw   ada   orders:read orders:write     TOKEN NAME [SCOPE ...]; # begins a comment
+  python -c 'import secrets; print(secrets.token_urlsafe(32))'   makes a token
 """
 
 
@@ -50,7 +59,12 @@ def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
 
     server.on_event(LogListener())
     try:
-        server.run(arguments.transport, **settings, **_settings(arguments))
+        callers = caller_settings(arguments, server)
+    except DeclarationError as error:
+        print(f"mcptrio: {error}", file=sys.stderr)
+        return 2
+    try:
+        server.run(arguments.transport, **settings, **callers, **_settings(arguments))
     except (MCPTrioException, OSError) as error:
         print(f"mcptrio: {error}", file=sys.stderr)
         return 1
@@ -80,6 +94,18 @@ def parser() -> argparse.ArgumentParser:
     )
     http.add_argument("--certfile", help="serve TLS with this certificate (PEM)")
     http.add_argument("--keyfile", help="the certificate's key (PEM), if it is not in the same file")
+    http.add_argument(
+        "--token-file",
+        metavar="FILE",
+        default=os.environ.get("MCPTRIO_TOKEN_FILE"),
+        help="let in only callers with a token of this file, see below (default: the variable MCPTRIO_TOKEN_FILE)",
+    )
+    http.add_argument(
+        "--client-ca",
+        metavar="FILE",
+        help="let in only callers with a TLS certificate of one of these authorities (PEM); needs --certfile. "
+        "Their common name is who they are, unless --token-file says so",
+    )
     http.add_argument(
         "--lane",
         choices=("hypercorn", "express"),

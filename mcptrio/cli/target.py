@@ -26,10 +26,6 @@ class Target:
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(factory=dict, repr=False)
 
-    @property
-    def is_http(self) -> bool:
-        return self.url is not None and self.url.lower().startswith("http")
-
 
 def with_command(arguments: Sequence[str]) -> list[str]:
     """A command after `--` made the first argument, in a form that `read_target` knows."""

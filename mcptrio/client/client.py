@@ -36,6 +36,7 @@ from mcptrio.client.methods import custom
 from mcptrio.client.opening import Introduction
 from mcptrio.client.pages import Pages
 from mcptrio.client.plain import open_plain_nursery
+from mcptrio.client.signing import Unhurried
 from mcptrio.client.targets import HowToReach, Target, carrier_for
 from mcptrio.errors import (
     HEADER_MISMATCH,
@@ -163,15 +164,6 @@ class Client:
             extensions=extensions or {},
             timeout=config.callback_timeout,
         )
-        how = HowToReach(
-            headers=headers or {},
-            auth=auth,
-            http_client=http_client,
-            http=http,
-            env=env or {},
-            cwd=cwd,
-            on_stderr=on_stderr,
-        )
         self._service = ClientService(
             config=config,
             host=host,
@@ -179,6 +171,15 @@ class Client:
             telemetry=telemetry.Hub([on_event] if on_event is not None else []),
             routes=tuple(custom(method, handler) for method, handler in (routes or {}).items()),
             log_level=log_level or ("info" if log is not None else None),
+        )
+        how = HowToReach(
+            headers=headers or {},
+            auth=None if auth is None else Unhurried(auth, self._service.patience, config.callback_timeout),
+            http_client=http_client,
+            http=http,
+            env=env or {},
+            cwd=cwd,
+            on_stderr=on_stderr,
         )
         self._keeper = Keeper(
             service=self._service,

@@ -42,9 +42,12 @@ def carrier_for(target: Any, how: HowToReach) -> Carrier:
         if scheme in ("http", "https"):
             return _http(target, how)
         if scheme in ("ws", "wss"):
+            from mcptrio.transports.http_client import HttpClientConfig
             from mcptrio.transports.websocket_client import WebSocketCarrier
 
-            return WebSocketCarrier(url=target, headers=how.headers, auth=how.auth)
+            return WebSocketCarrier(
+                url=target, headers=how.headers, auth=how.auth, config=how.http or HttpClientConfig()
+            )
         raise DeclarationError(
             f"cannot connect to {target!r:.200}: give a URL (http, https, ws, wss) or a command as a list of arguments"
         )

@@ -14,7 +14,7 @@ from mcptrio.errors import LinkClosed, RemoteProtocolError
 from mcptrio.transports.carrier import NotDelivered, Receiver
 from mcptrio.transports.client_pipe import MAX_MESSAGE, PipeLine, open_pipe_line
 from mcptrio.transports.http_client.auth import AuthRequest, HttpAuth
-from mcptrio.transports.http_client.http import HttpClientConfig, open_http, translated
+from mcptrio.transports.http_client.http import MAX_AUTH, HttpClientConfig, head_of, open_http, translated
 
 SUBPROTOCOL: Final = "mcp"
 
@@ -31,30 +31,48 @@ class WebSocketCarrier:
 
     @asynccontextmanager
     async def open(self, receiver: Receiver) -> AsyncIterator[PipeLine]:
-        from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
-
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(open_http(self.config))
-            headers = dict(self.headers)
-            if self.auth is not None:
-                headers.update(await self.auth.authorize(AuthRequest(method="GET", url=self.url)))
-            try:
-                with translated():
-                    socket = await stack.enter_async_context(
-                        client.websocket(
-                            self.url,
-                            headers=headers,
-                            subprotocols=[SUBPROTOCOL],
-                            max_message_size_bytes=MAX_MESSAGE,
-                        )
-                    )
-            except WebSocketUpgradeError as error:
-                status = error.response.status_code
-                raise RemoteProtocolError(f"the server answered HTTP {status}", http_status=status) from error
-            except HTTPXWSException as error:
-                raise NotDelivered(f"no connection to the server: {error}") from error
+            socket = await self._shake_hands(client, stack)
             async with open_pipe_line(_SocketPipe(socket), receiver) as line:
                 yield line
+
+    async def _shake_hands(self, client: httpx2.AsyncClient, stack: AsyncExitStack) -> Any:
+        """An open socket; the authorization may sign in and try again, as for any other request.
+
+        Raises:
+            RemoteProtocolError: the server refused.
+            NotDelivered: no connection could be made.
+        """
+        from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
+
+        about = AuthRequest(method="GET", url=self.url)
+        attempts = 0
+        while True:
+            signed = await self.auth.authorize(about) if self.auth is not None else {}
+            opening = client.websocket(
+                self.url,
+                headers={**self.headers, **signed},
+                subprotocols=[SUBPROTOCOL],
+                max_message_size_bytes=MAX_MESSAGE,
+            )
+            try:
+                with translated():
+                    socket = await stack.enter_async_context(opening)
+            except WebSocketUpgradeError as error:
+                response = error.response
+            except HTTPXWSException as error:
+                raise NotDelivered(f"no connection to the server: {error}") from error
+            else:
+                if self.auth is not None and socket.response is not None:
+                    await self.auth.on_response(head_of(about, socket.response))
+                return socket
+            if self.auth is not None and attempts < MAX_AUTH:
+                attempts += 1
+                if await self.auth.on_response(head_of(about, response)):
+                    continue
+            status = response.status_code
+            raise RemoteProtocolError(f"the server answered HTTP {status}", http_status=status)
 
 
 @define(eq=False, repr=False)

@@ -29,7 +29,10 @@ from mcptrio.transports.oauth.running import Desk
 from mcptrio.transports.oauth.signer import Signer
 
 URL = "https://mcp.example/mcp"
-REQUEST = AuthRequest(method="POST", url=URL)
+
+
+def request() -> AuthRequest:
+    return AuthRequest(method="POST", url=URL)
 
 
 def tokens(name: str, **more: Any) -> Tokens:
@@ -67,19 +70,20 @@ def signer(work: Callable[[str], Any] = slow, **more: Any) -> Signer:
     return Signer(FakePlan(work, life=life), "tokens", MemoryStorage(), Desk(), now=trio.current_time, **more)
 
 
-def refusing(status: int = 401, header: str = "Bearer") -> AuthResponse:
-    return AuthResponse(request=REQUEST, status=status, headers={"www-authenticate": header})
+def refusing(to: AuthRequest | None = None, *, status: int = 401, header: str = "Bearer") -> AuthResponse:
+    return AuthResponse(request=to or request(), status=status, headers={"www-authenticate": header})
 
 
 async def exchange(auth: Signer, good: Callable[[str], bool] = bool, **refusal: Any) -> str | None:
     """What the transport does: the token that was taken in the end, or None when it gave up."""
+    about = request()
     for _ in range(20):
-        sent = (await auth.authorize(REQUEST)).get("Authorization", "")
+        sent = (await auth.authorize(about)).get("Authorization", "")
         token = sent.removeprefix("Bearer ")
         if token and good(token):
-            await auth.on_response(AuthResponse(request=REQUEST, status=200, headers={}))
+            await auth.on_response(AuthResponse(request=about, status=200, headers={}))
             return token
-        if not await auth.on_response(refusing(**refusal)):
+        if not await auth.on_response(refusing(about, **refusal)):
             return None
     raise AssertionError("it never gives up")
 
@@ -102,10 +106,11 @@ async def test_a_late_refusal_of_a_replaced_token_only_means_to_try_again(autoju
     assert await exchange(auth) == "token1"
 
     async def late(task_status: Any) -> None:
-        await auth.authorize(REQUEST)
+        about = request()
+        await auth.authorize(about)
         task_status.started()
         await trio.sleep(100)  # its answer is on its way while somebody else signs in again
-        assert await auth.on_response(refusing())
+        assert await auth.on_response(refusing(about))
 
     async with trio.open_nursery() as nursery:
         await nursery.start(late)
@@ -170,6 +175,16 @@ async def test_a_person_who_said_no_is_left_in_peace_for_a_while(error: str, aut
     assert len(auth.plan.needs) == 2  # type: ignore[attr-defined]
 
 
+async def test_what_was_tried_for_one_request_is_not_held_against_the_next(autojump_clock: MockClock) -> None:
+    auth = signer(lambda name: name)
+    for _ in range(3):
+        about = request()  # it is signed in for twice, and given up without another answer
+        for _ in range(2):
+            await auth.authorize(about)
+            assert await auth.on_response(refusing(about))
+    assert not auth._sent or list(auth._sent) == [about]  # nothing is kept of requests that are gone
+
+
 async def test_a_websocket_is_authorized_as_the_get_that_it_begins_with() -> None:
     auth = signer(lambda name: name)
     shake = AuthRequest(method="GET", url="wss://mcp.example/mcp")
@@ -196,7 +211,7 @@ async def test_an_expired_token_is_never_sent(autojump_clock: MockClock) -> None
     auth = signer(life=100)
     await exchange(auth)
     await trio.sleep(1000)
-    assert (await auth.authorize(REQUEST))["Authorization"] == "Bearer token2"
+    assert (await auth.authorize(request()))["Authorization"] == "Bearer token2"
 
 
 async def test_a_renewal_that_fails_early_does_no_harm(autojump_clock: MockClock) -> None:
@@ -211,7 +226,7 @@ async def test_a_renewal_that_fails_early_does_no_harm(autojump_clock: MockClock
     assert await exchange(auth) == "token1"
     await trio.sleep(80)
     with pytest.raises(AuthorizationFailed):
-        await auth.authorize(REQUEST)
+        await auth.authorize(request())
 
 
 async def test_a_fresh_token_that_is_refused_twice_is_the_end(autojump_clock: MockClock) -> None:
@@ -237,7 +252,7 @@ async def test_stepping_up_ends_and_is_not_begun_again(autojump_clock: MockClock
 async def test_a_plain_403_is_an_answer(header: str, autojump_clock: MockClock) -> None:
     auth = signer()
     await exchange(auth)
-    assert not await auth.on_response(refusing(403, header))
+    assert not await auth.on_response(refusing(status=403, header=header))
     assert len(auth.plan.needs) == 1  # type: ignore[attr-defined]
 
 
@@ -252,7 +267,7 @@ async def test_tokens_of_another_run_are_used_again(autojump_clock: MockClock) -
 
 async def test_an_object_belongs_to_one_server() -> None:
     auth = signer()
-    assert await auth.authorize(REQUEST) == {}
+    assert await auth.authorize(request()) == {}
     with pytest.raises(LocalProtocolError, match="one object for each server"):
         await auth.authorize(AuthRequest(method="POST", url="https://other.example/mcp"))
 

@@ -20,7 +20,6 @@ RUN = (sys.executable, "-m", "mcptrio", "run")
 def test_a_url_is_taken_as_it_is(url: str) -> None:
     target = read_target(url)
     assert (target.url, target.argv) == (url, ())
-    assert target.is_http == url.lower().startswith("http")
 
 
 @pytest.mark.parametrize("name", ["server.py", "my server.py", "a:b.py"])

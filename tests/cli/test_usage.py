@@ -28,7 +28,7 @@ URL = "http://127.0.0.1:9/mcp"
         (["inspect", WEATHER, "--timeout", "0"], "above 0"),
         (["inspect", WEATHER, "--header", "nonsense"], "write 'Name: value'"),
         (["inspect", WEATHER, "--env", "NOT_SET_ANYWHERE"], "NOT_SET_ANYWHERE"),
-        (["inspect", WEATHER, "--auth", "oauth"], "for http and https URLs"),
+        (["inspect", WEATHER, "--auth", "oauth"], "oauth is for URLs"),
         (["call", WEATHER], "TOOL"),
         (["call", WEATHER, "forecast", "--args", "{"], "--args is no JSON"),
         (["call", WEATHER, "forecast", "--args", "[]"], "JSON object"),

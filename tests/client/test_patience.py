@@ -8,8 +8,10 @@ import pytest
 import trio
 
 from mcptrio import McpError, RequestTimeout, connect
+from mcptrio.transports.http_client import AuthRequest, AuthResponse
 from mcptrio.types import ElicitParams
 from tests.client.kit import BOTH, STATEFUL, Wire, make_server, scripted
+from tests.transports.scripted_http import URL, Answer, Asked, Web, result, stateful
 
 OLD = BOTH[0]
 FORM = {"type": "object", "properties": {}}
@@ -193,3 +195,45 @@ async def test_a_handler_of_the_users_own_is_a_callback_like_the_others(autojump
 
     async with connect(scripted(serve), protocol=OLD, routes={"acme/weigh": scale}) as client:
         assert await client.call_tool("t", into=str, timeout=5) == "3"
+
+
+# -- signing in
+
+
+class SlowPerson:
+    """Somebody who signs in when the server asks for it, and takes their time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.signed_in = False
+
+    async def authorize(self, request: AuthRequest) -> dict[str, str]:
+        await trio.lowlevel.checkpoint()
+        return {"Authorization": "Bearer yes"} if self.signed_in else {}
+
+    async def on_response(self, response: AuthResponse) -> bool:
+        if response.status == 401:
+            await trio.sleep(self.seconds)
+            self.signed_in = True
+        return response.status == 401
+
+
+def protected(asked: Asked) -> Any:
+    """A server that lets nobody in without a token."""
+    if "authorization" not in asked.headers:
+        return Answer(401)
+    return stateful(OLD, lambda one: Answer(200, result(one, tools=[])))(asked)
+
+
+async def test_signing_in_may_take_longer_than_the_server_may(autojump_clock: trio.abc.Clock) -> None:
+    options: dict[str, Any] = {"http_client": Web(protected).client(), "protocol": OLD, "open_timeout": 5, "timeout": 5}
+    async with connect(URL, auth=SlowPerson(200), **options) as client:
+        assert await client.list_tools() == ()
+    assert trio.current_time() >= 200
+
+
+async def test_nobody_waits_for_ever_for_somebody_to_sign_in(autojump_clock: trio.abc.Clock) -> None:
+    options: dict[str, Any] = {"http_client": Web(protected).client(), "protocol": OLD, "callback_timeout": 100}
+    with pytest.raises(RequestTimeout, match="nobody signed in within 100 s"):
+        async with connect(URL, auth=SlowPerson(10_000), **options):
+            pass

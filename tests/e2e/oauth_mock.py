@@ -53,6 +53,9 @@ class Mock:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path, headers = scope["path"], {name.decode(): value.decode() for name, value in scope["headers"]}
+        if scope["type"] == "websocket":
+            await self._socket(headers, receive, send)
+            return
         body = await read_body(receive)
         query = dict(parse_qsl(scope["query_string"].decode()))
         issuer = f"{self.base}/as"
@@ -118,18 +121,41 @@ class Mock:
         life = {"expires_in": self.expires_in}
         await self._json(send, {"access_token": token, "token_type": kind, "refresh_token": refresh, **life})
 
-    async def _mcp(self, method: str, headers: dict[str, str], body: bytes, send: Any) -> None:
+    def _refuse(self, method: str, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+        """The headers of a 401; none if the request is authorized."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         problem = "invalid_token" if scheme != ("DPoP" if self.dpop else "Bearer") or token not in self.valid else ""
         if self.dpop and not problem:
             problem = self._check_proof(headers, method, self.url, token)
-        if problem:
-            self.asked.append(("refused", {"error": problem}))
-            metadata = f"{self.base}/.well-known/oauth-protected-resource/mcp"
-            challenge = f'{"DPoP" if self.dpop else "Bearer"} error="{problem}", resource_metadata="{metadata}"'
-            extra = ((b"dpop-nonce", b"nonce-of-rs"),) if self.nonces else ()
-            await answer(send, 401, b"", (b"www-authenticate", challenge.encode()), *extra)
+        if not problem:
+            return []
+        self.asked.append(("refused", {"error": problem}))
+        metadata = f"{self.base}/.well-known/oauth-protected-resource/mcp"
+        challenge = f'{"DPoP" if self.dpop else "Bearer"} error="{problem}", resource_metadata="{metadata}"'
+        extra = [(b"dpop-nonce", b"nonce-of-rs")] if self.nonces else []
+        return [(b"www-authenticate", challenge.encode()), *extra]
+
+    async def _socket(self, headers: dict[str, str], receive: Any, send: Any) -> None:
+        await receive()  # websocket.connect
+        if refusal := self._refuse("GET", headers):
+            fields = [*refusal, (b"content-length", b"0")]
+            await send({"type": "websocket.http.response.start", "status": 401, "headers": fields})
+            await send({"type": "websocket.http.response.body", "body": b"", "more_body": False})
             return
+        await send({"type": "websocket.accept", "subprotocol": "mcp", "headers": []})
+        while (event := await receive())["type"] == "websocket.receive":
+            request = json.loads(event["text"])
+            if "id" in request:
+                params = request.get("params", {})
+                result = await self._result(request["method"], params, params.get("name", ""))
+                text = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
+                await send({"type": "websocket.send", "text": text})
+
+    async def _mcp(self, method: str, headers: dict[str, str], body: bytes, send: Any) -> None:
+        if refusal := self._refuse(method, headers):
+            await answer(send, 401, b"", *refusal)
+            return
+        token = headers["authorization"].partition(" ")[2]
         if method != "POST":
             await answer(send, 405, b"")
             return

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import trio
 
-from mcptrio import connect
+from mcptrio import RemoteProtocolError, connect
 from mcptrio.auth import AuthorizationFailed, FileStorage, OAuth
 from mcptrio.auth.client.errors import FetchFailed
 from mcptrio.auth.client.steps import Fetch
@@ -64,6 +64,32 @@ async def test_a_person_signs_in_and_the_client_works() -> None:
     assert page.headers["cache-control"] == "no-store"
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "code1" not in page.text
+
+
+@pytest.mark.parametrize(
+    "proofs", [{}, {"dpop": True}, {"dpop": True, "nonces": True}], ids=["bearer", "dpop", "nonce"]
+)
+async def test_a_socket_signs_in_at_its_handshake(proofs: dict[str, bool]) -> None:
+    mock = Mock(**proofs)
+    async with signing_in(mock, **({"dpop": True} if mock.dpop else {})) as (person, auth):
+        url = mock.url.replace("http://", "ws://")
+        async with connect(url, auth=auth, protocol=STATEFUL) as client:
+            assert [tool.name for tool in await client.list_tools()] == ["together"]
+        assert len(person.pages) == 1
+        mock.expire()
+        async with connect(url, auth=auth, protocol=STATEFUL) as client:
+            await client.call_tool("together")
+    assert len(person.pages) == 1  # the second token came by refresh
+    assert mock.count("refresh_token") == (2 if mock.nonces else 1)  # each nonce is asked for first
+
+
+async def test_a_socket_without_authorization_is_refused_with_its_status() -> None:
+    mock = Mock()
+    async with signing_in(mock):
+        with pytest.raises(RemoteProtocolError, match="HTTP 401") as caught:
+            async with connect(mock.url.replace("http://", "ws://"), protocol=STATEFUL):
+                pass
+    assert caught.value.http_status == 401
 
 
 async def test_tokens_outlive_the_program(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Protocol
 from attrs import frozen
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False)
 class AuthRequest:
-    """A request that is about to be sent."""
+    """A request that is about to be sent: the same object for each attempt at it, and another for each request."""
 
     method: str
     url: str

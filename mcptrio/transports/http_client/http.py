@@ -21,7 +21,7 @@ from mcptrio.transports.http_client.auth import AuthRequest, AuthResponse, HttpA
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 _MAX_HOPS: Final = 5
-_MAX_AUTH: Final = 8
+MAX_AUTH: Final = 8
 _REDIRECTS: Final = {"GET": (301, 302, 303, 307, 308), "POST": (307, 308), "DELETE": (307, 308)}
 _QUOTED: Final = 200
 _TAIL: Final = 0.1
@@ -102,24 +102,23 @@ class Http:
 
     async def _send(self, method: str, headers: Mapping[str, str], content: bytes | None, url: str) -> httpx2.Response:
         hops = attempts = 0
+        about = AuthRequest(method=method, url=url)
         while True:
-            about = AuthRequest(method=method, url=url)
             signed = await self.auth.authorize(about) if self.auth is not None else {}
             whole = {"Accept-Encoding": "identity", **self.headers, **headers, **signed}
-            request = self.client.build_request(method, url, headers=whole, content=content)
+            request = self.client.build_request(method, about.url, headers=whole, content=content)
             response = await self.client.send(request, stream=True, follow_redirects=False)
             try:
                 if response.status_code in _REDIRECTS[method] and "location" in response.headers:
                     hops += 1
-                    url = self._follow(response, hops)
+                    about = AuthRequest(method=method, url=self._follow(response, hops))
                     await response.aclose()
                     continue
-                if self.auth is not None and attempts < _MAX_AUTH:
-                    head = AuthResponse(request=about, status=response.status_code, headers=_plain(response.headers))
-                    if await self.auth.on_response(head):
-                        attempts += 1
-                        await response.aclose()
-                        continue
+                auth = self.auth if attempts < MAX_AUTH else None
+                if auth is not None and await auth.on_response(head_of(about, response)):
+                    attempts += 1
+                    await response.aclose()
+                    continue
             except BaseException:
                 await response.aclose()
                 raise
@@ -199,6 +198,11 @@ def kind_of(response: httpx2.Response) -> str:
         return media_type(response.headers.get("content-type", ""))
     except ValueError:
         return ""
+
+
+def head_of(request: AuthRequest, response: httpx2.Response) -> AuthResponse:
+    """What an authorization gets to see of an answer."""
+    return AuthResponse(request=request, status=response.status_code, headers=_plain(response.headers))
 
 
 def _plain(headers: httpx2.Headers) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 Theory of operation. A token is looked up without waiting, so requests never queue behind one another. Getting one is
 a single flight: the first request that needs it runs the flow, others that need it too wait for the outcome, and those
-that hold a good token pass by. Which token a request was sent with is remembered by its task; an answer that refuses a
-token which has been replaced in the meantime only means to try again.
+that hold a good token pass by. Which token a request was sent with is remembered as long as there is the request; an
+answer that refuses a token which has been replaced in the meantime only means to try again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Flight:
 
 @define(eq=False, repr=False)
 class _Sent:
-    """What a task's request was sent with, and what was tried for it so far."""
+    """What a request was sent with, and what was tried for it so far."""
 
     tokens: Tokens | None = None
     sign_ins: int = 0
@@ -94,7 +94,7 @@ class Signer:
     _tokens: Tokens | None = field(default=None, init=False)
     _flight: _Flight | None = field(default=None, init=False)
     _nonces: proofs.Nonces = field(factory=proofs.Nonces, init=False, repr=False)
-    _sent: WeakKeyDictionary[trio.lowlevel.Task, _Sent] = field(factory=WeakKeyDictionary, init=False, repr=False)
+    _sent: WeakKeyDictionary[AuthRequest, _Sent] = field(factory=WeakKeyDictionary, init=False, repr=False)
     _step_ups: dict[frozenset[str], int] = field(factory=dict, init=False)
     _looked: bool = field(default=False, init=False)
     _declined: tuple[float, AuthorizationFailed] | None = field(default=None, init=False)
@@ -103,18 +103,19 @@ class Signer:
 
     async def authorize(self, request: AuthRequest) -> Mapping[str, str]:
         """The headers for a request: none before the server has asked for any."""
-        if request.url.startswith("ws"):  # a WebSocket begins as a GET
-            request = evolve(request, url=f"http{request.url.removeprefix('ws')}")
+        url = request.url
+        if url.startswith("ws"):  # a WebSocket begins as a GET
+            url = f"http{url.removeprefix('ws')}"
         if self.endpoint is None:
-            self.endpoint = request.url
-        if origin_of(request.url) != origin_of(self.endpoint):
+            self.endpoint = url
+        if origin_of(url) != origin_of(self.endpoint):
             raise LocalProtocolError("this authorization belongs to another server: use one object for each server")
         if not self._looked:
             await self._fly(self._tokens, self._restore)
         await self._renew_if_due()
         tokens = self._tokens
-        self._sent.setdefault(trio.lowlevel.current_task(), _Sent()).tokens = tokens
-        return self._headers(tokens, request) if tokens is not None else {}
+        self._sent.setdefault(request, _Sent()).tokens = tokens
+        return self._headers(tokens, request.method, url) if tokens is not None else {}
 
     async def on_response(self, response: AuthResponse) -> bool:
         """Sign in, or step up, if that is what the answer asks for. Says whether to repeat the request.
@@ -122,23 +123,15 @@ class Signer:
         Raises:
             AuthorizationFailed: signing in did not work.
         """
-        task = trio.lowlevel.current_task()
-        sent = self._sent.get(task) or _Sent()
+        sent = self._sent.get(response.request) or _Sent()
         fresh = self.endpoint is not None and self._nonces.learn(self.endpoint, response.headers)
         if response.status not in (401, 403):
             if sent.scopes is not None and response.status < 400:
                 self._step_ups.pop(sent.scopes, None)
-            self._sent.pop(task, None)
             return False
         challenges = read_challenges(response.headers.get("www-authenticate", ""))
         challenge = choose(challenges, dpop=self.dpop)
-        again = False
-        try:
-            again = await (self._refused if response.status == 401 else self._insufficient)(challenge, sent, fresh)
-        finally:
-            if not again:
-                self._sent.pop(task, None)  # the request is over; the task may make another
-        return again
+        return await (self._refused if response.status == 401 else self._insufficient)(challenge, sent, fresh)
 
     async def _refused(self, challenge: Challenge | None, sent: _Sent, fresh: bool) -> bool:
         if challenge is not None and challenge.error == "use_dpop_nonce" and sent.tokens is not None:
@@ -250,17 +243,17 @@ class Signer:
             nonces=self._nonces,
         )
 
-    def _headers(self, tokens: Tokens, request: AuthRequest) -> dict[str, str]:
+    def _headers(self, tokens: Tokens, method: str, url: str) -> dict[str, str]:
         if tokens.dpop_key is None:
             return {"Authorization": f"Bearer {tokens.access_token}"}
         proof = proofs.proof(
             tokens.dpop_key,
-            method=request.method,
-            url=request.url,
+            method=method,
+            url=url,
             now=self.now(),
             jti=secrets.token_urlsafe(24),
             token=tokens.access_token,
-            nonce=self._nonces.of(request.url),
+            nonce=self._nonces.of(url),
         )
         return {"Authorization": f"DPoP {tokens.access_token}", "DPoP": proof}
 
