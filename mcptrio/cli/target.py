@@ -50,7 +50,7 @@ def read_target(text: str) -> Target:
             raise UsageError(f"{text!r} is no URL of a server: it begins with {', '.join(SCHEMES[:-1])} or wss")
         return Target(title=text, url=text)
     file = _file(text)
-    if file.is_file() and file.suffix == ".py":
+    if file.suffix == ".py" and _is_there(file):
         # The user's own program: it sees what it would see if it was started by hand.
         argv = (sys.executable, "-m", "mcptrio", "run", text)
         return Target(title=text, argv=argv, env={"MCPTRIO_LOG_LEVEL": "warning", **os.environ})
@@ -73,3 +73,10 @@ def _file(text: str) -> Path:
     """The file in `FILE` or `FILE:NAME`."""
     head, colon, name = text.rpartition(":")
     return Path(head if colon and name.isidentifier() and head.endswith(".py") else text)
+
+
+def _is_there(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:  # a command line that is too long for a name
+        return False

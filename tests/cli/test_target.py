@@ -82,6 +82,11 @@ def test_without_dashes_nothing_changes(arguments: list[str]) -> None:
     assert with_command(arguments) == arguments
 
 
+def test_a_command_line_may_be_longer_than_a_name_of_a_file() -> None:
+    argv = ("serve", *("word" for _ in range(100)), "last.py")
+    assert read_target(" ".join(argv)).argv == argv
+
+
 @given(st.lists(words.filter(bool), min_size=2))
 def test_a_command_line_is_split_as_it_was_joined(argv: list[str]) -> None:
     text = shlex.join(argv)
