@@ -286,7 +286,7 @@ def routes() -> str:
     from mcptrio import Server
 
     rows = [
-        f"| `{route.method}` | `{route.params.__name__ if route.params else 'object'}` | "
+        f"| `{route.method}` | `{getattr(route.params, '__name__', route.params) or 'object'}` | "
         f"{'in the loop' if route.inline else 'beside the loop, takes no place' if route.long else 'beside the loop'} |"
         for route in Server("routes").router
     ]
