@@ -32,6 +32,7 @@ EVERY: Final = 0.1
 PATIENCE: Final = 0.15
 UNREADY_ABOVE: Final = 1.0
 _UNREADY_FOR: Final = 2.0  # after such a stall: a probe can only be answered once the loop turns again
+_HANDLING: Final = "mcptrio._actors.handling"
 _QUIET_FOR: Final = 10.0  # between two stacks of the same culprit
 _STACK_DEPTH: Final = 12
 _OURS: Final = ("mcptrio", "trio", "outcome")
@@ -139,6 +140,10 @@ def name_culprit(innermost: FrameType) -> str | None:
         if frame.f_code.co_name == "unrolled_run" and _package(frame) == "trio":
             # Trio keeps the task that runs in the loop's thread alone; its loop's own variable says the same.
             task = getattr(frame.f_locals.get("task"), "name", None)
+            break
+        if frame.f_code.co_name == "_work" and frame.f_globals.get("__name__") == _HANDLING:
+            # It may run in the task of whoever carried the request, which is called otherwise.
+            task = getattr(frame.f_locals.get("start"), "method", None)
             break
         if not done and _package(frame) not in _OURS:
             found = frame

@@ -224,8 +224,29 @@ async def plain(endpoint: Endpoint, request_head: Head, body: bytes = b"") -> Pl
 
 async def stream(endpoint: Endpoint, request_head: Head, body: bytes = b"") -> Reader:
     reply = await exchange(endpoint, request_head, body)
+    if isinstance(reply, Plain) and dict(reply.headers)[b"content-type"] == b"text/event-stream":
+        reply = Stream(reply.status, reply.headers, Whole(reply.body))  # it was over before it began
     assert isinstance(reply, Stream), f"{reply} came where a stream was expected"
     return Reader(reply)
+
+
+class Whole:
+    """A stream that came in one piece."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @property
+    def over(self) -> bool:
+        return not self.data
+
+    async def next(self) -> bytes | None:
+        await trio.lowlevel.checkpoint()
+        data, self.data = self.data, b""
+        return data or None
+
+    def detach(self, cause: str) -> None:
+        pass
 
 
 def error_of(reply: Plain) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.call import Limits
+from mcptrio._wire.sse import SseReader
 from mcptrio.stores.base import StoreLimits
 from mcptrio.stores.memory import MemoryStore
 from mcptrio.transports.http_server.config import HttpConfig
@@ -131,6 +132,22 @@ async def test_sse_only_answers_every_call_with_a_stream() -> None:
         assert (await reader.frame())["result"] == {"echo": 1}
         again = await Client(endpoint, session_id).post(initialize())
         assert again.status == 400, "an error with a status of its own is said with it"
+
+
+async def test_a_stream_that_is_over_before_it_began_comes_whole_and_can_be_resumed() -> None:
+    async with open_endpoint(HttpConfig(sse_only=True)) as endpoint:
+        session_id = dict((await exchange(endpoint, head(), initialize())).headers)[b"mcp-session-id"].decode()
+        client = Client(endpoint, session_id)
+        reply = await client.post(request(1, "echo", say=1))
+        assert dict(reply.headers)[b"content-type"] == b"text/event-stream"
+        reader = SseReader()
+        (answer,) = [event for event in reader.feed(reply.body) if event.data]
+        assert json.loads(answer.data)["result"] == {"echo": 1}
+        primed = reply.body.split(b"\n", 1)[0].removeprefix(b"id: ").decode()
+        assert primed != answer.id
+        resumed = await client.listen(primed)
+        (again,) = await resumed.rest()
+        assert (again.id, again.data) == (answer.id, answer.data)
 
 
 async def test_json_only_waits_for_the_answer_and_counts_what_it_drops(autojump_clock: MockClock) -> None:

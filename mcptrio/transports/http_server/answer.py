@@ -10,7 +10,7 @@ serves it then, and not `Sessions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from attrs import define, field
@@ -33,7 +33,7 @@ from .config import HttpConfig
 from .exchange import Exchanges
 from .guard import Guard
 from .lease import leased
-from .message import TEXT, Authenticator, Head, Headers, Plain, Stream, overloaded, refuse, refuse_frame
+from .message import TEXT, Authenticator, Head, Headers, Loan, Plain, Stream, overloaded, refuse, refuse_frame
 from .sessions import Sessions, session_needed, unknown_session
 
 if TYPE_CHECKING:
@@ -114,11 +114,13 @@ class Endpoint:
 
     def refuse_early(self, head: Head) -> Plain | None:
         """Every check that needs no body."""
+        if head.passed:
+            return self._refuse_stranger(head)
         path = head.path
         if not self.open_scopes:
             head.scopes = frozenset()
         if path == self.config.path:
-            return self._refuse_early(head)
+            return self._refuse_early(head) or self._refuse_stranger(head)
         if path in self._open_paths:
             refusal = self.guard.check_sender(head)
             return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))
@@ -144,12 +146,13 @@ class Endpoint:
                 refusal = _not_allowed()
         if refusal is not None:
             return refusal
+        head.passed = head.method == "POST"
+        head.date = date = head.text(b"mcp-protocol-version")
+        head.era = era = None if date is None else self.dates.get(date)
         if not self._sessions_served:
             # 2026-07-28 basic/transports/streamable-http, "Earlier Streamable HTTP Revisions": session ids are ignored
             return None if head.method == "POST" else _not_allowed(b"POST")
-        date = head.text(b"mcp-protocol-version")
         if date is not None:
-            era = self.dates.get(date)
             if era is None:
                 # With a body there is an id to answer to.
                 return None if head.method == "POST" else self._unsupported(date)
@@ -158,12 +161,18 @@ class Endpoint:
         session_id = head.fields.get(b"mcp-session-id")
         if session_id is None:
             return None if head.method == "POST" else session_needed()
-        if not is_visible_ascii(session_id.decode("latin-1")):
+        head.session_id = session_id.decode("latin-1")
+        if not is_visible_ascii(head.session_id):
+            head.passed = False
             return refuse(400, "Mcp-Session-Id is not one id of visible ASCII characters")
-        # With authentication the order is: who are you, then what do you want.
-        if self.authenticator is None and head.method != "GET" and self.sessions.find(head) is None:
-            return unknown_session()
         return None
+
+    def _refuse_stranger(self, head: Head) -> Plain | None:
+        # With authentication the order is: who are you, then what do you want.
+        if head.session_id is None or self.authenticator is not None or head.method == "GET":
+            return None
+        head.session = self.sessions.find(head)
+        return unknown_session() if head.session is None else None
 
     def _unsupported(self, date: str, request_id: int | str | None = None) -> Plain:
         # basic/transports: an invalid or unsupported version header MUST be answered with 400
@@ -191,6 +200,8 @@ class Endpoint:
         return None
 
     def _for_everybody(self, path: str) -> bool:
+        if path == "/metrics":
+            return self.config.open_metrics
         return path != self.config.path and (path in _HEALTH or path in self._open_paths)
 
     # -- what the sender may do
@@ -200,12 +211,14 @@ class Endpoint:
         if head.scopes is None:
             return None
         needed = self._needed(frame)
+        if not needed:
+            return None
         if head.scopes.issuperset(needed):
             return None
         request_id = frame.id if type(frame) is Request else None
         if self._authorizer is not None:
             return self._authorizer.forbidden(needed, request_id)
-        text = f"more is needed to do this: {' '.join(sorted(needed))}"
+        text = f"more is needed to do this: {' '.join(sorted(set(needed)))}"
         return refuse(403, text, headers=self._challenge(needed), request_id=request_id)
 
     def headers_for(self, status: int, frame: Frame | Batch, answer: bytes) -> Headers:
@@ -214,10 +227,13 @@ class Endpoint:
             return self._challenge(self._needed(frame, all_of_them=True))
         return ((b"retry-after", b"%d" % retry_after(answer)),) if status in (429, 503) else ()
 
-    def _needed(self, frame: Frame | Batch, *, all_of_them: bool = False) -> set[str]:
+    def _needed(self, frame: Frame | Batch, *, all_of_them: bool = False) -> Collection[str]:
         needed = getattr(self.runtime.app, "needed_scopes", None)
         if needed is None:
-            return set()
+            return ()
+        if type(frame) is Request:
+            scopes: tuple[str, ...] = needed(frame.method, frame.params, all_of_them)
+            return scopes
         requests = frame if type(frame) is tuple else (frame,)
         found: set[str] = set()
         for each in requests:
@@ -228,16 +244,16 @@ class Endpoint:
     def _challenge(self, scopes: Iterable[str]) -> Headers:
         if self._authorizer is not None:
             return self._authorizer.forbidden_headers(scopes)
-        text = f'Bearer error="insufficient_scope", scope="{" ".join(sorted(scopes))}"'
+        text = f'Bearer error="insufficient_scope", scope="{" ".join(sorted(set(scopes)))}"'
         return ((b"www-authenticate", text.encode("latin-1")),)
 
     # -- with the body
 
-    async def answer(self, head: Head, body: bytes) -> Plain | Stream:
-        """Serve a request that `refuse_early` let pass."""
+    async def answer(self, head: Head, body: bytes, loan: Loan | None = None) -> Plain | Stream:
+        """Serve a request that `refuse_early` let pass; with a loan the answer may be `ELSEWHERE`."""
         if head.path == self.config.path:
             if head.method == "POST":
-                return await self._post(head, body)
+                return await self._post(head, body, loan)
             if head.method == "GET":
                 return leased(head, await self.sessions.listen(head))
             return self.sessions.delete(head)
@@ -268,25 +284,27 @@ class Endpoint:
 
     # -- POST: a message of the client
 
-    async def _post(self, head: Head, body: bytes) -> Plain | Stream:
+    async def _post(self, head: Head, body: bytes, loan: Loan | None) -> Plain | Stream:
         try:
             frame = decode(body, self.config.json_limits)
         except RemoteProtocolError as error:
             if error.limit is not None:
                 self.limit(error.limit)
             return refuse_frame(error)
-        date = head.text(b"mcp-protocol-version")
-        era = None if date is None else self.dates.get(date)
+        if not head.passed:
+            head.date = head.text(b"mcp-protocol-version")
+            head.era = None if head.date is None else self.dates.get(head.date)
+        date, era = head.date, head.era
         # A request that declares its date is stateless whatever the header says; the two are compared then.
         if (
             (era is not None and not era.http.sessions)
-            or (type(frame) is Request and is_stateless(frame.params))
+            or (type(frame) is Request and "_meta" in frame.params and is_stateless(frame.params))
             or not self._sessions_served
         ):
-            return await self.exchanges.post(head, frame)
+            return await self.exchanges.post(head, frame, loan)
         if date is not None and era is None:
             return self._unsupported(date, frame.id if type(frame) is Request else None)
-        return await self.sessions.post(head, frame)
+        return await self.sessions.post(head, frame, loan)
 
     # -- what is served beside it
 

@@ -93,8 +93,17 @@ check_private_names()
 class Flag(EventWrapper):
     """Hypercorn's event, settable without awaiting."""
 
+    up = False
+
     def set_now(self) -> None:
+        self.up = True
         self._event.set()
+
+    async def set(self) -> None:
+        self.set_now()
+
+    def is_set(self) -> bool:
+        return self.up
 
 
 class Inbox:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -21,7 +22,7 @@ from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, LinkClosed, RemoteProtocolError
 
 from .lease import leased
-from .message import EVENTS, JSON, Head, Plain, Stream, overloaded, refuse, refuse_frame
+from .message import ELSEWHERE, EVENTS, JSON, Head, Loan, Plain, Stream, overloaded, refuse, refuse_frame
 
 if TYPE_CHECKING:
     from .answer import Endpoint
@@ -169,14 +170,14 @@ class Exchanges:
 
     endpoint: Endpoint
 
-    async def post(self, head: Head, frame: Frame | Batch) -> Plain | Stream:
+    async def post(self, head: Head, frame: Frame | Batch, loan: Loan | None = None) -> Plain | Stream:
         match frame:
             case Request():
                 try:
                     self._check(head, frame)
                 except RemoteProtocolError as error:
                     return refuse_frame(error)
-                return await self._request(head, frame)
+                return await self._request(head, frame, loan)
             case Notification():
                 return Plain(202)
             case _:
@@ -218,6 +219,8 @@ class Exchanges:
                 self._compare(head, frame, header, value, encoded=True)
 
     def _compare(self, head: Head, frame: Request, name: bytes, wanted: Any, *, encoded: bool = False) -> None:
+        if head.agreed is not None and head.agreed.get(name) == wanted:
+            return
         if head.doubled and head.count(name) > 1:
             raise _mismatch(frame, name, "it was sent twice")
         found = head.text(name)
@@ -229,10 +232,14 @@ class Exchanges:
                 found = decode_header_value(found)
             except ValueError:
                 raise _mismatch(frame, name, "it cannot be decoded") from None
-        if found != wanted and not _means(found, wanted):
+        if found == wanted:
+            if head.agreed is None:
+                head.agreed = {}
+            head.agreed[name] = wanted
+        elif not _means(found, wanted):
             raise _mismatch(frame, name, "it differs from the body")
 
-    async def _request(self, head: Head, frame: Request) -> Plain | Stream:
+    async def _request(self, head: Head, frame: Request, loan: Loan | None) -> Plain | Stream:
         endpoint = self.endpoint
         if endpoint.draining:
             return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
@@ -254,11 +261,20 @@ class Exchanges:
         link.exchange = Exchange(
             id="-", service=runtime.app, link=link, transport="http", runtime=runtime, principal=head.principal
         )
-        await link.exchange.deliver(frame, link)
-        await link.decided()
+        if listens:
+            loan = None  # it waits in any case
+        if loan is not None:
+            loan.rest = partial(self._outcome, link, frame)
+        await link.exchange.deliver(frame, link, None, loan)
+        return ELSEWHERE if loan is not None and loan.taken else await self._outcome(link, frame)
+
+    async def _outcome(self, link: ExchangeLink, frame: Request) -> Plain | Stream:
+        endpoint = self.endpoint
+        if link.phase is Phase.PENDING:
+            await link.decided()
         if link.phase is Phase.STREAMING:
             stream = Stream(200, EVENTS, link)
-            return leased(head, stream) if listens else stream
+            return leased(link.head, stream) if link.listens else stream
         if link.phase is Phase.ANSWERED:
             headers = JSON if link.status == 200 else JSON + endpoint.headers_for(link.status, frame, link.answer)
             return Plain(link.status, headers, link.answer)

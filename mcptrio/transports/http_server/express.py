@@ -3,44 +3,74 @@
 Theory of operation. The gate reads, checks and follows each request exactly as it does for Hypercorn, with the same
 parser and the same table of checks; here its head goes to the exchange instead of being written anew for another
 parser. One task serves a connection: it reads a request, asks the exchange, writes the answer, and reads on. So a
-request that waits behind another waits in the socket, in order. Nobody watches for a disconnect until a call has lasted
-`stream_after`; then a watcher is started beside it. Whatever is not a plain request for the endpoint (another path, a
-WebSocket, a chunked body, `Expect`, HTTP/1.0) is handed to Hypercorn together with what was read of it, and so is
-everything after it on that connection.
+request that waits behind another waits in the socket, in order. The handler runs in the same task; if it waits for
+something it keeps the task, and a new one takes over the connection in the middle of the request. Nobody watches for a
+disconnect until a call has lasted `stream_after`; then a watcher is started beside it. Whatever is not a plain request
+for the endpoint (another path, a WebSocket, a chunked body, `Expect`, HTTP/1.0) is handed to Hypercorn together with
+what was read of it, and so is everything after it on that connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from time import time
 from typing import Final, TypeAlias
 from wsgiref.handlers import format_date_time
 
 import trio
+from attrs import define
 
 from . import framing
 from .answer import Endpoint
 from .bodies import SMALL
 from .gate import Phase
 from .guarded import AppFailed, GuardedStream, Report
-from .message import CLOSE, Head, Headers, Plain, Stream
+from .message import CLOSE, ELSEWHERE, EVENTS, JSON, Head, Headers, Loan, Plain, Rest, Stream
 from .serve import ListenerConfig
 
 _METHODS: Final = {b"POST": "POST", b"GET": "GET", b"DELETE": "DELETE"}
 _FAILED: Final = Plain(500, ((b"content-type", b"text/plain; charset=utf-8"), CLOSE), b"internal error\n")
 _STATUS_LINES: Final = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
+_USUAL: Final = {  # by identity: most answers have one of these
+    id(headers): b"HTTP/1.1 200 OK\r\n"
+    + b"".join(b"%b: %b\r\n" % header for header in headers)
+    + b"content-length: %d\r\n%b%b"
+    for headers in (JSON, EVENTS)
+}
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _SOON: Final = 0.005  # what a stream says within so long leaves together with its head
 
 HandOver: TypeAlias = Callable[[GuardedStream], Awaitable[None]]
+PassOn: TypeAlias = Callable[[GuardedStream, "Unfinished"], None]
+
+
+@define(eq=False, repr=False)
+class Known:
+    """What the client of a connection repeats with every request."""
+
+    parsed: framing.Head
+    head: Head
+    keeps: bool
+    """It does not ask to close the connection."""
+
+
+@define(eq=False, repr=False)
+class Unfinished:
+    """A request whose handler has kept the task that brought it."""
+
+    head: Head
+    keeps: bool
+    rest: Rest
 
 
 class Express:
     """Serves the connections of one listener as far as they are plain.
 
-    Lent: the endpoint, the connections. `hand_over` serves a connection that is not plain from there on.
+    Lent: the endpoint, the connections. `hand_over` serves a connection that is not plain from there on; `pass_on` has
+    another task call `run`.
     """
 
     def __init__(
@@ -49,27 +79,35 @@ class Express:
         config: ListenerConfig,
         report: Report,
         hand_over: HandOver,
+        pass_on: PassOn,
         is_draining: Callable[[], bool],
     ) -> None:
         self.endpoint = endpoint
         self.config = config
         self.report = report
         self.hand_over = hand_over
+        self.pass_on = pass_on
         self.is_draining = is_draining
         self._path = endpoint.config.path.encode()
         self._path_and_query = self._path + b"?"
         self._date = b""
         self._second = 0
 
-    async def run(self, guarded: GuardedStream) -> None:
-        """Serve one connection until it ends, or until it turns out not to be plain."""
+    async def run(self, guarded: GuardedStream, unfinished: Unfinished | None = None) -> None:
+        """Serve one connection until it ends, or until it turns out not to be plain.
+
+        With a request that is unfinished: in place of a task that its handler has kept.
+        """
         if guarded.tls:
             await self.hand_over(guarded)
             return
+        turn = guarded.turn
         try:
             ended: framing.Head | framing.Refusal | bool | None = None
             with guarded.reading() as scope:
-                ended = await self._serve_all(guarded, scope)
+                ended = await self._serve_all(guarded, scope, unfinished)
+            if guarded.turn != turn:
+                return
             if scope.cancelled_caught:
                 await guarded.give_up()
             elif isinstance(ended, framing.Head):
@@ -83,20 +121,29 @@ class Express:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the peer is gone
         finally:
-            guarded.kill()
+            if guarded.turn == turn:
+                guarded.kill()
 
     async def _serve_all(
-        self, guarded: GuardedStream, scope: trio.CancelScope
+        self, guarded: GuardedStream, scope: trio.CancelScope, unfinished: Unfinished | None
     ) -> framing.Head | framing.Refusal | bool:
         """Serve request after request. A head is not for us, a refusal ends the connection, and so does True."""
-        client = guarded.address
+        turn = guarded.turn
+        known: Known | None = None
         while True:
-            head = await guarded.next_head(scope)
-            if head is None:
-                return False
-            if isinstance(head, framing.Refusal) or not self._is_plain(head):
-                return head
-            if not await self._serve(guarded, head, client):
+            if unfinished is None:
+                found = await guarded.next_head(scope)
+                if found is None:
+                    return False
+                if known is None or found is not known.parsed:
+                    if isinstance(found, framing.Refusal) or not self._is_plain(found):
+                        return found
+                    known = self._know(guarded, found)
+                goes_on = await self._serve(guarded, scope, known)
+            else:
+                goes_on = await self._finish(guarded, unfinished)
+                unfinished = None
+            if not goes_on or guarded.turn != turn:
                 return True
             guarded.release()
             if self.is_draining():
@@ -114,45 +161,81 @@ class Express:
             and (head.method == b"POST" or not head.content_length)
         )
 
-    # -- one request
-
-    async def _serve(self, guarded: GuardedStream, parsed: framing.Head, client: tuple[str, int] | None) -> bool:
-        """Answer a request; False when the connection ends with it."""
-        query = parsed.target.partition(b"?")[2]
+    def _know(self, guarded: GuardedStream, parsed: framing.Head) -> Known:
+        keeps = b"connection" not in parsed.fields or b"close" not in parsed.tokens(b"connection")
         head = Head(
             method=_METHODS[parsed.method],
             path=self.endpoint.config.path,
             headers=list(parsed.headers),
-            query=query,
+            query=parsed.target.partition(b"?")[2],
             target=parsed.target,
-            client=client,
+            client=guarded.address,
         )
-        goes_on = (
-            b"connection" not in parsed.fields or b"close" not in parsed.tokens(b"connection")
-        ) and guarded.gate.requests < self.config.keep_alive_max_requests
-        try:
-            return await self._answer(guarded, head, parsed, goes_on)
-        finally:
-            self.endpoint.bodies.leave(head)
+        return Known(parsed, head, keeps)
 
-    async def _answer(self, guarded: GuardedStream, head: Head, parsed: framing.Head, goes_on: bool) -> bool:
+    # -- one request
+
+    async def _serve(self, guarded: GuardedStream, scope: trio.CancelScope, known: Known) -> bool:
+        """Answer a request; False when the connection ends with it, or goes on in another task."""
+        head = known.head
+        if self.endpoint.authenticator is not None:  # each one is checked for itself
+            head = known.head = self._know(guarded, known.parsed).head
+        keeps = known.keeps and guarded.gate.requests < self.config.keep_alive_max_requests
+        loan = Loan(scope, partial(self._carry_on, guarded, head, keeps))
         try:
-            reply = await self._reply(guarded, head, parsed)
+            reply = await self._reply(guarded, head, known.parsed, loan)
+        except Exception as error:  # reported, and answered with 500
+            if loan.taken:
+                raise
+            self.report(AppFailed(client=guarded.client, error=error))
+            reply = _FAILED
+        except BaseException:
+            if not loan.taken:
+                self.endpoint.bodies.leave(head)
+            raise
+        return reply is not ELSEWHERE and await self._send(guarded, head, reply, keeps)
+
+    def _carry_on(self, guarded: GuardedStream, head: Head, keeps: bool, rest: Rest) -> None:
+        """The handler keeps the task: the connection needs another one."""
+        guarded.turn += 1
+        self.pass_on(guarded, Unfinished(head, keeps, rest))
+
+    async def _finish(self, guarded: GuardedStream, unfinished: Unfinished) -> bool:
+        reply: Plain | Stream | None = None
+        try:
+            reply = await unfinished.rest()
         except Exception as error:  # noqa: BLE001  reported, and answered with 500
             self.report(AppFailed(client=guarded.client, error=error))
             reply = _FAILED
-        if reply is None:
-            return False
-        goes_on = goes_on and not self.is_draining()
-        if type(reply) is Stream:
-            self.endpoint.bodies.leave(head)
-            return await self._send_stream(guarded, reply, goes_on) and goes_on
-        assert isinstance(reply, Plain)
-        goes_on = goes_on and guarded.gate.phase is Phase.BUSY and CLOSE not in reply.headers
-        await guarded.send_soon(self._head(reply.status, reply.headers, goes_on, len(reply.body)) + reply.body)
-        return goes_on
+        finally:
+            if reply is None:
+                self.endpoint.bodies.leave(unfinished.head)
+        return await self._send(guarded, unfinished.head, reply, unfinished.keeps)
 
-    async def _reply(self, guarded: GuardedStream, head: Head, parsed: framing.Head) -> Plain | Stream | None:
+    async def _send(self, guarded: GuardedStream, head: Head, reply: Plain | Stream | None, keeps: bool) -> bool:
+        try:
+            if reply is None:
+                return False
+            goes_on = keeps and not self.is_draining()
+            if type(reply) is Stream:
+                self.endpoint.bodies.leave(head)
+                return await self._send_stream(guarded, reply, goes_on) and goes_on
+            assert isinstance(reply, Plain)
+            goes_on = goes_on and guarded.gate.phase is Phase.BUSY
+            usual = _USUAL.get(id(reply.headers)) if reply.status == 200 and goes_on else None
+            if usual is not None:
+                data = usual % (len(reply.body), self._date_line(), reply.body)
+            else:
+                goes_on = goes_on and CLOSE not in reply.headers
+                data = self._head(reply.status, reply.headers, goes_on, len(reply.body)) + reply.body
+            await guarded.send_soon(data)
+            return goes_on
+        finally:
+            self.endpoint.bodies.leave(head)
+
+    async def _reply(
+        self, guarded: GuardedStream, head: Head, parsed: framing.Head, loan: Loan
+    ) -> Plain | Stream | None:
         """What the exchange says; None if the peer went away."""
         endpoint = self.endpoint
         refusal = endpoint.refuse_early(head)
@@ -180,7 +263,7 @@ class Express:
             return endpoint.too_large()
         if endpoint.config.json_only and head.method == "POST":
             return await self._answer_watched(guarded, head, body)
-        return await endpoint.answer(head, body)
+        return await endpoint.answer(head, body, loan)
 
     async def _answer_watched(self, guarded: GuardedStream, head: Head, body: bytes) -> Plain | Stream | None:
         """The answer where no stream is opened meanwhile that would notice a disconnect; None after one."""

@@ -160,6 +160,7 @@ class GuardedStream(Timed):
         self.tls = isinstance(stream, trio.SSLStream)
         self.socket = stream.transport_stream.socket if isinstance(stream, trio.SSLStream) else stream.socket
         self.client = _peer_name(self.socket)
+        self.turn = 0  # whose it is: a task that began with another number has lost it
         self._stream = stream
         self._config = config
         self._report = report

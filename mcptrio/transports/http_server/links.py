@@ -79,6 +79,8 @@ class PostStream:
                 self._post_elsewhere(data, final, status)
             else:
                 self._append(data, final)
+                if final:
+                    self.answer = data
                 self._wake()
         elif self.phase is Phase.STREAMING:
             self._append(data, final)
@@ -199,6 +201,13 @@ class PostStream:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def whole(self) -> bytes | None:
+        """The whole stream, if its answer came first and can be given away at once."""
+        # From a durable store it is given only when it is stored.
+        if not self.answer or self._close_wanted or self.http.endpoint.store.durable:
+            return None
+        return self.http.whole(self.answer, self.log)
 
     def connect(self) -> Connection:
         """The first connection of a stream."""
@@ -372,12 +381,8 @@ class HttpLink:
         old = self.connections.pop(name, None)
         if old is not None:
             old.close()
-        era = self.session.peer.era
-        ids = EventIds(store.secret, self.session.id, name) if era is None or era.http.resumable else None
-        prologue = b""
-        if prime and ids is not None and era is not None and era.http.primes:
-            # 2025-11-25 basic/transports: an event with an id and an empty data field, so that a client can reconnect
-            prologue = encode_event(b"", id=ids.of(after), retry=self.endpoint.config.retry_ms)
+        ids = self._ids(name, log)
+        prologue = self._prime(ids, after) if prime else b""
         connection = Connection(
             session=self.session.id,
             ids=ids,
@@ -394,6 +399,27 @@ class HttpLink:
             post.attached()
         self.count(telemetry.StreamOpened(session=self.session.id, resumed=not prime))
         return connection
+
+    def _ids(self, name: str, log: StreamLog | None) -> EventIds | None:
+        era = self.session.peer.era
+        if era is not None and not era.http.resumable:
+            return None
+        return EventIds(self.endpoint.store.secret, self.session.id, name) if log is None else log.ids
+
+    def _prime(self, ids: EventIds | None, after: int) -> bytes:
+        era = self.session.peer.era
+        if ids is None or era is None or not era.http.primes:
+            return b""
+        # 2025-11-25 basic/transports: an event with an id and an empty data field, so that a client can reconnect
+        return encode_event(b"", id=ids.of(after), retry=self.endpoint.config.retry_ms)
+
+    def whole(self, answer: bytes, log: StreamLog | None) -> bytes:
+        """What a connection would get of a stream that has one event and is over."""
+        assert log is not None
+        ids = self._ids(log.key.stream, log)
+        self.count(telemetry.StreamOpened(session=self.session.id, resumed=False))
+        self.count(telemetry.StreamClosed(session=self.session.id, cause="done"))
+        return self._prime(ids, 0) + encode_event(answer, id=None if ids is None else ids.of(1))
 
     def _detached(self, name: str, connection: Connection) -> None:
         self.session.last_used = trio.current_time()

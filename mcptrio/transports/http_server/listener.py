@@ -57,7 +57,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .answer import Endpoint
-    from .express import Express
+    from .express import Express, Unfinished
 
 ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -116,7 +116,9 @@ class Listener:
         if express is not None:
             from .express import Express
 
-            self._express = Express(express, config, self._report, self._hand_over, self._draining.is_set)
+            self._express = Express(
+                express, config, self._report, self._hand_over, self._pass_on, self._draining.is_set
+            )
         self._refusing = 0
         self._nursery: trio.Nursery | None = None
         self._empty = trio.Event()  # draining, and the last connection is gone
@@ -230,16 +232,29 @@ class Listener:
         """Hypercorn serves the connection from here on."""
         await Connection(self._app, self._hyper, self._context, {}, guarded, self._report).run()
 
-    async def _run(self, guarded: GuardedStream) -> None:
-        serve = self._hand_over if self._express is None else self._express.run
+    def _pass_on(self, guarded: GuardedStream, unfinished: Unfinished) -> None:
+        """The task of a connection is lost to a handler."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._run, guarded, unfinished, name=f"connection {guarded.client}")
+
+    @trio.lowlevel.enable_ki_protection
+    async def _run(self, guarded: GuardedStream, unfinished: Unfinished | None = None) -> None:
+        express, turn = self._express, guarded.turn
         try:
-            await contain(lambda: serve(guarded), self._report, guarded.client)
+            if express is None:
+                await contain(lambda: self._hand_over(guarded), self._report, guarded.client)
+            else:
+                await contain(lambda: express.run(guarded, unfinished), self._report, guarded.client)
         finally:
-            guarded.kill()
-            self._live.discard(guarded)
-            self._report(ConnectionEnded(client=guarded.client, requests=guarded.gate.requests))
-            if self._draining.is_set() and not self._live:
-                self._empty.set()
+            if guarded.turn == turn:
+                self._over(guarded)
+
+    def _over(self, guarded: GuardedStream) -> None:
+        guarded.kill()
+        self._live.discard(guarded)
+        self._report(ConnectionEnded(client=guarded.client, requests=guarded.gate.requests))
+        if self._draining.is_set() and not self._live:
+            self._empty.set()
 
     def _turn_away(self, stream: trio.SocketStream, nursery: trio.Nursery) -> None:
         guarded = GuardedStream(stream, RequestGate(self.config.framing), self.config, self._report, self._deadlines)

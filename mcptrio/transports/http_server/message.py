@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
+import trio
 from attrs import define, field, frozen
 
+from mcptrio._actors.session import Session
+from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import ErrorResponse, encode
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, RemoteProtocolError
 
@@ -50,6 +53,18 @@ class Head:
     """What the sender may do; None where that does not matter."""
     room: int = 0
     """What its body was given of the room for large ones."""
+    passed: bool = False
+    """It was let through before: a connection whose client repeats itself asks with the same head again."""
+    date: str | None = None
+    """Its protocol version, once it has passed."""
+    era: Era | None = None
+    """What that version is here."""
+    session_id: str | None = None
+    """The session it names, once that was looked for."""
+    session: Session | None = None
+    """That session, between being found before the body was read and being asked."""
+    agreed: dict[bytes, str] | None = None
+    """What headers were found to say, where the body said the same."""
     fields: dict[bytes, bytes] = field(init=False)
     """Each header once; several lines of one name are joined with a comma (RFC 9110 section 5.3)."""
     doubled: bool = field(init=False, default=False)
@@ -100,6 +115,30 @@ class Plain:
     status: int
     headers: Headers = ()
     body: bytes = b""
+
+
+ELSEWHERE: Final = Plain(0)
+"""The rest of a request is another task's, see `Loan`."""
+
+Rest = Callable[[], Awaitable["Plain | Stream"]]
+
+
+@define(eq=False, repr=False)
+class Loan:
+    """The task of a connection, offered to the handler of the request that it brought: a `Carrier`.
+
+    When the handler keeps the task, `carry_on` has the rest of the request done by another one.
+    """
+
+    scope: trio.CancelScope
+    carry_on: Callable[[Rest], None]
+    rest: Rest = field(init=False)
+    """How to get the answer. Set before the task is offered."""
+    taken: bool = False
+
+    def pass_on(self) -> None:
+        self.taken = True
+        self.carry_on(self.rest)
 
 
 class Events(Protocol):

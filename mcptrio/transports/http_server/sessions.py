@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -28,7 +29,7 @@ from mcptrio.types.lifecycle import InitializeParams
 from .admission import identity, refuse_excess
 from .cursor import EventIds, read_cursor
 from .links import HttpLink, Phase, PostStream
-from .message import EVENTS, JSON, Head, Headers, Plain, Stream, overloaded, refuse, refuse_frame
+from .message import ELSEWHERE, EVENTS, JSON, Head, Headers, Loan, Plain, Stream, overloaded, refuse, refuse_frame
 from .stream import Connection
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Sessions:
 
     def find(self, head: Head) -> Session | None:
         """The session that a request names, if it is the sender's."""
-        session = self.endpoint.runtime.supervisor.find(head.fields[b"mcp-session-id"].decode("latin-1"))
+        if head.session_id is None:
+            head.session_id = head.fields[b"mcp-session-id"].decode("latin-1")
+        session = self.endpoint.runtime.supervisor.find(head.session_id)
         if session is None:
             return None
         http = session.link
@@ -65,14 +68,16 @@ class Sessions:
 
     # -- POST: a message of the client
 
-    async def post(self, head: Head, frame: Frame | Batch) -> Plain | Stream:
+    async def post(self, head: Head, frame: Frame | Batch, loan: Loan | None = None) -> Plain | Stream:
         if b"mcp-session-id" not in head.fields:
             if type(frame) is Request and frame.method == "initialize":
                 return await self._initialize(head, frame)
             return session_needed(_id_of(frame))
-        session = self.find(head)
-        if session is None:
-            return unknown_session(_id_of(frame))
+        session, head.session = head.session, None
+        if session is None or session.ended is not None or cast(HttpLink, session.link).closed:
+            session = self.find(head)
+            if session is None:
+                return unknown_session(_id_of(frame))
         self._note_version(head, session)
         if type(frame) is tuple:
             try:
@@ -93,19 +98,27 @@ class Sessions:
         config = self.endpoint.config
         patience = math.inf if config.json_only else config.stream_after
         post = cast(HttpLink, session.link).new_post(head, patience=patience)
-        refusal = await self.hand_over(session, frame, post)
+        if loan is not None:
+            loan.rest = partial(self._outcome, post, frame)
+        refusal = await self.hand_over(session, frame, post, loan)
         if refusal is not None:
             post.end()
             return refusal
+        if loan is not None and loan.taken:
+            return ELSEWHERE
         return await self._outcome(post, frame)
 
     async def _outcome(self, post: PostStream, frame: Frame | Batch, headers: Headers = ()) -> Plain | Stream:
-        await post.decided()
+        if post.phase is Phase.PENDING:
+            await post.decided()
         if post.phase is Phase.ANSWERED:
             if post.status != 200:
                 headers += self.endpoint.headers_for(post.status, frame, post.answer)
             return Plain(post.status, JSON + headers if headers else JSON, post.answer)
         if post.phase is Phase.STREAMING:
+            whole = post.whole()
+            if whole is not None:
+                return Plain(200, EVENTS + headers if headers else EVENTS, whole)
             try:
                 return Stream(200, EVENTS + headers, post.connect())
             except UnknownCursor:
@@ -115,7 +128,9 @@ class Sessions:
         # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one; this one says nothing.
         return ACCEPTED if self.endpoint.config.json_only else Plain(200, EVENTS + headers, b":\n\n")
 
-    async def hand_over(self, session: Session, frame: Frame | Batch, link: Link) -> Plain | None:
+    async def hand_over(
+        self, session: Session, frame: Frame | Batch, link: Link, loan: Loan | None = None
+    ) -> Plain | None:
         """Put a message into the session's inbox, or say why not."""
         if session.congested and type(frame) in (Request, tuple):
             with trio.move_on_after(self.endpoint.config.busy_timeout):
@@ -124,6 +139,9 @@ class Sessions:
                 self.endpoint.limit("waiting", session)
                 text = "the session has too many requests waiting"
                 return overloaded(text, 1, request_id=_id_of(frame), limit="waiting")
+        if loan is not None and session.at_rest:
+            await session.deliver(frame, link, None, loan)
+            return None
         session.last_used = trio.current_time()
         if session.post_nowait(Received(frame, link, contextvars.copy_context())):
             return None
@@ -202,11 +220,10 @@ class Sessions:
         return DELETED
 
     def _note_version(self, head: Head, session: Session) -> None:
-        date = head.fields.get(b"mcp-protocol-version")
-        era = session.peer.era
-        if date is not None and era is not None and date != era.date.encode() and self.endpoint.hub:
+        date, era = head.date, session.peer.era
+        if date is not None and era is not None and date != era.date and self.endpoint.hub:
             # The session's own revision governs.
-            self.endpoint.hub.emit(telemetry.ConnectionEvent(kind="version_header", detail=date.decode("latin-1")))
+            self.endpoint.hub.emit(telemetry.ConnectionEvent(kind="version_header", detail=date))
 
     # -- GET: events
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 import trio
-from attrs import define, field
+from attrs import define
 
 from mcptrio import telemetry
 from mcptrio._wire.sse import COMMENT, encode_event
@@ -52,7 +52,7 @@ class StreamLog:
     """Its first connection is about to come."""
     connection: Connection | None = None
     _unread: int = 0  # bytes appended since a connection had everything
-    _room: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    _room: trio.lowlevel.ParkingLot | None = None
 
     @property
     def full(self) -> bool:
@@ -79,13 +79,19 @@ class StreamLog:
         if not self.ended:
             self.ended = True
             self.store.finish(self.key)
-        self._room.unpark_all()
+        self._make_room()
 
     async def room(self) -> None:
         if self.full and self.followed and not self.ended and self.hub:
             self.hub.emit(telemetry.LimitHit(name="outbox", session=self.key.session))
         while self.full and self.followed and not self.ended:
+            if self._room is None:
+                self._room = trio.lowlevel.ParkingLot()
             await self._room.park()
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.unpark_all()
 
     # -- for the connection
 
@@ -93,14 +99,14 @@ class StreamLog:
         self.taken = seq
         if seq >= self.last:
             self._unread = 0
-        if not self.full:
-            self._room.unpark_all()
+        if self._room is not None and not self.full:
+            self._make_room()
 
     def lost(self, connection: Connection | None) -> None:
         if self.connection is connection:
             self.connection = None
             self.expected = False
-            self._room.unpark_all()
+            self._make_room()
 
 
 @define(eq=False, repr=False, kw_only=True)
