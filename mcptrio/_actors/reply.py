@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
-from msgspec import field
 
 from mcptrio._struct import Entity
 
@@ -17,27 +16,36 @@ class Reply(Entity):
     """The answer to something that was asked of the peer."""
 
     on_progress: ProgressCallback | None = None
-    _event: trio.Event = field(default_factory=trio.Event)
+    settled: bool = False
     _result: Any = None
     _error: Exception | None = None
-
-    @property
-    def settled(self) -> bool:
-        return self._event.is_set()
+    _waiting: trio.lowlevel.Task | None = None
 
     def settle(self, result: Any = None, error: Exception | None = None) -> None:
         """Give the answer. The first one counts; a later one is ignored."""
-        if not self._event.is_set():
-            self._result, self._error = result, error
-            self._event.set()
+        if self.settled:
+            return
+        self.settled, self._result, self._error = True, result, error
+        if self._waiting is not None:
+            trio.lowlevel.reschedule(self._waiting)
+            self._waiting = None
+
+    def _abandon(self, _: object) -> trio.lowlevel.Abort:
+        self._waiting = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     async def wait_settled(self) -> None:
-        """Wait until there is an answer, without taking it."""
-        await self._event.wait()
+        """Wait until there is an answer, without taking it. Only one task at a time may."""
+        if self.settled:
+            await trio.lowlevel.checkpoint()
+            return
+        assert self._waiting is None
+        self._waiting = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abandon)
 
     async def wait(self) -> Any:
         """The result, or the error raised."""
-        await self._event.wait()
+        await self.wait_settled()
         if self._error is not None:
             raise self._error
         return self._result

@@ -204,15 +204,14 @@ class Session(Handling):
 
     async def _answer(self, asked: Asked, *, gather: bool) -> Any:
         await self._post(asked)
-        if gather and asked.call is not None:
+        if gather and asked.call is not None and not asked.reply.settled:
             await self._gather(asked.call, asked.reply)
         return await asked.reply.wait()
 
     @trio.lowlevel.enable_ki_protection
     async def _gather(self, call: int, reply: Reply) -> None:
         """Wait a moment for more questions of the same call, so that those asked together leave together."""
-        with trio.move_on_after(self.service.limits.gather):
-            await reply.wait_settled()
+        await trio.sleep(self.service.limits.gather)
         if not reply.settled:
             await self._post(Gathered(call, reply))
 
