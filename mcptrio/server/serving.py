@@ -316,7 +316,17 @@ def run(
             nursery.cancel_scope.cancel()
         stop.done()
 
-    trio.run(main)
+    try:
+        trio.run(main)
+    except BaseExceptionGroup as group:
+        raise _only(group) from None
+
+
+def _only(error: BaseException) -> BaseException:
+    """The one exception in a group of groups: whoever runs a server knows nothing of the nurseries inside."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _announce(server: Server, bound: list[Any], path: str) -> None:
