@@ -391,7 +391,7 @@ async def test_a_limit_that_is_reached_does_its_work_and_is_counted(limit: Limit
     store = MemoryStore(StoreLimits(**limit.store))
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            serve = partial(server.serve_http, port=0, lane=lane, store=store, **limit.http)
+            serve = partial(server.serve_http, port=0, lane=lane, store=store, open_metrics=True, **limit.http)
             bound = await nursery.start(serve)
             speaker = Speaker(bound[0].port, limit.date)
             if "auth" in limit.http:

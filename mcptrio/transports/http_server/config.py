@@ -102,6 +102,8 @@ class HttpConfig:
     messages_path: str = "/messages"
     health: bool = True
     """Serve /livez, /readyz and, if there is a source for it, /metrics."""
+    open_metrics: bool = False
+    """Serve /metrics to everybody, although other requests need credentials. Without `auth=` it is open anyway."""
 
     def __attrs_post_init__(self) -> None:
         for name in _POSITIVE:

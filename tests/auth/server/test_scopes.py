@@ -15,10 +15,11 @@ from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
 from mcptrio.errors import DeclarationError
 from mcptrio.server.serving import asgi
 from mcptrio.transports.http_server.answer import Endpoint
+from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.message import Head, Plain, Stream
 from mcptrio.transports.websocket import serve_websocket
 from tests.stateless.kit import meta
-from tests.transports.app_for_tests import Reader, exchange, initialize, notification, request
+from tests.transports.app_for_tests import Reader, exchange, head, initialize, notification, request
 
 from .callers import LIVES, STATELESS, STATIC, TOKENS, Caller, make_server, open_protected
 
@@ -268,6 +269,34 @@ async def test_a_handler_says_when_to_come_back(date: str) -> None:
         refused = await ada.ask("resources/read", uri="busy://one")
         assert (refused.status, refused.error["data"]) == (503, {"retryAfter": 17})
         assert (b"retry-after", b"17") in refused.headers
+
+
+# -- what is served beside the endpoint
+
+
+@pytest.mark.parametrize(
+    ("auth", "settings", "statuses"),
+    [
+        (STATIC, {}, {None: 401, "nobody" * 5: 401, TOKENS["eve"]: 200}),
+        (STATIC, {"open_metrics": True}, {None: 200, "nobody" * 5: 200, TOKENS["eve"]: 200}),
+        (STATIC, {"health": False}, {None: 404, TOKENS["eve"]: 404}),
+        (None, {}, {None: 200}),
+    ],
+)
+async def test_metrics_are_for_whoever_may_come_in(
+    auth: StaticTokens | None, settings: dict[str, Any], statuses: dict[str | None, int]
+) -> None:
+    async with open_protected(auth=auth, config=HttpConfig(**settings)) as endpoint:
+        endpoint.metrics = lambda: "up 1\n"
+        for token, status in statuses.items():
+            given = {} if token is None else {"authorization": f"Bearer {token}"}
+            reply = await exchange(endpoint, head("GET", "/metrics", **given))
+            assert isinstance(reply, Plain)
+            assert reply.status == status
+            assert (b"up 1" in reply.body) == (status == 200)
+        for path in ("/livez", "/readyz"):
+            reply = await exchange(endpoint, head("GET", path))
+            assert reply.status == (404 if settings.get("health") is False else 200)
 
 
 # -- what belongs to one is not another's
