@@ -5,7 +5,6 @@ MCP_CONFORMANCE_SCENARIO=tools_call python examples/conformance/client.py http:/
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 import trio
 
 from mcptrio import Client, MCPTrioException, connect
-from mcptrio.types import BlobResourceContents, ElicitParams
+from mcptrio.types import ElicitParams
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
@@ -100,41 +99,23 @@ async def keep_schema(client: Client) -> None:
 
 @scenario("sep-2640-client-no-prefetch")
 async def list_skills(client: Client) -> None:
-    await client.request("skills/list")
+    from mcptrio.extensions.skills import loading
+
+    await loading.list_skills(client)
 
 
 @scenario(
     "sep-2640-client-verify-digest", "sep-2640-client-verify-size", "sep-2640-client-verify-frontmatter"
 )  # fmt: skip
-async def load_skill(client: Client) -> None:
-    """Read a skill and hold it against its entry; one that differs is not used any further."""
-    for entry in (await client.request("skills/list"))["skills"]:
-        expected = {one["uri"]: one for one in entry["resources"]}
-        await load_file(client, entry["uri"], expected[entry["uri"]], entry["frontmatter"])
-        for uri, one in expected.items():
-            if uri != entry["uri"]:
-                await load_file(client, uri, one, None)
+async def load_skills(client: Client) -> None:
+    """Read every file of every skill; one that is not what was listed ends the program."""
+    from mcptrio.extensions.skills import loading
 
-
-async def load_file(
-    client: Client, uri: str, expected: Mapping[str, Any], frontmatter: Mapping[str, Any] | None
-) -> None:
-    contents = (await client.read_resource(uri)).contents[0]
-    data = contents.blob if isinstance(contents, BlobResourceContents) else contents.text.encode()
-    raw = data if isinstance(data, bytes) else bytes(data, "ascii")
-    if len(raw) != expected["size"]:
-        raise SystemExit(f"{uri} has {len(raw)} bytes instead of {expected['size']}")
-    if "sha256:" + hashlib.sha256(raw).hexdigest() != expected["digest"]:
-        raise SystemExit(f"{uri} is not what its digest promised")
-    if frontmatter is not None and read_frontmatter(raw.decode()) != {k: str(v) for k, v in frontmatter.items()}:
-        raise SystemExit(f"{uri} has another front matter than its entry")
-
-
-def read_frontmatter(text: str) -> dict[str, str]:
-    """The plain `key: value` lines between the dashes, which is all that these skills have."""
-    _, head, _ = text.split("---", 2)
-    pairs = (line.partition(":") for line in head.strip().splitlines())
-    return {key.strip(): value.strip().strip("\"'") for key, _, value in pairs}
+    for entry in await loading.list_skills(client):
+        skill = await loading.load_skill(client, entry)
+        folder = entry["uri"].removesuffix("SKILL.md")
+        for file in entry["resources"]:
+            await skill.read(file["uri"].removeprefix(folder))
 
 
 def answer(asked: ElicitParams) -> dict[str, Any]:

@@ -81,6 +81,9 @@ class How(TypedDict, total=False):
     """What to do with results of extensions, by their `resultType`; before those of the client."""
 
 
+_KNOWN: Final = How.__optional_keys__
+
+
 @define(eq=False, repr=False, kw_only=True)
 class _Wish:
     """One request, as the caller wants it made."""
@@ -133,6 +136,9 @@ class Asker:
         self, method: str, params: dict[str, Any], how: How, *, repeat: bool | None
     ) -> tuple[dict[str, Any], bool]:
         """The result, and whether it took several rounds."""
+        if how and not how.keys() <= _KNOWN:
+            wrong = ", ".join(sorted(how.keys() - _KNOWN))
+            raise TypeError(f"{method} takes no {wrong}; there are {', '.join(sorted(_KNOWN))}")
         whole = dict(params)
         if meta := how.get("meta"):
             whole["_meta"] = {**whole.get("_meta", {}), **meta}

@@ -468,3 +468,8 @@ async def test_neg_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_without_a_browser_the_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser, "command_for", lambda url: ["mcptrio-no-such-program", url])
     assert not await browser.open_page("https://as.example/")
+
+
+def test_a_setting_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(TypeError, match="storge"):
+        OAuth(storge=MemoryStorage())  # type: ignore[call-arg]

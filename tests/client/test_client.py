@@ -299,3 +299,9 @@ async def test_any_request_can_be_sent_as_it_is() -> None:
     async with connect(server) as client:
         result = await client.request("shop/hello", {"name": "you"})
         assert result["hello"] == "you"
+
+
+async def test_an_option_that_nobody_knows_is_refused() -> None:
+    async with connect(make_server()) as client:
+        with pytest.raises(TypeError, match="tools/call takes no timout; there are answers, "):
+            await client.call_tool("count", {"a": 1, "b": 2}, timout=5)  # type: ignore[call-overload]
