@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from mcptrio._actors.journal import Journal
 from mcptrio._peer.effects import Start
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from mcptrio._actors.session import Session
 
 
-@frozen(kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """The bounds of one session."""
 
     inbox: int = 64

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
-from attrs import frozen
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -32,6 +31,9 @@ from mcptrio.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
+
+if TYPE_CHECKING:
+    from mcptrio._actors.incoming import Incoming
 
 logger = logging.getLogger("mcptrio.call")
 
@@ -54,14 +56,6 @@ class Route(Struct, frozen=True):
     """May be replaced once by a user's row."""
     long: bool = False
     """Waits for things to happen rather than working: it takes no place from others."""
-
-
-@frozen
-class Incoming:
-    """What middleware sees of a request; `evolve` it to hand on something else."""
-
-    method: str
-    params: Any
 
 
 class Router(Entity):
@@ -139,6 +133,8 @@ class Router(Entity):
             route = self._routes[method]
             typed = params if route.params is None else structure(params, route.params)
             if self._chain is not None:
+                from mcptrio._actors.incoming import Incoming  # only where there is middleware
+
                 result = await self._chain(ctx, Incoming(method, typed))
             elif route.inline:
                 result = route.handler(ctx, typed)

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import trio
-from attrs import define, field, frozen
+from msgspec import Struct, field
 
 from mcptrio import telemetry
 from mcptrio._actors.parking import Parking
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause, Drained
+from mcptrio._struct import Entity
 from mcptrio.errors import DeclarationError, Overloaded
 
 logger = logging.getLogger("mcptrio.supervisor")
@@ -21,8 +22,7 @@ logger = logging.getLogger("mcptrio.supervisor")
 _SUSPENDED: Final = 5.0  # a check that comes so late was not late because of work
 
 
-@frozen(kw_only=True)
-class SupervisorLimits:
+class SupervisorLimits(Struct, frozen=True, kw_only=True):
     """How many sessions there may be, and how long one may be idle."""
 
     max_sessions: int = 10_000
@@ -34,27 +34,26 @@ class SupervisorLimits:
     """How long they wait, and how long the state that leads back to them is valid."""
     check_every: float = 0.5
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         for name in ("parked_max", "parked_ttl"):
             if not getattr(self, name) > 0:
                 raise DeclarationError(f"SupervisorLimits.{name} must be positive, got {getattr(self, name)!r}")
 
 
-@define(eq=False, repr=False, kw_only=True)
-class Supervisor:
+class Supervisor(Entity, kw_only=True):
     """Owns: the nursery that every session lives in.   Lent: the telemetry hub."""
 
-    limits: SupervisorLimits = field(factory=SupervisorLimits)
-    hub: telemetry.Hub = field(factory=telemetry.Hub)
-    sessions: dict[str, Session] = field(factory=dict)
-    exchanges: set[Session] = field(factory=set)
+    limits: SupervisorLimits = field(default_factory=SupervisorLimits)
+    hub: telemetry.Hub = field(default_factory=telemetry.Hub)
+    sessions: dict[str, Session] = field(default_factory=dict)
+    exchanges: set[Session] = field(default_factory=set)
     """Requests that need no session; nobody finds them by an id."""
     parking: Parking | None = None
     draining: bool = False
     _nursery: trio.Nursery | None = None
     _patience: trio.CancelScope | None = None
-    _drain_began: trio.Event = field(factory=trio.Event)
-    _changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    _drain_began: trio.Event = field(default_factory=trio.Event)
+    _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""

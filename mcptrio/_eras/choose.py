@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from attrs import field, frozen
 from msgspec.structs import replace
 
 from mcptrio._eras import stateless, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
@@ -25,21 +24,16 @@ FALLBACK_WITHOUT_HEADER: Final = ERAS["2025-03-26"]
 """2025-06-18 basic/transports: a client that sends no version header speaks 2025-03-26."""
 
 
-@frozen
 class Served:
     """The dates that one server or client speaks."""
 
-    eras: dict[str, Era] = field(factory=lambda: dict(ERAS))
-    newest_stateful: Era | None = field(init=False)
-    newest_stateless: Era | None = field(init=False)
+    __slots__ = ("eras", "newest_stateful", "newest_stateless")
 
-    @newest_stateful.default
-    def _newest_stateful(self) -> Era | None:
-        return next((era for era in reversed(self.eras.values()) if era.stateful), None)
-
-    @newest_stateless.default
-    def _newest_stateless(self) -> Era | None:
-        return next((era for era in reversed(self.eras.values()) if not era.stateful), None)
+    def __init__(self, eras: dict[str, Era] | None = None) -> None:
+        self.eras = dict(ERAS) if eras is None else eras
+        newest_first = tuple(reversed(self.eras.values()))
+        self.newest_stateful = next((era for era in newest_first if era.stateful), None)
+        self.newest_stateless = next((era for era in newest_first if not era.stateful), None)
 
     @classmethod
     def only(cls, dates: Iterable[str] | None) -> Served:

@@ -10,30 +10,28 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-from attrs import define, field
+from msgspec import field
 
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Asked, Outcome
+from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import ErrorResponse, Response
 
 RequestId = int | str
 
 
-@define(eq=False, repr=False)
-class Group:
+class Group(Entity):
     """The answers to one batch, which leave together."""
 
     expected: int
     link: Any
-    answers: list[Response | ErrorResponse] = field(factory=list)
+    answers: list[Response | ErrorResponse] = field(default_factory=list)
 
 
-@define(eq=False, repr=False)
-class Round:
+class Round(Entity):
     """The questions of a call at a date at which questions travel in results."""
 
-    questions: dict[str, Asked] = field(factory=dict)
+    questions: dict[str, Asked] = field(default_factory=dict)
     latest: Any = None
     """The reply to the question that was asked last."""
     parked: bool = False
@@ -42,7 +40,7 @@ class Round:
     """How the handler ended, if it did while nobody could be told."""
 
 
-class Entry(msgspec.Struct, eq=False):
+class Entry(Entity):
     """A call that has not been answered yet."""
 
     start: Start
@@ -52,8 +50,7 @@ class Entry(msgspec.Struct, eq=False):
     round: Round | None = None
 
 
-@define(eq=False, repr=False)
-class Ask:
+class Ask(Entity):
     """A request to the peer that has not been answered yet."""
 
     id: int
@@ -62,12 +59,11 @@ class Ask:
     call: int | None
 
 
-@define(eq=False, repr=False)
-class Ledger:
+class Ledger(Entity):
     """The books of one session. Request ids never leave it, so they mean nothing to any other session."""
 
-    _calls: dict[int, Entry] = field(factory=dict)
-    _by_id: dict[RequestId, int] = field(factory=dict)
+    _calls: dict[int, Entry] = field(default_factory=dict)
+    _by_id: dict[RequestId, int] = field(default_factory=dict)
     _waiting: deque[int] | None = None
     _asks: dict[int, Ask] | None = None
     _by_reply: dict[Any, int] | None = None

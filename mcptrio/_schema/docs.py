@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 
 # Something that looks like a section of a Google, NumPy, Sphinx or Epydoc docstring. Without one there is nothing to
 # parse, and the parser need not be imported.
-_SECTIONS: Final = re.compile(
+_SECTIONS: Final = (
     r"^\s*(?:(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters|Attributes|Returns?|"
-    r"Yields?|Raises|Examples?|Notes?|Warns)\s*:?\s*$|[:@](?:param|arg|key|type|returns?|raises?|var|ivar)\b)",
-    re.MULTILINE,
+    r"Yields?|Raises|Examples?|Notes?|Warns)\s*:?\s*$|[:@](?:param|arg|key|type|returns?|raises?|var|ivar)\b)"
 )
 
 
@@ -26,7 +25,10 @@ class Doc(NamedTuple):
 def parse(docstring: str | None) -> Doc:
     if not docstring or not docstring.strip():
         return Doc(None, {})
-    if _SECTIONS.search(docstring) is None:
+    one_line = "\n" not in docstring and not docstring.startswith(
+        (":", "@")
+    )  # as usual
+    if one_line or re.search(_SECTIONS, docstring, re.MULTILINE) is None:
         return Doc(inspect.cleandoc(docstring), {})
     import docstring_parser
 

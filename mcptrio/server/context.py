@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from mcptrio import telemetry, types
 from mcptrio._actors.call import Call
@@ -30,8 +30,7 @@ T = TypeVar("T")
 _SEVERITY = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
 
 
-@frozen
-class HttpInfo:
+class HttpInfo(Struct, frozen=True):
     """The HTTP request that carried a call."""
 
     method: str
@@ -142,8 +141,7 @@ def declared_info(meta: Any) -> Implementation | None:
     return structure(info, types.Implementation, at=f"params._meta.{CLIENT_INFO}") if isinstance(info, dict) else None
 
 
-@frozen
-class TraceContext:
+class TraceContext(Struct, frozen=True):
     """The trace that a request belongs to (W3C Trace Context and Baggage), as the client gave it in `_meta`."""
 
     traceparent: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import string
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
@@ -16,11 +16,12 @@ from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 T = TypeVar("T")
 
 # 2025-11-25 server/tools: letters, digits, underscore, dash, dot (and slash, from 2026-07-28), at most 128 characters
-_NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}\Z")
+_SIGNS: Final = string.ascii_letters + string.digits + "_-./"
+_LONGEST: Final = 128
 
 
 def check_name(kind: str, name: str) -> str:
-    if not _NAME.match(name):
+    if not 0 < len(name) <= _LONGEST or name.strip(_SIGNS):
         raise DeclarationError(
             f"{name!r:.140} is not a valid {kind} name: use 1 to 128 letters, digits and the signs _ - . /"
         )

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from attrs import field, frozen
-from attrs.validators import gt
 from msgspec import Struct
 
 from mcptrio.errors import MCPTrioException
@@ -48,39 +46,43 @@ class Event(Struct, frozen=True):
     data: bytes
 
 
-@frozen(kw_only=True)
-class StoreLimits:
+class StoreLimits(Struct, frozen=True, kw_only=True):
     """Every bound of a store. One event that is larger than a bound of bytes is kept alone."""
 
-    stream_events: int = field(default=1_000, validator=gt(0))
+    stream_events: int = 1_000
     """Events kept of one stream; the oldest go first."""
-    stream_bytes: int = field(default=4 * 2**20, validator=gt(0))
+    stream_bytes: int = 4 * 2**20
     """Bytes kept of one stream; the oldest events go first."""
-    stream_age: float = field(default=600.0, validator=gt(0))
+    stream_age: float = 600.0
     """Seconds that a finished stream is kept."""
-    streams: int = field(default=65_536, validator=gt(0))
+    streams: int = 65_536
     """Streams in all. Finished ones make room, the longest finished first; with none left, a new one is refused."""
-    total_bytes: int = field(default=256 * 2**20, validator=gt(0))
+    total_bytes: int = 256 * 2**20
     """Bytes in all. Finished streams go first, then the history of the oldest running ones."""
-    sessions: int = field(default=20_000, validator=gt(0))
+    sessions: int = 20_000
     """Records in the session directory; the oldest go first."""
-    session_age: float = field(default=1_800.0, validator=gt(0))
+    session_age: float = 1_800.0
     """Seconds that the record of a session from before a restart is kept unless it is put again."""
-    tasks: int = field(default=10_000, validator=gt(0))
+    tasks: int = 10_000
     """Tasks that are kept; the longest untouched go first."""
-    task_bytes: int = field(default=64 * 2**20, validator=gt(0))
+    task_bytes: int = 64 * 2**20
     """Bytes of the same."""
     # What follows is read by durable stores only.
-    backlog_events: int = field(default=1_024, validator=gt(0))
+    backlog_events: int = 1_024
     """Events waiting to be written. Above it the store degrades until the disk has caught up."""
-    backlog_bytes: int = field(default=16 * 2**20, validator=gt(0))
+    backlog_bytes: int = 16 * 2**20
     """Bytes waiting to be written, as above."""
-    tail_events: int = field(default=256, validator=gt(0))
+    tail_events: int = 256
     """Newest events of one stream that are held in memory as well, so that live followers need no disk."""
-    tail_bytes: int = field(default=2**20, validator=gt(0))
+    tail_bytes: int = 2**20
     """Bytes of the same."""
-    tail_total: int = field(default=32 * 2**20, validator=gt(0))
+    tail_total: int = 32 * 2**20
     """Bytes of the same, over all streams."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"StoreLimits.{name} must be positive, got {getattr(self, name)!r}")
 
 
 class Follower(Protocol):

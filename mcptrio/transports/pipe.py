@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import trio
-from attrs import define, field, frozen
+from msgspec import Struct, field
 
 from mcptrio import telemetry
 from mcptrio._actors.link import Outbox
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
+from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, LinkClosed, Overloaded, RemoteProtocolError
 
@@ -62,8 +63,7 @@ class Bounds(Protocol):
         ...
 
 
-@frozen(kw_only=True)
-class PipeLimits:
+class PipeLimits(Struct, frozen=True, kw_only=True):
     """How long a pipe waits for what."""
 
     linger: float = 0.0
@@ -76,11 +76,10 @@ class PipeLimits:
     """Handlers that are still there so long after the end are left behind."""
 
 
-@define(eq=False, repr=False)
-class PipeLink:
+class PipeLink(Entity):
     """The link of a session that has a pipe to itself."""
 
-    outbox: Outbox = field(factory=Outbox)
+    outbox: Outbox = field(default_factory=Outbox)
     shared: bool = True
     attached: bool = True
     """A session with a pipe is never idle: it ends when the pipe does."""
@@ -177,8 +176,7 @@ async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reader: 
     reader.stop()
 
 
-@define(eq=False, repr=False, kw_only=True)
-class _Reader:
+class _Reader(Entity, kw_only=True):
     """Decodes and delivers, in a task that it lends to handlers: when one of them waits, another task reads on.
 
     Lent: everything.
@@ -189,14 +187,14 @@ class _Reader:
     pipe: Pipe
     patience: float
     bounds: Bounds | None
-    session: Session = field(init=False)
-    pending: deque[bytes | RemoteProtocolError] = field(factory=deque)
+    session: Session = None  # type: ignore[assignment]  # there before it runs
+    pending: deque[bytes | RemoteProtocolError] = field(default_factory=deque)
     """What was received and not delivered yet."""
-    done: trio.Event = field(factory=trio.Event)
+    done: trio.Event = field(default_factory=trio.Event)
     stopped: bool = False
     failure: Exception | None = None
     """What the pipe raised."""
-    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     """Around the task that reads now."""
     _jammed: bool = False
 

@@ -5,20 +5,16 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .base import (
         NULL,
-        CacheableResult,
         CacheScope,
-        EmptyResult,
         InputResponseParams,
         JsonObject,
         Null,
         PaginatedParams,
-        PaginatedResult,
         Params,
         PingParams,
         ProgressToken,
         Record,
         RequestId,
-        Result,
         Role,
     )
     from .capabilities import (
@@ -87,10 +83,12 @@ if TYPE_CHECKING:
     )
     from .lifecycle import (
         DiscoverParams,
-        DiscoverResult,
         Implementation,
         InitializedParams,
         InitializeParams,
+    )
+    from .lifecycle_results import (
+        DiscoverResult,
         InitializeResult,
     )
     from .logging import (
@@ -120,19 +118,29 @@ if TYPE_CHECKING:
         PromptListChangedParams,
         PromptMessage,
     )
-    from .resources import (
+    from .resource_params import (
         ListResourcesParams,
-        ListResourcesResult,
         ListResourceTemplatesParams,
-        ListResourceTemplatesResult,
         ReadResourceParams,
-        ReadResourceResult,
-        Resource,
         ResourceListChangedParams,
-        ResourceTemplate,
         ResourceUpdatedParams,
         SubscribeParams,
         UnsubscribeParams,
+    )
+    from .resource_results import (
+        ListResourcesResult,
+        ListResourceTemplatesResult,
+        ReadResourceResult,
+    )
+    from .resources import (
+        Resource,
+        ResourceTemplate,
+    )
+    from .result import (
+        CacheableResult,
+        EmptyResult,
+        PaginatedResult,
+        Result,
     )
     from .roots import (
         ListRootsParams,
@@ -162,13 +170,13 @@ if TYPE_CHECKING:
         SubscriptionsListenParams,
         SubscriptionsListenResult,
     )
-    from .tool_result import (
+    from .tool_results import (
         CallToolResult,
+        ListToolsResult,
     )
     from .tools import (
         CallToolParams,
         ListToolsParams,
-        ListToolsResult,
         Tool,
         ToolAnnotations,
         ToolExecution,
@@ -310,8 +318,8 @@ _HOME: Final = {
     name: module
     for module, names in {
         "base": (
-            "NULL CacheScope CacheableResult EmptyResult InputResponseParams JsonObject Null PaginatedParams "
-            "PaginatedResult Params PingParams ProgressToken Record RequestId Result Role"
+            "NULL CacheScope InputResponseParams JsonObject Null PaginatedParams Params PingParams ProgressToken "
+            "Record RequestId Role"
         ),
         "capabilities": (
             "ClientCapabilities ElicitationCapability PromptsCapability ResourcesCapability RootsCapability "
@@ -330,9 +338,8 @@ _HOME: Final = {
         "error_data": "MissingClientCapabilityData UnsupportedProtocolVersionData UrlElicitationRequiredData",
         "helpers": "Audio ContentLike Image Link Message assistant to_content user",
         "levels": "LOGGING_LEVELS LoggingLevel",
-        "lifecycle": (
-            "DiscoverParams DiscoverResult Implementation InitializeParams InitializeResult InitializedParams"
-        ),
+        "lifecycle": "DiscoverParams Implementation InitializeParams InitializedParams",
+        "lifecycle_results": "DiscoverResult InitializeResult",
         "logging": "LoggingMessageParams SetLevelParams",
         "marks": "Annotations Icon",
         "meta": "NotificationMeta RequestMeta ResultMeta",
@@ -341,11 +348,13 @@ _HOME: Final = {
             "GetPromptParams GetPromptResult ListPromptsParams ListPromptsResult Prompt PromptArgument "
             "PromptListChangedParams PromptMessage"
         ),
-        "resources": (
-            "ListResourceTemplatesParams ListResourceTemplatesResult ListResourcesParams ListResourcesResult "
-            "ReadResourceParams ReadResourceResult Resource ResourceListChangedParams ResourceTemplate "
+        "resource_params": (
+            "ListResourceTemplatesParams ListResourcesParams ReadResourceParams ResourceListChangedParams "
             "ResourceUpdatedParams SubscribeParams UnsubscribeParams"
         ),
+        "resource_results": "ListResourceTemplatesResult ListResourcesResult ReadResourceResult",
+        "resources": "Resource ResourceTemplate",
+        "result": "CacheableResult EmptyResult PaginatedResult Result",
         "roots": "ListRootsParams ListRootsResult Root RootsListChangedParams",
         "round_trips": (
             "INPUT_PARAMS_BY_METHOD INPUT_RESULT_BY_METHOD InputRequest InputRequests InputRequiredResult "
@@ -355,10 +364,8 @@ _HOME: Final = {
         "subscriptions": (
             "SubscriptionFilter SubscriptionsAcknowledgedParams SubscriptionsListenParams SubscriptionsListenResult"
         ),
-        "tool_result": "CallToolResult",
-        "tools": (
-            "CallToolParams ListToolsParams ListToolsResult Tool ToolAnnotations ToolExecution ToolListChangedParams"
-        ),
+        "tool_results": "CallToolResult ListToolsResult",
+        "tools": "CallToolParams ListToolsParams Tool ToolAnnotations ToolExecution ToolListChangedParams",
     }.items()
     for name in names.split()
 }

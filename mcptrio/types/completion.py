@@ -7,7 +7,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import field
 
-from .base import Params, Record, Result, as_tuple, frozen
+from .base import Params, Record, as_tuple, frozen
+from .result import Result
 
 
 @frozen(kw_only=True)

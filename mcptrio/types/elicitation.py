@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .base import JsonObject, Params, Result, frozen
+from .base import JsonObject, Params, frozen
+from .result import Result
 
 
 @frozen(kw_only=True)

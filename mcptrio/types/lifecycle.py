@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attrs import field
 
-from .base import CacheableResult, Params, Record, Result, as_optional_tuple, as_tuple, frozen
-from .capabilities import ClientCapabilities, ServerCapabilities
+from .base import Params, Record, as_optional_tuple, frozen
+from .capabilities import ClientCapabilities
 from .marks import Icon
 
 
@@ -28,25 +28,6 @@ class InitializeParams(Params):
     protocol_version: str
     capabilities: ClientCapabilities
     client_info: Implementation
-
-
-@frozen(kw_only=True)
-class InitializeResult(Result):
-    """What a server says of itself when a stateful session is opened."""
-
-    protocol_version: str
-    capabilities: ServerCapabilities
-    server_info: Implementation
-    instructions: str | None = None
-
-
-@frozen(kw_only=True)
-class DiscoverResult(CacheableResult):
-    """What a server says of itself to a client that opens no session."""
-
-    supported_versions: tuple[str, ...] = field(converter=as_tuple)
-    capabilities: ServerCapabilities
-    instructions: str | None = None
 
 
 DiscoverParams = Params

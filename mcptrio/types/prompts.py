@@ -10,10 +10,8 @@ from .base import (
     InputResponseParams,
     JsonObject,
     PaginatedParams,
-    PaginatedResult,
     Params,
     Record,
-    Result,
     Role,
     as_optional_tuple,
     as_tuple,
@@ -22,6 +20,7 @@ from .base import (
 )
 from .content import ContentBlock
 from .marks import Icon
+from .result import PaginatedResult, Result
 
 check_role = role_check("put the text in a user message or in the instructions of the server")
 

@@ -7,8 +7,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import field
 
-from .base import JsonObject, Params, Record, Result, frozen
+from .base import JsonObject, Params, Record, frozen
 from .elicitation import ElicitParams, ElicitResult
+from .result import Result
 from .roots import ListRootsParams, ListRootsResult
 from .sampling import CreateMessageParams, CreateMessageResult
 

@@ -7,8 +7,9 @@ from typing import Any, Final, Literal
 
 from attrs import field, has
 
-from .base import JsonObject, Params, Record, Result, Role, as_optional_tuple, as_tuple, frozen, role_check
+from .base import JsonObject, Params, Record, Role, as_optional_tuple, as_tuple, frozen, role_check
 from .content import SamplingContent
+from .result import Result
 from .tools import Tool
 
 # Metadata of a field that is a tuple here and, while it holds one value, that value alone on the wire: an object was

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from attrs import field
 
-from .base import Params, Record, Result, as_optional_tuple, frozen
+from .base import Params, Record, as_optional_tuple, frozen
+from .result import Result
 
 
 @frozen(kw_only=True)

@@ -6,17 +6,7 @@ from typing import Literal
 
 from attrs import field
 
-from .base import (
-    InputResponseParams,
-    JsonObject,
-    PaginatedParams,
-    PaginatedResult,
-    Params,
-    Record,
-    as_optional_tuple,
-    as_tuple,
-    frozen,
-)
+from .base import InputResponseParams, JsonObject, PaginatedParams, Params, Record, as_optional_tuple, frozen
 from .marks import Icon
 
 
@@ -51,13 +41,6 @@ class Tool(Record):
     execution: ToolExecution | None = None
     icons: tuple[Icon, ...] | None = field(default=None, converter=as_optional_tuple)
     meta: JsonObject | None = None
-
-
-@frozen(kw_only=True)
-class ListToolsResult(PaginatedResult):
-    """One page of the tools a server has."""
-
-    tools: tuple[Tool, ...] = field(converter=as_tuple)
 
 
 @frozen(kw_only=True)

@@ -9,7 +9,8 @@ import pytest
 import trio
 from attrs import evolve, frozen
 
-from mcptrio._actors.router import CallNext, Incoming, Route, Router, failure
+from mcptrio._actors.incoming import Incoming
+from mcptrio._actors.router import CallNext, Route, Router, failure
 from mcptrio._peer.messages import Answered, Failed
 from mcptrio.errors import (
     INTERNAL_ERROR,

@@ -6,23 +6,22 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from mcptrio.errors import DeclarationError
 
 KEYWORD: Final = "x-mcp-header"
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110 section 5.6.2
+_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110 section 5.6.2
 _PRIMITIVE: Final = ("string", "integer", "boolean")
 
 
-@frozen
-class Header:
+class Header(Struct, frozen=True):
     """Marks a tool's parameter: `region: Annotated[str, Header("Region")]` is repeated in `Mcp-Param-Region`."""
 
     name: str
 
-    def __attrs_post_init__(self) -> None:
-        if not _TOKEN.match(self.name):
+    def __post_init__(self) -> None:
+        if not re.fullmatch(_TOKEN, self.name):
             raise DeclarationError(f"{self.name!r} cannot be a part of a header's name; use letters, digits and dashes")
 
     def __mcp_schema__(self) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def header_marks(tool: str, schema: Mapping[str, Any]) -> dict[str, tuple[str, .
         raise DeclarationError(f"tool {tool!r}: {KEYWORD} may only mark properties of the arguments object itself")
     for name, path, described in reachable:
         where = ".".join(path)
-        if not isinstance(name, str) or not _TOKEN.match(name):
+        if not isinstance(name, str) or not re.fullmatch(_TOKEN, name):
             raise DeclarationError(f"tool {tool!r}: {KEYWORD} of {where} is not a part of a header's name")
         if described.get("type") not in _PRIMITIVE:
             raise DeclarationError(f"tool {tool!r}: {where} has {KEYWORD}, so it must be {', '.join(_PRIMITIVE)}")

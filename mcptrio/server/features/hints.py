@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import frozen
 from msgspec import Struct, field
 
 from mcptrio._eras.stateless import SERVER_INFO
@@ -13,8 +12,7 @@ from mcptrio._peer.era import Era
 from mcptrio.errors import DeclarationError
 
 
-@frozen(kw_only=True)
-class Cache:
+class Cache(Struct, frozen=True, kw_only=True):
     """How long clients may keep a result, and whether they may share it.
 
     `ttl` is in seconds; 0 means that it is stale at once. `scope` "public" lets gateways give it to anybody, so it is
@@ -24,7 +22,7 @@ class Cache:
     ttl: float = 0.0
     scope: Literal["public", "private"] = "private"
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         if not self.ttl >= 0:
             raise DeclarationError(f"Cache.ttl must not be negative, got {self.ttl}")
         if self.scope not in ("public", "private"):

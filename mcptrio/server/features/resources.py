@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import string
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
 import trio
@@ -15,7 +16,6 @@ from mcptrio._eras.shape import trim, trim_all
 from mcptrio._schema.build import ArgumentFaults, dump
 from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
-from mcptrio._wire.uri_template import UriTemplate
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.hints import NO_CACHE, Cache, Hints
@@ -25,6 +25,7 @@ from mcptrio.server.features.scopes import declared_scopes, page_key, require, s
 from mcptrio.server.registry import Registry
 
 if TYPE_CHECKING:
+    from mcptrio._wire.uri_template import UriTemplate
     from mcptrio.types import (
         Annotations,
         BlobResourceContents,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
         ResourceTemplate,
         TextResourceContents,
     )
+
+
+_LITERAL: Final = string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;="  # RFC 3986, without the percent sign
 
 
 class ResourceNotFound(McpError):
@@ -87,6 +91,15 @@ class ResourceOptions(TypedDict, total=False):
     Otherwise a URI with such a value names nothing."""
 
 
+def _template(uri: str) -> UriTemplate | None:
+    """A URI as a template; None for the usual one, in which there is nothing to read."""
+    if len(uri) < 1024 and not uri.strip(_LITERAL):
+        return None
+    from mcptrio._wire.uri_template import UriTemplate
+
+    return UriTemplate(uri)
+
+
 def declare_resource(
     uri: str, fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[ResourceOptions]
 ) -> ResourceEntry:
@@ -98,8 +111,8 @@ def declare_resource(
         function = declare(fn, names=names)
         schema = function.signature.input_schema
         parameters, required = set(schema.get("properties", {})), set(schema.get("required", ()))
-        template = UriTemplate(uri)
-        variables = set(template.variables)
+        template = _template(uri)
+        variables = set() if template is None else set(template.variables)
         if variables - parameters:
             lacking = ", ".join(sorted(variables - parameters))
             raise DeclarationError(f"the template has {lacking}, which the function does not take; add a parameter")
@@ -107,7 +120,7 @@ def declare_resource(
             lacking = ", ".join(sorted(required - variables))
             where = "the template" if variables else "the URI, which has no variables,"
             raise DeclarationError(f"the function needs {lacking}, which {where} does not give; add {{{lacking}}}")
-        if variables:
+        if template is not None and variables:
             template.require_matchable()
     except DeclarationError as error:
         raise DeclarationError(f"resource {uri!r:.200}: {error}") from error

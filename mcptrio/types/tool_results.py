@@ -1,4 +1,4 @@
-"""What a call of a tool gives back."""
+"""What requests about tools give back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ from typing import Any
 
 from attrs import field
 
-from .base import NULL_MATTERS, Result, as_tuple, frozen
+from .base import NULL_MATTERS, as_tuple, frozen
 from .content import ContentBlock
+from .result import PaginatedResult, Result
+from .tools import Tool
+
+
+@frozen(kw_only=True)
+class ListToolsResult(PaginatedResult):
+    """One page of the tools a server has."""
+
+    tools: tuple[Tool, ...] = field(converter=as_tuple)
 
 
 @frozen(kw_only=True)
