@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mcptrio._peer.era import Era
+from mcptrio.errors import CapabilityMissing
 
 
 def trim(era: Era, kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +25,40 @@ def lower_content(era: Era, blocks: list[dict[str, Any]]) -> list[dict[str, Any]
     if all(block["type"] in known for block in blocks):
         return blocks
     return [block if block["type"] in known else _lower(block) for block in blocks]
+
+
+def lower_form(era: Era, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a question in the words that this date has.
+
+    Raises:
+        CapabilityMissing: it asks for a choice of several, which this date cannot ask for.
+    """
+    if era.features.elicitation_url:  # what follows came with it, in 2025-11-25 client/elicitation
+        return schema
+    fields = {name: _lower_field(era, name, field) for name, field in schema.get("properties", {}).items()}
+    lowered: dict[str, Any] = {"type": "object", "properties": fields}
+    return {**lowered, "required": list(schema["required"])} if schema.get("required") else lowered
+
+
+def _lower_field(era: Era, name: str, field: Mapping[str, Any]) -> dict[str, Any]:
+    kind = field.get("type")
+    if kind == "array":
+        raise CapabilityMissing(f"{name}: a choice of several does not exist at protocol version {era.date}")
+    kept = {key: value for key, value in field.items() if key in _FORM_WORDS.get(kind, ())}
+    if options := field.get("oneOf"):
+        kept["enum"] = [option["const"] for option in options]
+        kept["enumNames"] = [option.get("title", option["const"]) for option in options]
+    return kept
+
+
+_NAMED: Final = {"type", "title", "description"}
+_FORM_WORDS: Final[Mapping[Any, set[str]]] = {
+    "string": _NAMED | {"minLength", "maxLength", "format", "enum", "enumNames"},
+    "number": _NAMED | {"minimum", "maximum"},
+    "integer": _NAMED | {"minimum", "maximum"},
+    "boolean": _NAMED | {"default"},
+}
+"""What 2025-06-18 has for each kind of field: no titles of choices but `enumNames`, defaults of booleans only."""
 
 
 def _lower(block: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mcptrio.auth.server import Principal, StaticTokens
     from mcptrio.auth.server.small import Certificate
-    from mcptrio.server import Server
+    from mcptrio.server.server import Server
 
 _LARGEST = 1024 * 1024
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 from attrs import field, frozen
@@ -12,7 +12,7 @@ from attrs import field, frozen
 from mcptrio import types
 from mcptrio._actors.call import Call
 from mcptrio._actors.session import Session
-from mcptrio._eras.shape import trim
+from mcptrio._eras.shape import lower_form, trim
 from mcptrio._schema.build import dump
 from mcptrio._schema.elicit import form_schema, parse_form
 from mcptrio._schema.faults import ArgumentFaults
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
         ContentLike,
         CreateMessageResult,
         ModelPreferences,
+        PromptMessage,
         Root,
         SamplingMessage,
         Tool,
         ToolChoice,
     )
+
+    MessageLike: TypeAlias = SamplingMessage | Message | PromptMessage | CreateMessageResult | ContentLike
 
 T = TypeVar("T")
 
@@ -76,7 +79,7 @@ class Asking:
         hand (then `value` is the plain object).
 
         Raises:
-            CapabilityMissing: this client cannot ask the person, or its protocol version has no elicitation.
+            CapabilityMissing: this client cannot ask the person, or its protocol version cannot ask for this.
         """
         schema = dict(form) if isinstance(form, Mapping) else form_schema(form)
 
@@ -97,7 +100,7 @@ class Asking:
                 raise RemoteProtocolError(f"the answer to elicitation/create does not fit the form: {error}") from error
             return Elicited(result.action, cast(T, value), content)
 
-        params = {"message": message, "requestedSchema": schema}
+        params = {"message": message, "requestedSchema": lower_form(self._call.start.era, schema)}
         return await self._ask("elicitation/create", params, read, key, timeout)
 
     async def elicit_url(
@@ -133,7 +136,7 @@ class Asking:
 
     async def sample(
         self,
-        messages: ContentLike | Sequence[SamplingMessage | ContentLike],
+        messages: MessageLike | Sequence[MessageLike],
         *,
         max_tokens: int = 1024,
         system_prompt: str | None = None,
@@ -148,12 +151,20 @@ class Asking:
     ) -> CreateMessageResult:
         """Ask the client's model.
 
+        `messages` is a text or other content, which the person is taken to say, or a list of these, of `user(…)`,
+        `assistant(…)` and `SamplingMessage(…)`, and of what an earlier `sample` returned.
+
         Raises:
             CapabilityMissing: this client lets nobody ask its model (or gives it no tools).
             McpError: the client refused; its code is -1 when the person said no.
         """
+        from mcptrio.server.features.media import names_files, read_files  # most servers ask nobody
+        from mcptrio.server.features.sampled import listed, to_messages
+
         era = self._call.start.era
-        listed = [messages] if isinstance(messages, str) or not isinstance(messages, Sequence) else messages
+        items = listed(messages)
+        if names_files(items):
+            items = await read_files(items)
         optional: dict[str, Any] = {
             "systemPrompt": system_prompt,
             "temperature": temperature,
@@ -165,7 +176,7 @@ class Asking:
         }
         if tools and not era.features.sampling_tools:
             raise CapabilityMissing(f"tools in sampling do not exist at protocol version {era.date}")
-        params: dict[str, Any] = {"messages": [unstructure(_message(item)) for item in listed], "maxTokens": max_tokens}
+        params: dict[str, Any] = {"messages": to_messages(items, era), "maxTokens": max_tokens}
         params.update({name: value for name, value in optional.items() if value is not None})
 
         def read(answer: Any) -> CreateMessageResult:
@@ -237,14 +248,6 @@ def _read(answer: Any, cls: type[T], method: str) -> T:
         return structure(answer, cls, at="result")
     except Exception as error:
         raise RemoteProtocolError(f"the client's answer to {method} cannot be read: {error}") from error
-
-
-def _message(item: SamplingMessage | ContentLike) -> SamplingMessage:
-    return (
-        item
-        if isinstance(item, types.SamplingMessage)
-        else types.SamplingMessage(role="user", content=types.to_content(item))
-    )
 
 
 __all__ = ["Asking", "Elicited"]

@@ -17,6 +17,7 @@ from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.hints import Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
+from mcptrio.server.features.media import names_files, read_files
 from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
 
@@ -146,6 +147,8 @@ class Prompts(Entity):
         except ArgumentFaults as error:
             raise McpError(INVALID_PARAMS, "\n".join(error.faults)) from None
         value = await entry.function(ctx, kwargs, self.threads)
+        if names_files(value):
+            value = await read_files(value, self.threads)
         wire = unstructure(prompt_result(entry.prompt, value))
         era = ctx._call.start.era
         for message in wire["messages"]:

@@ -36,6 +36,7 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.headers import header_marks
 from mcptrio.server.features.hints import Hints
 from mcptrio.server.features.invoke import Function, declare, function_name, is_context
+from mcptrio.server.features.media import names_files, read_files
 from mcptrio.server.features.scopes import caller_of, declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
 
@@ -305,6 +306,8 @@ class Tools(Entity):
                 value = await entry.function(ctx, kwargs, self.threads)
             else:
                 value = await self._one_of_few(entry, ctx, kwargs)
+            if type(value) is not str and names_files(value):
+                value = await read_files(value, self.threads)
             return result_of(entry, value, ctx)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - answers the peer, or raises again
             return _failure(entry, error, ctx._call.start.era)
