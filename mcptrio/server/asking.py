@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcptrio.types import (
         ContentLike,
         CreateMessageResult,
+        Message,
         ModelPreferences,
         PromptMessage,
         Root,
