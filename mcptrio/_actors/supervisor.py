@@ -28,6 +28,8 @@ class SupervisorLimits(Struct, frozen=True, kw_only=True):
     max_sessions: int = 10_000
     idle_timeout: float = 1800.0
     """A session with nothing running and no open stream is ended after so long."""
+    confirm_timeout: float = 60.0
+    """The same for one whose client never came back after `initialize`: a probe, or somebody who collects sessions."""
     parked_max: int = 1000
     """Calls that wait for their request to be repeated with answers; the oldest is let go first."""
     parked_ttl: float = 600.0
@@ -136,8 +138,18 @@ class Supervisor(Entity, kw_only=True):
                     session.bury(now)
                 elif not session.asleep:
                     session.doze()
-                if session.idle_since(now) > self.limits.idle_timeout:
+                idle = session.idle_since(now)
+                if idle > self.limits.idle_timeout or (
+                    idle > self.limits.confirm_timeout and self._unconfirmed(session)
+                ):
                     session.close_nowait(Cause.IDLE)
+
+    def _unconfirmed(self, session: Session) -> bool:
+        if session.ended is not None or getattr(session.link, "confirmed", True):
+            return False
+        if self.hub:
+            self.hub.emit(telemetry.LimitHit(name="confirm_timeout", session=session.id))
+        return True
 
     def __iter__(self) -> Iterator[Session]:
         return iter((*self.sessions.values(), *self.exchanges))

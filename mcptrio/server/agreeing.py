@@ -28,7 +28,7 @@ def check_limits(limits: Limits, sessions: SupervisorLimits) -> None:
             f"Limits.call_timeout ({limits.call_timeout:g} s without progress) is more than call_timeout_hard "
             f"({limits.call_timeout_hard:g} s in all), so it would never count: raise call_timeout_hard too"
         )
-    for name in ("max_sessions", "idle_timeout", "check_every"):
+    for name in ("max_sessions", "idle_timeout", "confirm_timeout", "check_every"):
         if not getattr(sessions, name) > 0:
             raise DeclarationError(f"SupervisorLimits.{name} must be positive, got {getattr(sessions, name)!r}")
 

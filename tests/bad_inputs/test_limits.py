@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from attrs import field, frozen
@@ -107,6 +107,14 @@ def idle_session(speaker: Speaker) -> None:
     while speaker.call("echo", text="x").status == 200:  # being asked is being used
         assert time.monotonic() < end
         time.sleep(0.5)
+
+
+def unconfirmed_session(speaker: Speaker) -> None:
+    """Only looks at a session that is gone: looking at it would be using it."""
+    opened = speaker.exchange(speaker.initialize())
+    time.sleep(1.0)
+    speaker.session = opened.headers["mcp-session-id"]
+    assert speaker.call("echo", text="x").status == 404
 
 
 def second_call(speaker: Speaker) -> None:
@@ -279,6 +287,14 @@ LIMITS = [
         metric='mcptrio_sessions_closed_total{cause="the session was idle for too long"}',
     ),
     Limit(
+        name="confirm_timeout",
+        setting="SupervisorLimits.confirm_timeout",
+        default=60.0,
+        reach=unconfirmed_session,
+        date=STATEFUL,
+        server={"session_limits": SupervisorLimits(confirm_timeout=0.1, check_every=0.05)},
+    ),
+    Limit(
         name="max_calls",
         setting="HttpConfig.max_calls",
         default=1024,
@@ -435,6 +451,6 @@ async def test_a_line_that_is_too_long_is_thrown_away_and_counted() -> None:
 
 def test_every_number_of_a_configuration_that_bounds_something_is_positive_by_default() -> None:
     for cls in (HttpConfig, ListenerConfig, SupervisorLimits, Limits, StoreLimits):
-        for name, value in attrs.asdict(cls(), recurse=False).items():
+        for name, value in inspect.getmembers(cls()):
             if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("port", "retry_ms"):
                 assert value > 0, f"{cls.__name__}.{name}"

@@ -256,6 +256,8 @@ class HttpLink:
     session: Session = field(init=False)
     closed: bool = False
     """Deleted: nobody finds it any more, though it may still be ending."""
+    confirmed: bool = False
+    """The client came back after `initialize`, with `notifications/initialized` or with anything else."""
     posts: dict[str, PostStream] = field(factory=dict)
     connections: dict[str, Connection] = field(factory=dict)
     log: StreamLog | None = None

@@ -64,7 +64,10 @@ class Sessions:
         if type(http) is not HttpLink or http.closed or http.endpoint is not self.endpoint:
             return None
         # Another's session is answered exactly like one that does not exist.
-        return session if http.identity == identity(head.principal) else None
+        if http.identity != identity(head.principal):
+            return None
+        http.confirmed = True
+        return session
 
     # -- POST: a message of the client
 
