@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
@@ -39,6 +40,8 @@ def carrier_for(target: Any, how: HowToReach) -> Carrier:
     """
     if isinstance(target, str):
         scheme = target.partition("://")[0].lower()
+        if scheme in ("http", "https", "ws", "wss"):
+            _check_url(target)
         if scheme in ("http", "https"):
             return _http(target, how)
         if scheme in ("ws", "wss"):
@@ -62,6 +65,15 @@ def carrier_for(target: Any, how: HowToReach) -> Carrier:
         carrier: Carrier = target
         return carrier
     raise DeclarationError(f"cannot connect to {type(target).__name__}")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.port == 0:
+            raise ValueError("it names no host" if not parts.hostname else "Port out of range 0-65535")
+    except ValueError as error:
+        raise DeclarationError(f"cannot connect to {url!r:.200}: {error}") from None
 
 
 def _http(url: str, how: HowToReach) -> Carrier:

@@ -437,6 +437,12 @@ async def test_redirects_in_a_circle_end() -> None:
     assert len(web.asked) == 6
 
 
+async def test_a_web_page_is_not_read_out() -> None:
+    page = Answer(501, b"<!DOCTYPE HTML><title>Error</title>", {"content-type": "text/html; charset=utf-8"})
+    with pytest.raises(HttpRefused, match="HTTP 501 with a web page: is it an MCP endpoint"):
+        await call(lambda _: page)
+
+
 class Tokens:
     """Signs in when it is told to."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from mcptrio.transports.http_client.auth import AuthRequest, AuthResponse, HttpA
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
+HTML: Final = "text/html"
 _MAX_HOPS: Final = 5
 MAX_AUTH: Final = 8
 _REDIRECTS: Final = {"GET": (301, 302, 303, 307, 308), "POST": (307, 308), "DELETE": (307, 308)}
@@ -154,7 +156,6 @@ class Http:
     async def refusal(self, response: httpx2.Response, body: bytes | None = None) -> RemoteProtocolError | Overloaded:
         """What a status that is no success means to the caller."""
         status = response.status_code
-        text = ""
         if body is None:
             try:
                 body = await self.read(response, 64 * 1024)
@@ -162,6 +163,8 @@ class Http:
                 body = b""
         text = " ".join(body[:_QUOTED].decode(errors="replace").split())
         message = f"the server answered HTTP {status}" + (f": {text}" if text else "")
+        if kind_of(response) == HTML:
+            message = f"the server answered HTTP {status} with a web page: is it an MCP endpoint?"
         if status in (429, 503):
             after = response.headers.get("retry-after", "")
             return Overloaded(message, retry_after=int(after) if after.isdecimal() and len(after) < 7 else 1)
@@ -219,13 +222,26 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError) as error:
-        raise NotDelivered(f"no connection to the server: {str(error) or type(error).__name__}") from error
+        raise NotDelivered(f"no connection to the server: {_why(error)}") from error
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
         raise NotDelivered(f"not a URL to connect to: {error}") from error
     except (httpx2.TransportError, httpx2.StreamError) as error:
         raise LinkClosed(f"the connection to the server broke: {str(error) or type(error).__name__}") from error
     except httpx2.RequestError as error:
         raise RemoteProtocolError(f"the server's HTTP cannot be read: {error}") from error
+
+
+def _why(error: BaseException) -> str:
+    """What the system said at the bottom of it: httpx2's own words are few, or none."""
+    below = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted, {error.verify_message}"
+        case ssl.SSLError():
+            return f"no TLS, {(error.reason or str(error)).replace('_', ' ').lower()}"
+        case OSError(errno=int(number), strerror=str(words)):
+            return os.strerror(number) if number > 0 else words  # trio's words repeat the address
+    return (_why(below) if below is not None else "") or str(error) or type(error).__name__
 
 
 def open_http(config: HttpClientConfig) -> httpx2.AsyncClient:
