@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import trio
-from attrs import define
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Call
@@ -23,8 +22,7 @@ from mcptrio.errors import LinkClosed
 logger = logging.getLogger("mcptrio.exchange")
 
 
-@define(eq=False, repr=False, kw_only=True)
-class Exchange(Session):
+class Exchange(Session, kw_only=True):
     """Lives for one POST, or, while its handler waits for an answer, until the request is repeated.
 
     Owns: the machine, the handler's task.   Lent: the supervisor's nursery, the link.
@@ -33,8 +31,8 @@ class Exchange(Session):
     _more: list[Message] | None = None
     """Posted during a step, and taken after it."""
 
-    def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._resting = True  # there is no loop that could be at work
         supervisor = self.runtime.supervisor
         self._nursery = supervisor.nursery

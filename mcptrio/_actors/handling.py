@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Call, Limits
@@ -28,6 +28,7 @@ from mcptrio._peer.effects import Effect, Start
 from mcptrio._peer.era import Era, Role
 from mcptrio._peer.machine import Eras, Peer
 from mcptrio._peer.messages import Answered, Cause, Expired, Failed, Finished, HandedOver, Message, Outcome, Resumed
+from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import ErrorResponse, Response, encode
 from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, LinkClosed, LocalProtocolError, McpError, Overloaded
 
@@ -85,8 +86,7 @@ class Carrier(Protocol):
         ...
 
 
-@define(eq=False, repr=False, kw_only=True)
-class Handling:
+class Handling(Entity, kw_only=True):
     """Owns: the handlers at work.   Lent: the service, the runtime, the machine."""
 
     id: str
@@ -95,9 +95,9 @@ class Handling:
     """The runtime that the session belongs to."""
     principal: Any = None
     ended: Cause | None = None
-    peer: Peer = field(init=False)
+    peer: Peer = None  # type: ignore[assignment]  # there when it is built
     _nursery: trio.Nursery | None = None
-    _running: dict[int, Call] = field(factory=dict)
+    _running: dict[int, Call] = field(default_factory=dict)
     _elsewhere: dict[int, Relay] | None = None
     """Calls that other sessions answer, because they were parked there."""
     _zombies: int = 0

@@ -24,7 +24,7 @@ from math import inf
 from typing import Any, Final
 
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Call, Limits
@@ -59,8 +59,7 @@ _DOZE: Final[Message] = HungUp(Cause.IDLE)
 """Not said to the machine: it lets the loop look whether there is anything to stay awake for."""
 
 
-@define(eq=False, repr=False, kw_only=True)
-class Session(Handling):
+class Session(Handling, kw_only=True):
     """One peer, one inbox, one task that changes state.
 
     Lives as long as a pipe (stdio), a session id (stateful HTTP), or one POST and what it parks (stateless HTTP).
@@ -74,9 +73,9 @@ class Session(Handling):
     log_level: str | None = None
     began: float | None = None
     last_used: float = 0.0
-    data: dict[str, Any] = field(factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
     """What features keep for this session (subscriptions ...)."""
-    on_end: list[Callable[[], None]] = field(factory=list)
+    on_end: list[Callable[[], None]] = field(default_factory=list)
     asleep: bool = False
     """It has no task at present."""
     _resting: bool = False
@@ -94,7 +93,7 @@ class Session(Handling):
     _background_tasks: set[trio.CancelScope] | None = None
     _watchers: trio.lowlevel.ParkingLot | None = None
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         service = self.service
         self.peer = Peer(
             role=service.role,

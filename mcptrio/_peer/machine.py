@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any, Protocol
 
 import msgspec
-from attrs import define, field
+from msgspec import field
 
 from mcptrio._peer.effects import (
     AskInResult,
@@ -51,6 +51,7 @@ from mcptrio._peer.messages import (
     Resumed,
 )
 from mcptrio._peer.states import State, move
+from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Malformed, Notification, Request, Response, reject
 from mcptrio.errors import (
     INTERNAL_ERROR,
@@ -82,8 +83,7 @@ class Eras(Protocol):
         ...
 
 
-@define(eq=False, repr=False, kw_only=True)
-class Peer:
+class Peer(Entity, kw_only=True):
     """Our picture of the other side."""
 
     role: Role
@@ -94,13 +94,13 @@ class Peer:
     max_running: int = 32
     state: State = State.NEW
     era: Era | None = None
-    capabilities: dict[str, Any] = field(factory=dict)
+    capabilities: dict[str, Any] = field(default_factory=dict)
     """What the other side declared."""
     offers: Mapping[str, Any] | None = None
     """What this side declared, once it has."""
     offers_now: Callable[[], Container[str]] | None = None
     """What this side would declare now; for requests that need no session."""
-    _ledger: Ledger = field(factory=Ledger)
+    _ledger: Ledger = field(default_factory=Ledger)
     _held: list[Asked] | None = None
     """Asks that wait for `notifications/initialized`."""
     _opening: int | None = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Call
@@ -53,8 +53,7 @@ class Nowhere:
         await trio.lowlevel.checkpoint()
 
 
-@define(eq=False, repr=False, kw_only=True)
-class TaskRun(Exchange):
+class TaskRun(Exchange, kw_only=True):
     """Lives until the call is done, cancelled, or past its time to live.
 
     Owns: the machine, the handler's task.   Lent: the supervisor's nursery, the request that it began as.
@@ -71,21 +70,21 @@ class TaskRun(Exchange):
     begun: bool = False
     outcome: Response | ErrorResponse | None = None
     """How a call ended that never became a task."""
-    ready: trio.Event = field(factory=trio.Event)
+    ready: trio.Event = field(default_factory=trio.Event)
     """The request can be answered: the task has begun, or the call is done."""
-    pending: dict[str, Asked] = field(factory=dict)
+    pending: dict[str, Asked] = field(default_factory=dict)
     """Questions that wait for `tasks/update`."""
     status_message: str | None = None
     final: dict[str, Any] | None = None
     """The task on the wire once it is over; it is not shown before it is stored."""
-    created: float = field(factory=time.time)
-    updated: float = field(factory=time.time)
+    created: float = field(default_factory=time.time)
+    updated: float = field(default_factory=time.time)
     until: float = inf
     """When it is no longer known, in Trio's time."""
     _request: int | str | None = None
     """The id that the call has here; the request that it works for may have been repeated under another."""
     _admitted: bool = False
-    _asked: set[str] = field(factory=set)
+    _asked: set[str] = field(default_factory=set)
     _life: trio.CancelScope | None = None
 
     # -- life
