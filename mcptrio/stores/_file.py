@@ -23,9 +23,15 @@ from mcptrio.stores.base import StoreFailed
 logger = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x4D435054  # "MCPT"
-VERSION: Final = 1
+VERSION: Final = 2
 BUSY_TIMEOUT: Final = 2.0
 DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+_TASKS: Final = "CREATE TABLE {} (task TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL) WITHOUT ROWID"
+UPGRADES: Final = {
+    1: _TASKS.format("IF NOT EXISTS tasks"),  # later files of this layout have them already
+}
+"""By layout, what makes it the next one."""
 
 # No times are kept: a stream of an earlier process is over, and its age counts from the restart. So neither a wall
 # clock that jumps nor a long outage lets anything expire before its client could come back. Tasks are the exception:
@@ -40,7 +46,7 @@ CREATE TABLE events (
     stream INTEGER NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (stream, seq)
 ) WITHOUT ROWID;
 CREATE TABLE sessions (session TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE tasks (task TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL) WITHOUT ROWID;
+{_TASKS.format("tasks")};
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
@@ -168,6 +174,8 @@ class File:
         owner, version = _pragma(writer, "application_id"), _pragma(writer, "user_version")
         if owner not in (0, APPLICATION_ID) or (owner == 0 and _pragma(writer, "schema_version")):
             raise StoreFailed(f"{self.path} belongs to another application: give the store a file of its own")
+        if owner == APPLICATION_ID and version < 1:
+            raise StoreFailed(f"{self.path} says that it has layout {version}, which there never was: move it away")
         if version > VERSION:
             raise StoreFailed(f"{self.path} was written by a newer version of mcptrio (layout {version})")
         if writer.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
@@ -178,6 +186,11 @@ class File:
             if owner == 0:
                 for statement in SCHEMA.split(";"):
                     write.execute(statement)
+            elif version < VERSION:
+                for layout in range(version, VERSION):
+                    write.execute(UPGRADES[layout])
+                write.execute(f"PRAGMA user_version = {VERSION}")
+                logger.info("the store %s was brought from layout %d to %d", self.path, version, VERSION)
             write.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?)", (secret,))
             (kept,) = write.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
             streams = write.execute("SELECT id, session, stream, floor, last, size FROM streams ORDER BY id").fetchall()

@@ -20,7 +20,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio.errors import LocalProtocolError
-from mcptrio.stores import LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor
+from mcptrio.stores import LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor, _file
 from mcptrio.stores.sqlite import SqliteStore
 
 from .reading import KEY, drain, fill, take
@@ -577,6 +577,62 @@ async def test_a_file_of_a_newer_layout_is_left_alone(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreFailed, match="newer"):
+        async with SqliteStore(path).open():
+            pytest.fail("opened")
+
+
+FIRST_LAYOUT = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, session TEXT NOT NULL, stream TEXT NOT NULL,
+    floor INTEGER NOT NULL, last INTEGER NOT NULL, size INTEGER NOT NULL
+);
+CREATE TABLE events (
+    stream INTEGER NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (stream, seq)
+) WITHOUT ROWID;
+CREATE TABLE sessions (session TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
+PRAGMA application_id = 1296257108;
+PRAGMA user_version = 1;
+INSERT INTO meta VALUES ('secret', x'00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff');
+INSERT INTO sessions VALUES ('old', x'7b7d');
+INSERT INTO streams VALUES (1, 'session', 'stream', 0, 2, 6);
+INSERT INTO events VALUES (1, 1, 'one'), (1, 2, 'two');
+"""
+WITH_TASKS = "CREATE TABLE tasks (task TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL) WITHOUT ROWID;"
+
+
+@pytest.mark.parametrize("more", ["", WITH_TASKS], ids=["before tasks", "with tasks"])
+async def test_a_file_of_the_first_layout_is_brought_up_to_date(path: Path, more: str) -> None:
+    """Nothing of it is lost, and it can keep tasks; both kinds of file were written under that number."""
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(FIRST_LAYOUT + more)
+    for _ in range(2):
+        store = SqliteStore(path)
+        async with store.open():
+            assert store.secret == bytes.fromhex("00112233445566778899aabbccddeeff" * 2)
+            assert await store.sessions.get("old") == b"{}"
+            store.tasks.put("task", b"record")
+            await store.flush()
+    assert rows(path, "PRAGMA user_version") == [(2,)]
+    assert rows(path, "SELECT task FROM tasks") == [("task",)]
+    assert rows(path, "SELECT last FROM streams") == [(2,)]
+
+
+async def test_an_upgrade_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(FIRST_LAYOUT)
+    monkeypatch.setitem(_file.UPGRADES, 1, "CREATE TABLE meta (nothing)")
+    with pytest.raises(StoreFailed, match="cannot open the store"):
+        async with SqliteStore(path).open():
+            pytest.fail("opened")
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+    assert rows(path, "SELECT record FROM sessions") == [(b"{}",)]
+
+
+async def test_a_file_of_no_layout_is_left_alone(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.executescript(FIRST_LAYOUT + "PRAGMA user_version = 0;")
+    with pytest.raises(StoreFailed, match="which there never was"):
         async with SqliteStore(path).open():
             pytest.fail("opened")
 
