@@ -161,8 +161,14 @@ class Supervisor(Entity, kw_only=True):
         self.draining = True
         self._drain_began.set()
         with trio.move_on_after(grace) as self._patience:
+            # Those who have nothing to finish go first: when the time is up there is enough to do with the others.
+            for session in self:
+                if not session.calls:
+                    await session.wait_until_quiet()
+                    session.close_nowait(Cause.DRAIN)
             for session in self:
                 await session.wait_until_quiet()
+                session.close_nowait(Cause.DRAIN)
         for session in self:
             if session.calls:
                 session.post_nowait(Drained(Cause.DRAIN))
