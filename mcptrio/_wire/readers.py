@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import UnionType
-from typing import Any, Final, Literal, Protocol, Union, get_args
+from typing import Any, Final, Literal, Protocol, Union, get_args, get_origin
 
 from mcptrio import types
 
@@ -139,21 +139,21 @@ def literal_reader(cls: Any, _: Hooks) -> Structure:
 # -- arrays and maps
 
 
-def tuple_reader(cls: Any, hooks: Hooks) -> Structure:
-    item = get_args(cls)[0]
+def array_reader(cls: Any, hooks: Hooks) -> Structure:
+    item, make = get_args(cls)[0], get_origin(cls)
     read = hooks.get_structure_hook(item)
 
-    def read_tuple(value: Any, _: Any) -> tuple[Any, ...]:
+    def read_array(value: Any, _: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise wrong("array", value)
-        return tuple([read(v, item) for v in value])
+        return make([read(v, item) for v in value])
 
-    def explain_tuple(value: Any, _: Any) -> tuple[Any, ...]:
+    def explain_array(value: Any, _: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise wrong("array", value)
-        return tuple(_explain_items(enumerate(value), read, item).values())
+        return make(_explain_items(enumerate(value), read, item).values())
 
-    return explain_tuple if hooks.detailed_validation else read_tuple
+    return explain_array if hooks.detailed_validation else read_array
 
 
 def mapping_reader(cls: Any, hooks: Hooks) -> Structure:
@@ -301,8 +301,10 @@ def one_or_many_reader(cls: Any, hooks: Hooks) -> Structure:
 SCALARS: Final[Mapping[Any, Structure]] = {str: read_str, int: read_int, float: read_float, bool: read_bool}
 FACTORIES: Final[Mapping[Any, Callable[[Any, Hooks], Structure]]] = {
     Literal: literal_reader,
-    tuple: tuple_reader,
+    tuple: array_reader,
+    list: array_reader,
     Mapping: mapping_reader,
+    dict: mapping_reader,
     Union: union_reader,
     UnionType: union_reader,
 }

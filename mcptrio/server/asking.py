@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
-from attrs import field, frozen
+from msgspec import Struct
 
 from mcptrio import types
 from mcptrio._actors.call import Call
 from mcptrio._actors.session import Session
 from mcptrio._eras.shape import lower_form, trim
 from mcptrio._schema.build import dump
-from mcptrio._schema.elicit import form_schema, parse_form
 from mcptrio._schema.faults import ArgumentFaults
 from mcptrio._wire.converter import structure, unstructure
 from mcptrio.errors import CapabilityMissing, DeclarationError, RemoteProtocolError
@@ -37,16 +36,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@frozen
-class Elicited(Generic[T]):
+class Elicited(Struct, Generic[T], frozen=True):
     """What the person did with a question. Use `value` only after looking at `accepted`."""
 
     action: str
     """accept, decline or cancel."""
     value: T | None = None
     """The answer in the type that was asked for; None unless it was accepted."""
-    content: Mapping[str, Any] | None = field(default=None, repr=False)
+    content: Mapping[str, Any] | None = None
     """The answer as it came over the wire."""
+
+    def __repr__(self) -> str:
+        return f"Elicited(action={self.action!r}, value={self.value!r})"
 
     @property
     def accepted(self) -> bool:
@@ -82,6 +83,8 @@ class Asking:
         Raises:
             CapabilityMissing: this client cannot ask the person, or its protocol version cannot ask for this.
         """
+        from mcptrio._schema.elicit import form_schema, parse_form  # most servers ask nobody
+
         schema = dict(form) if isinstance(form, Mapping) else form_schema(form)
 
         def read(answer: Any) -> Elicited[T]:

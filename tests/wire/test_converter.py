@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from types import MappingProxyType
 from typing import Any
 
@@ -12,8 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcptrio import types
+from mcptrio._wire import generated
 from mcptrio._wire.converter import StructureError, structure, unstructure, wire_name
-from mcptrio._wire.readers import MAX_FAULTS
+from mcptrio._wire.plain import READERS
+from mcptrio._wire.readers import FAILURES, MAX_FAULTS
+from mcptrio._wire.writers import OFTEN, plain_writer
 from mcptrio.errors import MCPTrioException
 from tests.types.examples import instances_of, wire_classes
 
@@ -332,3 +336,74 @@ def test_a_long_value_is_not_sent_back_whole() -> None:
     assert fault == "params.name: expected string, got a very large integer"
     (fault,) = faults_of({"name": "p", "arguments": {"k" * 10_000: 1}}, types.GetPromptParams)
     assert len(fault) < 200
+
+
+# -- plainly at first, with generated functions later
+
+
+@pytest.mark.parametrize("cls", CLASSES_WITH_FIELDS, ids=lambda cls: cls.__name__)
+@relaxed
+@given(data=st.data())
+def test_generated_functions_do_what_the_plain_ones_do(cls: type, data: st.DataObject) -> None:
+    value = data.draw(instances_of(cls))
+    wire = plain_writer(cls)(value)
+    assert msgspec.json.encode(generated.writer(cls)(value)) == msgspec.json.encode(wire)
+    assert READERS.get_structure_hook(cls)(wire, cls) == generated.reader(cls)(wire, cls) == value
+
+
+@pytest.mark.parametrize(("cls", "value", "expected"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_generated_function_refuses_what_the_plain_one_refuses(
+    cls: type, value: Any, expected: tuple[str, ...]
+) -> None:
+    with pytest.raises(FAILURES):
+        generated.reader(cls)(value, cls)
+
+
+@attrs.frozen
+class Point:
+    """A class that only this test knows, so that nobody has met it before."""
+
+    x: int
+    label: str | None = None
+
+
+def test_a_class_that_is_met_often_is_read_and_written_as_before() -> None:
+    for number in range(2 * OFTEN):
+        assert structure({"x": number}, Point) == Point(number)
+        assert unstructure(Point(number, "a")) == {"x": number, "label": "a"}
+        assert faults_of({"x": "1", "label": 2}, Point) == (
+            'params.x: expected integer, got "1"',
+            "params.label: expected string, got 2",
+        )
+
+
+def test_a_class_of_the_protocol_may_be_named() -> None:
+    for _ in range(2 * OFTEN):
+        params: types.SetLevelParams = structure({"level": "info"}, "SetLevelParams")
+        assert params == types.SetLevelParams(level="info")
+    with pytest.raises(StructureError, match=r"params\.level: required"):
+        structure({}, "SetLevelParams")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@attrs.frozen
+class Basket:
+    """A class of others, with kinds that no class of the protocol has."""
+
+    points: list[Point]
+    weights: dict[str, int] = attrs.Factory(dict)
+    colour: Colour = Colour.RED
+
+
+def test_classes_of_others_are_read_too() -> None:
+    basket = structure({"points": [{"x": 1}], "weights": {"a": 2}, "colour": "red"}, Basket)
+    assert basket == Basket([Point(1)], {"a": 2})
+    assert faults_of({"points": [{"x": 1}, {"x": "1"}, 7], "weights": {"a": None}, "colour": "blue"}, Basket) == (
+        'params.points[1].x: expected integer, got "1"',
+        "params.points[2]: expected object, got 7",
+        "params.weights.a: expected integer, got null",
+        "params.colour: 'blue' is not a valid Colour",
+    )
