@@ -36,7 +36,7 @@ class ServerUnderTest:
         self.bearer = "bearer" in settings
         self._canary = Canary(self)
         self._canary.check()
-        self.baseline = self.state()
+        self.baseline = self._quiet_state()
 
     def speaker(self, date: str, name: str = "ann") -> Speaker:
         """A client; on a server that wants to know who it is, one who has a token."""
@@ -58,6 +58,14 @@ class ServerUnderTest:
         assert line, f"the server is gone: {self._process.poll()}"
         state: dict[str, Any] = json.loads(line)
         return state
+
+    def _quiet_state(self) -> dict[str, Any]:
+        """How it is when nothing is about to happen any more: who watches over a stream begins a little later."""
+        states = [self.state()]
+        while len(states) < 4 or len({state["tasks"] for state in states[-4:]}) > 1:
+            time.sleep(0.1)
+            states.append(self.state())
+        return states[-1]
 
     def check_unharmed(self, *, may_log: bool = False) -> None:
         """The same process, the canary well, everything of the case gone, nothing logged that names a bug."""
