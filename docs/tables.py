@@ -342,20 +342,22 @@ def describe(name: str, thing: Any, *, documented_only: bool = False) -> str:
         return "\n\n".join([*parts, f"`{thing!r}`"])
     if not isinstance(thing, type):
         return "\n\n".join([*parts, spell(name, thing), prose(thing)])
-    own = thing.__dict__.get("__init__")
+    struct = issubclass(thing, msgspec.Struct)
+    own = thing if struct else thing.__dict__.get("__init__")
+    has_fields = struct or attrs.has(thing)
     if own is not None and name not in MADE_BY_THE_RUNTIME:
         parts.append(spell(name, own))
     parts.append(prose(thing))
-    if own is not None and not attrs.has(thing) and own.__doc__:
+    if own is not None and not has_fields and own.__doc__:
         parts.append(prose(own))
-    if (attrs.has(thing) and name in MADE_BY_THE_RUNTIME) or hasattr(thing, "__total__"):  # a TypedDict
+    if (has_fields and name in MADE_BY_THE_RUNTIME) or hasattr(thing, "__total__"):  # a TypedDict
         parts.append("\n".join(f"- `{field}`: `{kind}`. {words}".rstrip() for field, kind, words in documented(thing)))
     return "\n\n".join(part for part in (*parts, *members(name, thing, documented_only)) if part)
 
 
 def members(owner: str, cls: type, documented_only: bool = False) -> Iterator[str]:
     seen: set[str] = set()
-    for base in (cls, *(b for b in cls.__mro__[1:] if b.__module__.startswith("mcptrio.server"))):
+    for base in (cls, *(b for b in cls.__mro__[1:] if b.__module__.startswith(("mcptrio.server", "mcptrio.client")))):
         for name, member in vars(base).items():
             if name.startswith("_") or name in seen | FOR_THE_RUNTIME:
                 continue
