@@ -41,7 +41,15 @@ function make() {
     },
   );
   server.registerTool("ask", { description: "Ask the person for a size.", inputSchema: z.object({}) }, async (_, ctx) =>
-    text((await ctx.mcpReq.elicitInput({ message: "Which size?", requestedSchema: SIZE })).action),
+    // Related to the request, or it would go to a stream that a client opens for itself.
+    text(
+      (
+        await ctx.mcpReq.elicitInput(
+          { message: "Which size?", requestedSchema: SIZE },
+          { relatedRequestId: ctx.mcpReq.id },
+        )
+      ).action,
+    ),
   );
   for (let number = 0; number < Number(given.tools); number++)
     server.registerTool(
