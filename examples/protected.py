@@ -73,5 +73,7 @@ def protection(issuer: str, port: int) -> BearerAuth:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python examples/protected.py ISSUER [PORT]")
     port = int(sys.argv[2]) if len(sys.argv) > 2 else 8000
     server.run("http", port=port, auth=protection(sys.argv[1], port))

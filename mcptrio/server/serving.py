@@ -332,3 +332,5 @@ def _only(error: BaseException) -> BaseException:
 def _announce(server: Server, bound: list[Any], path: str) -> None:
     for address in bound:
         logger.info("%s is served at %s%s", server.info.name, address.url, path)
+        if not logger.hasHandlers():  # a plain program, whose author still wants to know
+            print(f"{server.info.name} is served at {address.url}{path}", file=sys.stderr)

@@ -217,3 +217,21 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
     tokens = write(tmp_path / "tokens", TOKENS, 0o000)
     code, lines = fails(tmp_path, "--transport", "http", "--token-file", str(tokens))
     assert (code, lines) == (2, [f"mcptrio: --token-file {tokens}: Permission denied"])
+
+
+async def test_a_program_that_serves_says_where(tmp_path: Path) -> None:
+    """Also one that does not care about logging."""
+    port = free_port()
+    target = write(tmp_path / "program.py", PROGRAM + f"\nserver.run('http', port={port})\n")
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = start([sys.executable, str(target)], output)
+    try:
+        with trio.fail_after(20):
+            while not log.read_text().endswith("\n"):
+                assert process.poll() is None
+                await trio.sleep(0.02)
+        assert log.read_text() == f"orders is served at http://127.0.0.1:{port}/mcp\n"
+    finally:
+        process.kill()
+        process.wait()

@@ -49,8 +49,12 @@ class Fetcher:
     _given: tuple[Key, ...] | None = field(init=False, default=None)
     _issuers: dict[str, _Issuer] = field(factory=dict)
     _client: httpx2.AsyncClient | None = None
+    _opening: trio.Lock = field(factory=trio.Lock)
 
     def __attrs_post_init__(self) -> None:
+        import httpx2  # noqa: F401  now, and not while the first caller waits
+        from joserfc import jwk, jws  # noqa: F401
+
         auth = self.auth
         if auth.jwks is not None:
             try:
@@ -139,18 +143,29 @@ class Fetcher:
 
     # -- HTTP
 
+    async def _open(self) -> httpx2.AsyncClient:
+        async with self._opening:
+            if self._client is None:
+                # Reading the system's certificates takes long enough to keep everybody else waiting.
+                self._client = await trio.to_thread.run_sync(self._new_client)
+            return self._client
+
+    def _new_client(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        return httpx2.AsyncClient(follow_redirects=False, timeout=self.auth.fetch_timeout)
+
     async def _request(self, method: str, url: str, about: Introspection | None = None, token: str = "") -> bytes:
         import httpx2
 
-        if self._client is None:
-            self._client = httpx2.AsyncClient(follow_redirects=False, timeout=self.auth.fetch_timeout)
+        client = self._client or await self._open()
         self.fetches += 1
         options: dict[str, Any] = {"headers": {"accept": "application/json"}}
         if about is not None:
             options["auth"] = (about.client_id, about.client_secret)
             options["data"] = {"token": token, "token_type_hint": "access_token"}
         try:
-            async with self._client.stream(method, url, **options) as answer:
+            async with client.stream(method, url, **options) as answer:
                 if answer.status_code != 200:
                     raise Unavailable(f"{url} answers {answer.status_code}")
                 body = await read_bounded(answer, MAX_DOCUMENT)

@@ -4,6 +4,7 @@ down."""
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from trio.testing import MockClock
 
 from mcptrio.auth.server import BearerAuth, ClientCertificates, Introspection, Principal, StaticTokens
 from mcptrio.transports.http_server.authorize import Authorizer
+from mcptrio.transports.http_server.fetching import Fetcher
 from mcptrio.transports.http_server.message import Plain
 from tests.transports.app_for_tests import head
 
@@ -292,3 +294,28 @@ async def test_neg_token_not_in_repr_or_log(caplog: pytest.LogCaptureFixture) ->
             said += [repr(reply), str(request.header_map())]
     said += [repr(shown(secret)), caplog.text]
     assert not [text for text in said if secret in text or ASK.client_secret in text]
+
+
+async def test_the_way_to_the_issuer_is_opened_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the system's certificates would keep every other caller waiting."""
+    threads: list[threading.Thread] = []
+    issuer = Issuer()
+
+    def new_client(self: Fetcher) -> httpx2.AsyncClient:
+        threads.append(threading.current_thread())
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(issuer.answer))
+
+    monkeypatch.setattr(Fetcher, "_new_client", new_client)
+    fetcher = Fetcher(settings(jwks=None))
+    found: list[int] = []
+
+    async def look() -> None:
+        found.append(len(await fetcher.keys(ISSUER, None)))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(look)
+    await fetcher.close()
+    assert len(found) == 5
+    assert len(threads) == 1
+    assert threading.main_thread() not in threads
