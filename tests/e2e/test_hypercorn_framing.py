@@ -189,13 +189,13 @@ async def test_head_and_body_leave_in_one_write(monkeypatch: pytest.MonkeyPatch)
     from mcptrio.transports.http_server.guarded import GuardedStream
 
     writes: list[bytes] = []
-    send_all = GuardedStream.send_all
+    send_now = GuardedStream.send_now
 
-    async def recorded(self: GuardedStream, data: bytes) -> None:
+    def recorded(self: GuardedStream, data: bytes) -> bytes:
         writes.append(data)
-        await send_all(self, data)
+        return send_now(self, data)
 
-    monkeypatch.setattr(GuardedStream, "send_all", recorded)
+    monkeypatch.setattr(GuardedStream, "send_now", recorded)
     async with serving(echo) as server:
         await server.ask(get("/", close=True))
         assert len(writes) == 1

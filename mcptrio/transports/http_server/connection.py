@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from time import time
 from typing import Any, Final, cast
 
 import h11
@@ -52,6 +53,8 @@ from .guarded import (
     SocketOrTLS,
     contain,
 )
+from .inbox import Inbox
+from .plain import PlainBody, PlainReply, PlainRequest
 from .serve import ListenerConfig
 
 TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
@@ -106,35 +109,6 @@ class Flag(EventWrapper):
         return self.up
 
 
-class Inbox:
-    """What an app has yet to receive. Bounded; the disconnect never waits, and is told to whoever asks again."""
-
-    def __init__(self, size: int, before_body: Callable[[], Awaitable[None]] | None) -> None:
-        self._send, self._receive = trio.open_memory_channel[ASGIReceiveEvent](size)
-        self._farewell: ASGIReceiveEvent | None = None
-        self._before_body = before_body
-
-    async def put(self, event: ASGIReceiveEvent) -> None:
-        if event["type"] in ("http.disconnect", "websocket.disconnect"):
-            # With a full channel Hypercorn would wait here, inside the app's own last send(), for the app to receive.
-            self._farewell = event
-            self._send.close()
-            return
-        with suppress(trio.ClosedResourceError):  # the response is over: nobody will read the rest of the body
-            await self._send.send(event)
-
-    async def receive(self) -> ASGIReceiveEvent:
-        if self._before_body is not None:
-            before, self._before_body = self._before_body, None
-            await before()
-        try:
-            return await self._receive.receive()
-        except trio.EndOfChannel:
-            await trio.lowlevel.checkpoint()
-            assert self._farewell is not None  # the channel is closed by nothing else
-            return self._farewell
-
-
 class AppTasks(TaskGroup):
     """The tasks of one connection: the app's, and Hypercorn's pings."""
 
@@ -170,7 +144,7 @@ class AppTasks(TaskGroup):
             if (certificate := self._connection.guarded.client_certificate()) is not None:
                 scope["extensions"]["tls"] = {"client_cert_chain": (certificate,), "client_cert_error": None}
         before_body = self._connection.send_continue if head.expects_continue else None
-        inbox = Inbox(config.max_app_queue_size, before_body)
+        inbox = self._connection.inbox = Inbox(config.max_app_queue_size, before_body)
         assert self._nursery is not None
         self._nursery.start_soon(self._run_app, app, scope, inbox, send, name="app")
         return inbox.put
@@ -249,6 +223,84 @@ class GuardedH11(H11Protocol):
             connection.protocol_send,
         )
         self._connection = connection
+        self._reply: PlainReply | None = None  # to the plain request that is being served
+
+    async def handle(self, event: Event) -> None:
+        match event:
+            case PlainRequest():
+                await self._begin(event)
+            case PlainBody(data=data, whole=whole):
+                if self.stream is not None:
+                    if data:
+                        await self.stream.handle(Body(stream_id=STREAM_ID, data=data))
+                    if whole:
+                        await self.stream.handle(EndBody(stream_id=STREAM_ID))
+            case _:
+                await super().handle(event)
+
+    # -- plain requests, which h11 never sees
+
+    async def _begin(self, event: PlainRequest) -> None:
+        head = event.head
+        connection = self._connection
+        self._reply = PlainReply(head)
+        stream = self.stream = HTTPStream(
+            self.app,
+            self.config,
+            self.context,
+            self.task_group,
+            self.ssl,
+            self.client,
+            self.server,
+            self.stream_send,
+            STREAM_ID,
+        )
+        await stream.handle(
+            Request(
+                stream_id=STREAM_ID,
+                headers=event.headers(),
+                http_version="1.1",
+                method=head.method.decode(),
+                raw_path=head.path,
+                state=self.connection_state,
+            )
+        )
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
+        inbox = connection.take_inbox()
+        if inbox is not None and event.whole:  # None: it was answered without the app
+            inbox.put_whole(event.body)
+        elif event.body:
+            await stream.handle(Body(stream_id=STREAM_ID, data=event.body))
+
+    async def _send_plain(self, reply: PlainReply, event: StreamEvent) -> None:
+        connection = self._connection
+        match event:
+            case Response(status_code=status) if status >= 200:
+                if self.keep_alive_requests >= self.config.keep_alive_max_requests or self.context.terminated.is_set():
+                    reply.keeps = False
+                connection.responding = True
+                data = reply.start(status, (*event.headers, *connection.standing_headers()))
+                connection.corked = reply.length is not None  # its body comes next: one write for both
+                await connection.protocol_send(RawData(data))
+            case Body(data=data):
+                if data := reply.body(data):
+                    await connection.protocol_send(RawData(data))
+            case EndBody():
+                if data := reply.end():
+                    await connection.protocol_send(RawData(data))
+                await connection.uncork()
+            case StreamClosed():
+                await connection.uncork()
+                self._reply = None
+                await self._close_stream()
+                whole = reply.ended and connection.guarded.gate.phase is Phase.BUSY
+                if whole and reply.keeps and not self.context.terminated.is_set():
+                    await self.send(Updated(idle=True))
+                else:
+                    await self.send(Closed())
+
+    # -- the others
 
     async def _check_protocol(self, event: h11.Request) -> None:
         """Nothing: HTTP/2 is refused at the gate."""
@@ -285,6 +337,9 @@ class GuardedH11(H11Protocol):
         await self.context.mark_request()
 
     async def stream_send(self, event: StreamEvent) -> None:
+        if self._reply is not None:
+            await self._send_plain(self._reply, event)
+            return
         connection = self._connection
         match event:
             case Response():
@@ -327,7 +382,10 @@ class Connection(TCPServer):
         self.report = report
         self.responding = False
         self.corked = False
+        self.inbox: Inbox | None = None
         self._cork = bytearray()
+        self._standing: list[tuple[bytes, bytes]] = []
+        self._standing_since = 0
 
     @property
     def head(self) -> Head:
@@ -364,13 +422,47 @@ class Connection(TCPServer):
         finally:
             self.guarded.kill()
 
+    def take_inbox(self) -> Inbox | None:
+        """The inbox of the app that was just started, if one was."""
+        inbox, self.inbox = self.inbox, None
+        return inbox
+
+    def standing_headers(self) -> list[tuple[bytes, bytes]]:
+        """What every response carries: the date, which changes once a second."""
+        now = int(time())
+        if now != self._standing_since:
+            self._standing_since = now
+            self._standing = self.config.response_headers("h11")
+        return self._standing
+
+    async def _read_data(self) -> None:
+        guarded, gate = self.guarded, self.guarded.gate
+        with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
+            plain: Head | None = None
+            while True:
+                part = await guarded.receive_part()
+                if isinstance(part, Head):
+                    plain = part
+                    body = gate.take_body()
+                    await self.protocol.handle(PlainRequest(part, body, gate.phase is not Phase.BODY))
+                elif part and plain is not None and gate.head is plain:
+                    await self.protocol.handle(PlainBody(part, gate.phase is not Phase.BODY))
+                elif part:
+                    plain = None
+                    await self.protocol.handle(RawData(part))
+                else:
+                    if plain is None:
+                        await self.protocol.handle(RawData(b""))
+                    break
+        await self.protocol.handle(Closed())
+
     async def protocol_send(self, event: Event) -> None:
         match event:
             case RawData(data=data):
                 if self.corked:
                     self._cork += data
                 elif data:
-                    await super().protocol_send(event)
+                    await self._send(data)
             case Closed():
                 await self.uncork()
                 await self.guarded.finish()
@@ -386,6 +478,16 @@ class Connection(TCPServer):
         if self._cork:
             data = bytes(self._cork)
             self._cork.clear()
+            await self._send(data)
+
+    async def _send(self, data: bytes) -> None:
+        if not self.send_lock.locked():
+            try:
+                data = self.guarded.send_now(data)
+            except trio.BrokenResourceError:
+                await self.protocol.handle(Closed())
+                return
+        if data:
             await super().protocol_send(RawData(data))
 
     async def send_continue(self) -> None:

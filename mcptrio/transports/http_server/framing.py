@@ -17,7 +17,7 @@ from attrs import field, frozen
 TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 TEXT: Final = rb"[\t\x20-\x7e\x80-\xff]"
 _REQUEST_LINE: Final = re.compile(rb"(" + TOKEN + rb"++) ([\x21-\x7e]++) HTTP/([0-9]\.[0-9])\r?")
-_FIELDS: Final = re.compile(rb"(?:" + TOKEN + rb"++:" + TEXT + rb"*+\r?\n)*+")
+FIELDS: Final = re.compile(rb"(?:" + TOKEN + rb"++:" + TEXT + rb"*+\r?\n)*+")
 _FIELD: Final = re.compile(rb"([^:\r\n]++):([^\r\n]*+)\r?\n")
 _FOLD: Final = re.compile(rb"\r?\n[ \t]++")
 _TOKENS: Final = re.compile(TOKEN + rb"++(?:[ \t]*+,[ \t]*+" + TOKEN + rb"++)*+")
@@ -232,6 +232,11 @@ def check_head(head: Head, limits: FramingLimits, max_body: MaxBody | None = Non
     return None
 
 
+def is_plain(head: Head) -> bool:
+    """Whether there is nothing to a request but its head and a body of the declared length."""
+    return head.version == b"1.1" and not (head.websocket or head.chunked or head.expects_continue)
+
+
 def parse_head(raw: bytes, fields_end: int) -> Head | Refusal:
     """Read a head whose header lines end at `fields_end`, where only the blank line follows.
 
@@ -245,9 +250,9 @@ def parse_head(raw: bytes, fields_end: int) -> Head | Refusal:
     if version not in (b"1.0", b"1.1"):
         return Refusal(505, "HTTP/1.1 is served here")
     block = raw[len(line) + 1 : fields_end]
-    if not _FIELDS.fullmatch(block):
+    if not FIELDS.fullmatch(block):
         block = _FOLD.sub(b" ", block)
-        if not _FIELDS.fullmatch(block):
+        if not FIELDS.fullmatch(block):
             return Refusal(400, "malformed header")
     headers = tuple((name.lower(), value.strip(b" \t")) for name, value in _FIELD.findall(block))
     return Head(method=method, target=target, version=version, headers=headers)

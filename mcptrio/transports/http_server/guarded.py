@@ -16,13 +16,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import trio
 from attrs import frozen
 
 from .deadlines import Deadlines, Timed
-from .framing import Head, Refusal
+from .framing import Head, Refusal, is_plain
 from .gate import Phase, RequestGate
 from .serve import ListenerConfig
 
@@ -208,6 +208,12 @@ class GuardedStream(Timed):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The next bytes the gate lets through; b"" when the peer is gone, out of time, or was refused."""
+        part = await self.receive_part()
+        return self.gate.rewritten(part) if type(part) is Head else cast(bytes, part)
+
+    async def receive_part(self) -> Head | bytes:
+        """The same, but a plain request's head is given as it was read; its body has to be taken from the gate."""
+        gate = self.gate
         while True:
             if self._finished:
                 await self._read_away()
@@ -215,21 +221,25 @@ class GuardedStream(Timed):
             if self._pushed_back:
                 pushed_back, self._pushed_back = self._pushed_back, b""
                 return pushed_back
-            step = self.gate.next()
-            if isinstance(step, Refusal):
-                await self._refuse(step)
-                continue
+            step: Head | Refusal | bytes | None = gate.next_head() if gate.phase is Phase.HEAD else gate.next()
             if step:
+                if isinstance(step, Refusal):
+                    await self._refuse(step)
+                    continue
                 self.deadline = inf
-                return step
+                return gate.rewritten(step) if type(step) is Head and not is_plain(step) else step
             data = await self._read()
             if data is None:
                 continue
             if not data:
                 return b""
-            if self.gate.phase is Phase.IDLE:
+            if gate.phase is Phase.IDLE:
+                found = gate.feed_whole(data)
+                if found is not None:
+                    self.deadline = inf
+                    return found
                 self.wait_until(trio.current_time() + self._config.header_timeout)
-            self.gate.feed(data)
+            gate.feed(data)
 
     def reading(self) -> trio.CancelScope:
         """A scope for whoever calls `next_head` again and again to stay in: it ends when the peer takes too long."""
@@ -317,6 +327,8 @@ class GuardedStream(Timed):
         with self.reading():
             if self.gate.full:
                 await trio.sleep_forever()
+            if not self.tls:
+                return await self._read_at_once()
             return bytes(await self._stream.receive_some(_READ_MAX))
         if self._woken:
             return None
@@ -351,17 +363,21 @@ class GuardedStream(Timed):
 
     async def send_soon(self, data: bytes) -> None:
         """The same, without a turn of the scheduler if the socket takes it at once."""
-        if not self.tls and not self._finished and _CAN_WRITE:
-            try:
-                sent = os.write(self.socket.fileno(), data)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                raise trio.BrokenResourceError("the peer is gone") from error
-            if sent == len(data):
-                return
-            data = data[sent:]
-        await self.send_all(data)
+        data = self.send_now(data)
+        if data:
+            await self.send_all(data)
+
+    def send_now(self, data: bytes) -> bytes:
+        """Write what the socket takes at once, and give back the rest."""
+        if self.tls or self._finished or not _CAN_WRITE:
+            return data
+        try:
+            sent = os.write(self.socket.fileno(), data)
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            raise trio.BrokenResourceError("the peer is gone") from error
+        return b"" if sent == len(data) else data[sent:]
 
     async def _send_piece(self, piece: bytes | memoryview) -> None:
         with trio.move_on_after(self._config.write_timeout) as scope:
