@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeVar, Unpack, overload
 
 import msgspec
 import trio
@@ -19,6 +19,8 @@ from mcptrio.errors import DeclarationError, LocalProtocolError, MCPTrioExceptio
 from mcptrio.types import CallToolResult, GetPromptResult, Prompt, Resource, Tool
 
 logger = logging.getLogger("mcptrio.client")
+
+T = TypeVar("T")
 
 _PLACES: Final = ("mcpServers", "servers")
 _KINDS: Final = {"stdio", "http", "streamable-http", "streamableHttp", "sse", "ws", "websocket"}
@@ -52,12 +54,20 @@ class Clients:
         found = await self._each("list_tools")
         return tuple(evolve(tool, name=self._long(name, tool.name)) for name, tools in found for tool in tools)
 
+    @overload
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, **how: Unpack[How]
-    ) -> CallToolResult:
-        """Call a tool by its long name."""
+    ) -> CallToolResult: ...
+    @overload
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: type[T], **how: Unpack[How]
+    ) -> T: ...
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: Any = None, **how: Unpack[How]
+    ) -> Any:
+        """Call a tool by its long name; see `Client.call_tool`."""
         client, short = self._find(name)
-        return await client.call_tool(short, arguments, **how)
+        return await client.call_tool(short, arguments, into=into, **how)
 
     async def list_prompts(self) -> tuple[Prompt, ...]:
         """The prompts of every server; one that fails is left out and logged."""

@@ -26,6 +26,7 @@ async def test_one_failing_server_does_not_take_the_others() -> None:
         names = [tool.name for tool in await clients.list_tools()]
         assert "shop_count" in names
         assert "shop_two_count" in names
+        assert await clients.call_tool("shop_two_count", {"a": 1, "b": 4}, into=int) == 5
         result = await clients.call_tool("shop_two_count", {"a": 1, "b": 2})
         assert result.structured_content == {"result": 3}
         assert len(servers["shop"].calls) == 0  # type: ignore[union-attr]
