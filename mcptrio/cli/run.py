@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ a token file has a line for each caller, and is best readable by you alone (chmo
 def main(argv: Sequence[str]) -> int:
     """Serve; `argv` is what stands behind `run`. Returns the exit code."""
     arguments = parser().parse_args(argv)
+    gc.disable()  # until the file is loaded: thousands of things are made, and nearly all of them stay
     from mcptrio.telemetry.log import set_up_logging
 
     set_up_logging(arguments.log_level, arguments.log_format)
@@ -55,6 +57,9 @@ def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
 
             traceback.print_exception(error.__cause__)
         return 2
+    finally:
+        gc.freeze()  # what is there now need not be looked at again and again
+        gc.enable()
     from mcptrio.telemetry.log import LogListener
 
     server.on_event(LogListener())
