@@ -1,4 +1,8 @@
-"""A TCP proxy that does to connections what networks do: delay, cut after so many bytes, reset, swallow, corrupt."""
+"""What networks do to bytes: delay, throttle, cut after so many, half-close, reset, swallow, corrupt.
+
+`carry` does it to any stream: between two sockets in a `FaultProxy`, between memory streams in a `faulty_pair`, where
+time may be virtual.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import trio
+from trio.testing import memory_stream_pair
 
 Ending = Literal["fin", "rst", "black hole"]
 
@@ -25,6 +30,10 @@ class Fault:
     ending: Ending = "fin"
     corrupt_at: int | None = None
     """The byte at this place is changed."""
+    rate: float | None = None
+    """So many bytes of the server's get through in a second."""
+    half_close_after: int | None = None
+    """When so many bytes of the client's came, the server is told that no more will; what it answers still passes."""
     refuse: bool = False
     """Closed as soon as it is accepted."""
 
@@ -62,49 +71,104 @@ class FaultProxy:
         self._open.add(client)
         try:
             server = await trio.open_tcp_stream("127.0.0.1", self.target)
-            async with client, server, trio.open_nursery() as nursery:
-                nursery.start_soon(self._up, client, server, nursery.cancel_scope)
-                await self._down(server, client, fault)
-                nursery.cancel_scope.cancel()
+            if fault.rate is not None or fault.ending == "black hole":  # what is not taken waits where it came from
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            async with client, server:
+                if await join(client, server, fault) == "rst":
+                    reset(client)
         except OSError:
             pass
         finally:
             self._open.discard(client)
-
-    async def _up(self, client: trio.SocketStream, server: trio.SocketStream, scope: trio.CancelScope) -> None:
-        try:
-            while data := await client.receive_some(65536):
-                await server.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        scope.cancel()
-
-    async def _down(self, server: trio.SocketStream, client: trio.SocketStream, fault: Fault) -> None:
-        passed = 0
-        try:
-            while data := await server.receive_some(65536):
-                if fault.delay:
-                    await trio.sleep(fault.delay)
-                if fault.corrupt_at is not None and passed <= fault.corrupt_at < passed + len(data):
-                    place = fault.corrupt_at - passed
-                    data = data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
-                if fault.cut_after is not None and passed + len(data) >= fault.cut_after:
-                    await client.send_all(bytes(data[: fault.cut_after - passed]))
-                    if fault.ending == "black hole":
-                        await trio.sleep_forever()
-                    if fault.ending == "rst":
-                        reset(client)
-                    return
-                passed += len(data)
-                await client.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
 
     def reset_all(self) -> None:
         """Cut every open connection, now."""
         for stream in tuple(self._open):
             reset(stream)
             stream.socket.close()
+
+
+async def join(client: trio.abc.HalfCloseableStream, server: trio.abc.HalfCloseableStream, fault: Fault) -> Ending:
+    """Carry bytes both ways until either side is done; gives how the client's connection is to end."""
+    ending: Ending = "fin"
+    async with trio.open_nursery() as nursery:
+
+        async def up() -> None:
+            if not await _up(client, server, fault):
+                nursery.cancel_scope.cancel()
+
+        nursery.start_soon(up)
+        ending = await carry(server, client, fault)
+        nursery.cancel_scope.cancel()
+    return ending
+
+
+async def _up(client: trio.abc.ReceiveStream, server: trio.abc.HalfCloseableStream, fault: Fault) -> bool:
+    """The client's bytes; True if the way back is to stay open after them."""
+    left = fault.half_close_after
+    try:
+        while data := await client.receive_some(65536):
+            await server.send_all(data)
+            if left is not None:
+                left -= len(data)
+                if left <= 0:
+                    await server.send_eof()
+                    return True
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    return False
+
+
+async def carry(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, fault: Fault) -> Ending:
+    """The server's bytes, with what happens to them on the way; gives how they end."""
+    passed = 0
+    try:
+        while data := bytes(await source.receive_some(65536)):
+            if fault.delay:
+                await trio.sleep(fault.delay)
+            if fault.corrupt_at is not None and passed <= fault.corrupt_at < passed + len(data):
+                place = fault.corrupt_at - passed
+                data = data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
+            ends = fault.cut_after is not None and passed + len(data) >= fault.cut_after
+            if ends:
+                data = data[: (fault.cut_after or 0) - passed]
+            passed += len(data)
+            await _send(sink, data, fault.rate)
+            if ends:
+                if fault.ending == "black hole":
+                    await trio.sleep_forever()
+                return fault.ending
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    return "fin"
+
+
+async def _send(sink: trio.abc.SendStream, data: bytes, rate: float | None) -> None:
+    if rate is None:
+        await sink.send_all(data)
+        return
+    step = max(1, int(rate))
+    for at in range(0, len(data), step):
+        piece = data[at : at + step]
+        await trio.sleep(len(piece) / rate)
+        await sink.send_all(piece)
+
+
+Half = trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream]
+
+
+def faulty_pair(nursery: trio.Nursery, fault: Fault) -> tuple[Half, Half]:
+    """Two ends of a stream in memory, the client's and the server's, with a network between them."""
+    client, near = memory_stream_pair()
+    far, server = memory_stream_pair()
+
+    async def network() -> None:
+        await join(near, far, fault)
+        await near.aclose()
+        await far.aclose()
+
+    nursery.start_soon(network)
+    return client, server
 
 
 def reset(stream: trio.SocketStream) -> None:

@@ -1,0 +1,183 @@
+"""Networks that fail between a client and the served endpoint, on both lanes. The sockets are real, the time is not.
+
+Both ends are tasks of one loop, so whatever was sent is there to be read as soon as nobody has anything else to do.
+Only then does the clock jump.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from attrs import define, field
+from trio.testing import MockClock
+
+from mcptrio import telemetry
+from mcptrio.transports.http_server.answer import Endpoint
+from mcptrio.transports.http_server.app import AsgiApp
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.guarded import WriteTimedOut
+from mcptrio.transports.http_server.listener import Listener, ListenerConfig
+from tests import lanes
+from tests.faults.serving import Trail, make_server
+
+from .canary import Canary, StatefulCanary, StatelessCanary, Tally
+from .fault_proxy import NONE, Fault, fault_proxy
+from .wires import Broken, SocketWire
+
+pytestmark = lanes.both_lanes
+LIVES: dict[str, type[Canary]] = {"stateful": StatefulCanary, "stateless": StatelessCanary}
+every_life = pytest.mark.parametrize("life", LIVES)
+
+
+@pytest.fixture
+def clock(mock_clock: MockClock) -> MockClock:
+    mock_clock.autojump_threshold = 0.01
+    return mock_clock
+
+
+@define(eq=False)
+class House:
+    """A served server, a client at the far end of a network, and one at the near end whom nothing concerns."""
+
+    guest: Any
+    bystander: StatefulCanary
+    network: dict[str, Fault]
+    trail: Trail
+    events: list[Any] = field(factory=list)
+
+    @property
+    def outcomes(self) -> set[str]:
+        """How calls ended."""
+        return {event.outcome for event in self.events if isinstance(event, telemetry.CallEnded)}
+
+    @property
+    def stalled(self) -> int:
+        """How many connections were cut because nobody took what was written."""
+        return sum(isinstance(event, WriteTimedOut) for event in self.events)
+
+
+@asynccontextmanager
+async def open_house(life: str) -> AsyncIterator[House]:
+    trail = Trail()
+    server = make_server(trail, call_timeout=900, idle_timeout=1e6)
+    events: list[Any] = []
+    server.on_event(events.append)
+    # Without the watchdog, whose pulse would be the only thing that happens most of the time.
+    async with server.make_runtime().open() as runtime, trio.open_nursery() as nursery:
+        endpoint = Endpoint(runtime, HttpConfig(heartbeat=15))
+        express = endpoint if lanes.current() == "express" else None
+        listener = Listener(AsgiApp(endpoint), ListenerConfig(port=0), on_event=events.append, express=express)
+        (bound,) = await nursery.start(listener.serve)
+        network = {"fault": NONE}
+        async with fault_proxy(bound.port, lambda _: network["fault"]) as proxy:
+            guest = LIVES[life](SocketWire(proxy.port), Tally(), random.Random(1))
+            bystander = StatefulCanary(SocketWire(bound.port), Tally(), random.Random(2))
+            await bystander.open()
+            if isinstance(guest, StatefulCanary):
+                await guest.open()
+            guest.wire.close()  # the next connection meets the fault
+            try:
+                yield House(guest, bystander, network, trail, events)
+                bystander.wire.close()  # it was idle for too long, perhaps
+                began = trio.current_time()
+                await bystander.echo()
+                assert trio.current_time() - began < 0.1, "somebody else had to wait"
+            finally:
+                guest.wire.close()
+                bystander.wire.close()
+        nursery.cancel_scope.cancel()
+
+
+def large(times: int, kib: int) -> dict[str, Any]:
+    return {"times": times, "kib": kib, "pause": 0}
+
+
+@every_life
+async def test_fault_network_swallows_everything(life: str, clock: MockClock) -> None:
+    """F03: nothing is taken any more and nobody says goodbye: over when a write has waited for its 30 s."""
+    async with open_house(life) as house:
+        house.network["fault"] = Fault(cut_after=300_000, ending="black hole")
+        guest = house.guest
+        answer = await guest.begin_call("tell", 1, arguments=large(100, 120), **guest.token(1))
+        frames: list[Any] = []
+        cursor = await guest.read(answer, frames, only=1)
+        began = trio.current_time()
+        while house.stalled == 0:
+            await trio.sleep(1)
+            assert trio.current_time() - began < 15 + 30 + 2
+        await trio.sleep(0.1)  # F01: how long a call may take to notice
+        answer.cut()
+        house.network["fault"] = NONE
+        if life == "stateful":  # the call goes on, and is taken up where it was
+            again = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
+            await guest.read(again, frames)
+            assert guest.outcome(frames, 1)["result"]
+            told = [frame["params"]["progress"] for frame in frames if "method" in frame]
+            assert told == sorted(set(told))
+        else:
+            assert "disconnected" in house.outcomes
+
+
+@every_life
+async def test_fault_network_is_slow_but_alive(life: str, clock: MockClock) -> None:
+    """F37: a reader that makes progress is never cut, however long it takes, and misses nothing."""
+    async with open_house(life) as house:
+        house.network["fault"] = Fault(rate=64 * 1024)
+        guest = house.guest
+        began = trio.current_time()
+        answer = await guest.begin_call("tell", 1, arguments=large(60, 120), **guest.token(1))
+        frames: list[Any] = []
+        await guest.read(answer, frames)
+        assert trio.current_time() - began > 100
+        assert guest.text(guest.outcome(frames, 1)) == guest.word
+        told = [frame["params"]["progress"] for frame in frames if "method" in frame]
+        assert told == list(range(1, 61))
+        assert house.stalled == 0
+
+
+@every_life
+async def test_fault_client_says_it_is_done_sending(life: str, clock: MockClock) -> None:
+    """W05: a half-close is a disconnect: without sessions it cancels, with a session the call goes on for a resume."""
+    async with open_house(life) as house:
+        guest = house.guest
+        first = await guest.begin_call("echo", 1)
+        await guest.read(first, [])
+        guest.wire.close()
+        house.network["fault"] = Fault(half_close_after=1)
+        answer = await guest.begin_call("wait", 2, arguments={"seconds": 5.0})
+        frames: list[Any] = []
+        try:
+            await guest.read(answer, frames)
+        except Broken:
+            answer.cut()
+        await trio.sleep(10)
+        assert house.trail.done == (["begun", "finished"] if life == "stateful" else ["begun", "cancelled"])
+
+
+@every_life
+@pytest.mark.parametrize("ending", ["fin", "rst"])
+async def test_fault_connection_is_lost_in_the_middle(life: str, ending: Any, clock: MockClock) -> None:
+    """F01, F02, F04: with a session the rest is fetched; without, the old call is cancelled and a new one is asked."""
+    async with open_house(life) as house:
+        guest = house.guest
+        house.network["fault"] = Fault(cut_after=1500, ending=ending)
+        answer = await guest.begin_call("tell", 1, arguments={"times": 60, "pause": 0.2}, **guest.token(1))
+        frames: list[Any] = []
+        cursor = ""
+        with pytest.raises(Broken):
+            while True:
+                cursor = await guest.read(answer, frames, only=len(frames) + 1) or cursor
+        answer.cut()
+        house.network["fault"] = NONE
+        if life == "stateful":
+            again = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
+            await guest.read(again, frames)
+            guest.check_told(frames, 1, 60)
+        else:
+            await guest.tell()
+            assert "disconnected" in house.outcomes
