@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mcptrio import Context, DeclarationError, Server
+from mcptrio import Context, DeclarationError, Server, connect
+from mcptrio._eras.choose import ERAS
 from tests.server.talk import talking
 
 if TYPE_CHECKING:
@@ -257,3 +258,17 @@ async def test_annotations_as_text_are_found_where_the_function_is_declared() ->
         assert (await talk.call("by_hand", {"y": 5}))["structuredContent"] == {"y": 5}
         got = await talk.request("prompts/get", name="prompted", arguments={"inner": '{"y": 6}'})
         assert got["messages"][0]["content"]["text"] == "6"
+
+
+@pytest.mark.parametrize("date", list(ERAS))
+async def test_extensions_are_declared_at_the_dates_that_have_them(date: str) -> None:
+    """2026-07-28 has `extensions` among the capabilities of both sides; the schemas before it do not."""
+    server = Server("s")
+
+    @server.tool(task=True)
+    async def slow() -> str:
+        return "done"
+
+    async with connect(server, protocol=date) as client:
+        declared = client.capabilities.extensions
+    assert declared == ({"io.modelcontextprotocol/tasks": {}} if date >= "2026-07-28" else None)
