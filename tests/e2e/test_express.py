@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.app import AsgiApp
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.guarded import AppFailed
-from tests.transports.app_for_tests import Stage, open_endpoint, request
+from tests.transports.app_for_tests import Ctx, Stage, open_endpoint, request
 
 from .http_peer import HttpClient
 from .raw_peer import WEBSOCKET, Served, get, read_all, read_until, serving, status
@@ -158,6 +159,83 @@ async def test_a_disconnect_is_seen_although_no_stream_is_ever_opened() -> None:
         await until(lambda: server.listener.connections == before)
 
 
+# -- a handler runs in the task of its connection until it waits
+
+MARK: ContextVar[str] = ContextVar("mark", default="none")
+
+
+class Marking(Stage):
+    """Handlers that leave a mark in their context, and tell which one they found."""
+
+    async def echo(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
+        found = MARK.get()
+        MARK.set(str(params["say"]))
+        if params.get("wait"):
+            await trio.sleep(0.01)
+            assert MARK.get() == params["say"]
+        return {"found": found, "task": trio.lowlevel.current_task().name}
+
+
+@pytest.mark.parametrize("wait", [False, True])
+async def test_what_a_handler_leaves_in_its_context_is_gone_for_the_next_on_the_same_connection(wait: bool) -> None:
+    async with served(stage=Marking()) as (server, _):
+        client = await HttpClient.open(server)
+        async with await server.connect() as stream:
+            for number in range(1, 5):
+                body = request(number, "echo", say=f"mark {number}", wait=wait)
+                await stream.send_all(post(body, session=client.session_id))
+                _, answer = await answer_on(stream)
+                assert answer["result"]["found"] == "none"
+                assert answer["result"]["task"].startswith("connection ")
+
+
+async def test_a_connection_goes_on_after_handlers_that_wait_and_leaves_no_task_behind() -> None:
+    async with served() as (server, _):
+        client = await HttpClient.open(server)
+        async with await server.connect() as stream:
+            await stream.send_all(post(request(1, "echo", say=1), session=client.session_id))
+            await answer_on(stream)
+            before = trio.lowlevel.current_statistics().tasks_living
+            for number in range(2, 8):
+                method, params = ("echo", {"say": 1}) if number % 2 else ("sleep", {"seconds": 0.01})
+                await stream.send_all(post(request(number, method, **params), session=client.session_id))
+                _, answer = await answer_on(stream)
+                assert answer["id"] == number
+            await until(lambda: trio.lowlevel.current_statistics().tasks_living <= before)
+        assert server.listener.guard_caught == 0
+
+
+async def test_a_call_that_is_cancelled_leaves_its_connection_in_peace() -> None:
+    stage = Stage()
+    async with served(stage=stage) as (server, _):
+        client = await HttpClient.open(server)
+        async with await server.connect() as stream:
+            await stream.send_all(post(request(1, "sleep", seconds=60, name="long"), session=client.session_id))
+            await until(lambda: stage.begun == ["long"])
+            cancel = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
+            assert status(await server.ask(post(cancel, "Connection: close", session=client.session_id))) == 202
+            head = await read_until(stream, b":\n\n")
+            assert status(head) == 200
+            assert stage.ended == ["long"]
+            await stream.send_all(post(request(2, "echo", say=2), session=client.session_id))
+            _, answer = await answer_on(stream)
+            assert answer["result"] == {"echo": 2}
+
+
+async def test_a_handler_outlives_the_connection_that_it_took_the_task_of() -> None:
+    stage = Stage()
+    async with served(HttpConfig(stream_after=0.02), stage=stage) as (server, endpoint):
+        client = await HttpClient.open(server)
+        before = server.listener.connections
+        response = await client.send("POST", request(1, "sleep", seconds=0.3, name="long"))
+        await until(lambda: stage.begun == ["long"])
+        response.reset()
+        await until(lambda: server.listener.connections <= before)
+        assert stage.ended == []
+        await until(lambda: stage.ended == ["long"])
+        await until(lambda: endpoint.calls == 0)
+
+
 async def test_a_crash_of_the_exchange_is_answered_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as (server, endpoint):
         client = await HttpClient.open(server)
@@ -165,7 +243,7 @@ async def test_a_crash_of_the_exchange_is_answered_and_reported(monkeypatch: pyt
         async def broken(head: Any, body: bytes) -> Any:
             raise RuntimeError("no")
 
-        monkeypatch.setattr(type(endpoint), "answer", lambda self, head, body: broken(head, body))
+        monkeypatch.setattr(type(endpoint), "answer", lambda self, head, body, loan: broken(head, body))
         told = await server.ask(post(request(1, "echo"), session=client.session_id))
         assert status(told) == 500
         assert b"no" not in told.partition(b"\r\n\r\n")[2].replace(b"internal error", b"")

@@ -149,9 +149,14 @@ class App:
 
 
 def make_runtime(
-    *, limits: Limits | None = None, max_sessions: int = 100, idle: float = 1800, store: Any = None
+    *,
+    limits: Limits | None = None,
+    max_sessions: int = 100,
+    idle: float = 1800,
+    store: Any = None,
+    stage: Stage | None = None,
 ) -> Runtime:
-    app = App(Stage(), limits=limits or Limits())
+    app = App(stage or Stage(), limits=limits or Limits())
     supervisor = Supervisor(limits=SupervisorLimits(max_sessions=max_sessions, idle_timeout=idle))
     return Runtime(app=app, store=store or MemoryStore(), bus=MemoryBus(), supervisor=supervisor)
 
