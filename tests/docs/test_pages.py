@@ -157,7 +157,7 @@ def test_the_security_page_tells_the_defaults_that_the_code_has() -> None:
         f"| connections | {listener.max_connections:,} |",
         f"cut after {http.write_timeout:g} s",
         f"{sessions.max_sessions:,}, and {http.max_sessions_per_principal} of one principal",
-        f"ended after {sessions.idle_timeout / 60:g} minutes idle",
+        f"ended after {sessions.idle_timeout / 60:g} minutes idle, after {sessions.confirm_timeout:g} s if the client",
         f"{calls.running} at work and {calls.waiting} waiting in a session",
         f"{http.max_calls:,} in the process, and {http.max_calls_per_principal} of one principal",
         f"{calls.call_timeout:g} s without progress, {calls.call_timeout_hard / 60:g} minutes in all",
