@@ -79,11 +79,11 @@ class SessionHandle:
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server offers in this session; a session function may set it to something narrower."""
-        return cast(types.ServerCapabilities, self._session.data["capabilities"])
+        return structure(self._session.data["capabilities"], types.ServerCapabilities)
 
     @capabilities.setter
     def capabilities(self, offered: ServerCapabilities) -> None:
-        self._session.data["capabilities"] = offered
+        self._session.data["capabilities"] = unstructure(offered)
 
     @property
     def ended(self) -> str | None:
@@ -123,11 +123,11 @@ class RequestHandle(SessionHandle):
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server offers to this request; a session function may set it to something narrower."""
-        return cast(types.ServerCapabilities, self._call.offers)
+        return structure(self._call.offers, types.ServerCapabilities)
 
     @capabilities.setter
     def capabilities(self, offered: ServerCapabilities) -> None:
-        self._call.offers = offered
+        self._call.offers = unstructure(offered)
 
     @property
     def ended(self) -> str | None:

@@ -22,7 +22,7 @@ from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
-from mcptrio._wire.converter import unstructure
+from mcptrio._wire.converter import structure, unstructure
 from mcptrio._wire.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 from mcptrio.server import methods
@@ -143,7 +143,7 @@ class Server:
         self.listening = Listening(self.resources, self.extensions)
         self.subscriptions = Subscriptions(self.resources)
         self.completions = Completions(self.prompts, self.resources, limiter)
-        self.lifecycle = Lifecycle(self.info, instructions, self.capabilities, self.hints, lambda: self.eras.dates)
+        self.lifecycle = Lifecycle(self.info, instructions, self.declared, self.hints, lambda: self.eras.dates)
         self.router.add_all(methods.methods(self))
         self.router.finish = self._finish_answer
         self.tools.registry.on_change.append(lambda: self._list_changed("tools"))
@@ -349,19 +349,25 @@ class Server:
 
     def capabilities(self) -> ServerCapabilities:
         """What the server can do now; a list that is empty, and that nobody routed, is not declared."""
+        return structure(self.declared(), types.ServerCapabilities, at="capabilities")
+
+    def declared(self) -> dict[str, Any]:
+        """The same as it goes over the wire."""
         own = {route.method for route in self.router if not route.builtin}
-        tools = len(self.tools.registry) or "tools/list" in own
-        prompts = len(self.prompts.registry) or "prompts/list" in own
-        resources = len(self.resources.registry) or len(self.resources.templates) or "resources/list" in own
-        return types.ServerCapabilities(
-            experimental=self.experimental,
-            logging={},
-            completions={} if self.completions.any or "completion/complete" in own else None,
-            prompts=types.PromptsCapability(list_changed=True) if prompts else None,
-            resources=types.ResourcesCapability(subscribe=True, list_changed=True) if resources else None,
-            tools=types.ToolsCapability(list_changed=True) if tools else None,
-            extensions=self.extensions.settings() if len(self.extensions) else None,
-        )
+        found: dict[str, Any] = {"logging": {}}
+        if self.experimental is not None:
+            found["experimental"] = self.experimental
+        if self.completions.any or "completion/complete" in own:
+            found["completions"] = {}
+        if len(self.prompts.registry) or "prompts/list" in own:
+            found["prompts"] = {"listChanged": True}
+        if len(self.resources.registry) or len(self.resources.templates) or "resources/list" in own:
+            found["resources"] = {"subscribe": True, "listChanged": True}
+        if len(self.tools.registry) or "tools/list" in own:
+            found["tools"] = {"listChanged": True}
+        if len(self.extensions):
+            found["extensions"] = self.extensions.settings()
+        return found
 
     # -- changes
 
@@ -422,8 +428,7 @@ class Server:
     def offers_now(self) -> frozenset[str]:
         """The names of the capabilities that would be declared now."""
         if self._offers is None:
-            declared = unstructure(self.capabilities())
-            self._offers = frozenset(declared)
+            self._offers = frozenset(self.declared())
         return self._offers
 
     def parameter_headers(self, tool: str) -> Mapping[str, tuple[str, ...]]:

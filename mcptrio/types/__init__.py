@@ -17,15 +17,11 @@ if TYPE_CHECKING:
         RequestId,
         Role,
     )
-    from .capabilities import (
+    from .client_capabilities import (
         ClientCapabilities,
         ElicitationCapability,
-        PromptsCapability,
-        ResourcesCapability,
         RootsCapability,
         SamplingCapability,
-        ServerCapabilities,
-        ToolsCapability,
     )
     from .completion import (
         REFERENCE_BY_TYPE,
@@ -163,6 +159,12 @@ if TYPE_CHECKING:
         ModelPreferences,
         SamplingMessage,
         ToolChoice,
+    )
+    from .server_capabilities import (
+        PromptsCapability,
+        ResourcesCapability,
+        ServerCapabilities,
+        ToolsCapability,
     )
     from .subscriptions import (
         SubscriptionFilter,
@@ -321,10 +323,7 @@ _HOME: Final = {
             "NULL CacheScope InputResponseParams JsonObject Null PaginatedParams Params PingParams ProgressToken "
             "Record RequestId Role"
         ),
-        "capabilities": (
-            "ClientCapabilities ElicitationCapability PromptsCapability ResourcesCapability RootsCapability "
-            "SamplingCapability ServerCapabilities ToolsCapability"
-        ),
+        "client_capabilities": "ClientCapabilities ElicitationCapability RootsCapability SamplingCapability",
         "completion": (
             "REFERENCE_BY_TYPE CompleteParams CompleteResult Completion CompletionArgument CompletionContext "
             "CompletionReference PromptReference ResourceTemplateReference"
@@ -361,6 +360,7 @@ _HOME: Final = {
             "InputResponses"
         ),
         "sampling": "CreateMessageParams CreateMessageResult ModelHint ModelPreferences SamplingMessage ToolChoice",
+        "server_capabilities": "PromptsCapability ResourcesCapability ServerCapabilities ToolsCapability",
         "subscriptions": (
             "SubscriptionFilter SubscriptionsAcknowledgedParams SubscriptionsListenParams SubscriptionsListenResult"
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field
 
 from .base import Record, as_tuple, frozen
-from .capabilities import ClientCapabilities
+from .client_capabilities import ClientCapabilities
 from .elicitation import ElicitParams
 
 

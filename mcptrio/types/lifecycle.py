@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field
 
 from .base import Params, Record, as_optional_tuple, frozen
-from .capabilities import ClientCapabilities
+from .client_capabilities import ClientCapabilities
 from .marks import Icon
 
 

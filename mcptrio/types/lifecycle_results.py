@@ -5,9 +5,9 @@ from __future__ import annotations
 from attrs import field
 
 from .base import as_tuple, frozen
-from .capabilities import ServerCapabilities
 from .lifecycle import Implementation
 from .result import CacheableResult, Result
+from .server_capabilities import ServerCapabilities
 
 
 @frozen(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import ProgressToken, Record, RequestId, frozen
-from .capabilities import ClientCapabilities
+from .client_capabilities import ClientCapabilities
 from .levels import LoggingLevel
 from .lifecycle import Implementation
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         Implementation,
         InitializeParams,
         Params,
-        ServerCapabilities,
         SetLevelParams,
     )
 
@@ -35,15 +34,16 @@ class Lifecycle(Entity):
 
     info: Implementation
     instructions: str | None
-    capabilities: Callable[[], ServerCapabilities]
+    capabilities: Callable[[], dict[str, Any]]
+    """What is declared now, on the wire."""
     hints: Hints
     dates: Callable[[], tuple[str, ...]]
     session_function: SessionFunction | None = None
-    _current: ServerCapabilities | None = None
+    _current: dict[str, Any] | None = None
     _offered: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Date -> the capabilities on the wire; sessions share them, as there may be thousands."""
 
-    def _shared_capabilities(self) -> ServerCapabilities:
+    def _shared_capabilities(self) -> dict[str, Any]:
         now = self.capabilities()
         if now != self._current:
             self._current = now
@@ -51,11 +51,11 @@ class Lifecycle(Entity):
         assert self._current is not None
         return self._current
 
-    def _offer(self, era: Era, capabilities: ServerCapabilities) -> dict[str, Any]:
+    def _offer(self, era: Era, capabilities: dict[str, Any]) -> dict[str, Any]:
         if capabilities is not self._current:  # narrowed by the session function
-            return trim(era, "capabilities", unstructure(capabilities))
+            return trim(era, "capabilities", capabilities)
         if era.date not in self._offered:
-            self._offered[era.date] = trim(era, "capabilities", unstructure(capabilities))
+            self._offered[era.date] = trim(era, "capabilities", capabilities)
         return self._offered[era.date]
 
     async def initialize(self, ctx: Context, params: InitializeParams) -> Any:
@@ -83,7 +83,7 @@ class Lifecycle(Entity):
         era, offers = ctx._call.start.era, ctx._call.offers
         answer: dict[str, Any] = {
             "supportedVersions": list(reversed(self.dates())),
-            "capabilities": trim(era, "capabilities", unstructure(offers or self.capabilities())),
+            "capabilities": trim(era, "capabilities", self.capabilities() if offers is None else offers),
         }
         if self.instructions is not None:
             answer["instructions"] = self.instructions
@@ -101,7 +101,7 @@ class Lifecycle(Entity):
         try:
             async with function(RequestHandle(session, call)) as state:
                 spec = start.era.requests.get(start.method)
-                if spec is not None and spec.needs and spec.needs[0] not in unstructure(call.offers):
+                if spec is not None and spec.needs and spec.needs[0] not in call.offers:
                     raise RemoteProtocolError(
                         f"method not found: {start.method!r:.80}",
                         code=METHOD_NOT_FOUND,
