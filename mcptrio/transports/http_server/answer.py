@@ -30,6 +30,7 @@ from .admission import Admission, retry_after
 from .alarm import Alarm
 from .bodies import Bodies
 from .config import HttpConfig
+from .deadlines import Deadlines
 from .exchange import Exchanges
 from .guard import Guard
 from .lease import leased
@@ -58,6 +59,8 @@ class Endpoint:
     guard: Guard = field(init=False)
     alarm: Alarm = field(init=False)
     """Rings when a call has lasted so long that it becomes a stream."""
+    deadlines: Deadlines = field(init=False)
+    """Of streams that must not be silent for too long."""
     admission: Admission = field(init=False)
     bodies: Bodies = field(init=False)
     sessions: Sessions = field(init=False)
@@ -76,6 +79,7 @@ class Endpoint:
     def __attrs_post_init__(self) -> None:
         self.guard = Guard(self.config)
         self.alarm = Alarm(self.config.stream_after, lambda: self.runtime.supervisor.nursery)
+        self.deadlines = Deadlines(lambda: self.runtime.supervisor.nursery)
         self.admission = Admission(self)
         self.bodies = Bodies(self.config.max_body_memory, self.config.max_body, self.config.body_timeout)
         if hasattr(self.authenticator, "metadata_paths"):

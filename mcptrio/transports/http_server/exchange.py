@@ -21,6 +21,7 @@ from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, LinkClosed, RemoteProtocolError
 
+from .deadlines import Deadlines, Timed
 from .lease import leased
 from .message import ELSEWHERE, EVENTS, JSON, Head, Loan, Plain, Stream, overloaded, refuse, refuse_frame
 
@@ -48,6 +49,18 @@ class Phase(enum.Enum):
     OVER = enum.auto()
 
 
+class Heartbeat(Timed):
+    """Lets a stream say something when it has been silent for long: an empty item stands for a comment."""
+
+    def __init__(self, deadlines: Deadlines, outbox: Outbox) -> None:
+        super().__init__(deadlines)
+        self._outbox = outbox
+
+    def late(self) -> None:
+        if self._outbox.empty:
+            self._outbox.put(b"")
+
+
 @define(eq=False, repr=False, kw_only=True)
 class ExchangeLink:
     """The link of one POST: plain JSON if the answer comes first and soon, otherwise a stream. Also its `Events`."""
@@ -62,6 +75,7 @@ class ExchangeLink:
     answer: bytes = b""
     status: int = 200
     _outbox: Outbox | None = None
+    _heartbeat: Heartbeat | None = None
     _waiter: trio.lowlevel.Task | None = None
     _done: bool = False
 
@@ -105,6 +119,7 @@ class ExchangeLink:
     def _open(self) -> None:
         config = self.endpoint.config
         self._outbox = Outbox(max_items=config.outbox_events, max_bytes=config.outbox_bytes)
+        self._heartbeat = Heartbeat(self.endpoint.deadlines, self._outbox)
         self._settle(Phase.STREAMING)
 
     def _settle(self, phase: Phase) -> None:
@@ -150,15 +165,18 @@ class ExchangeLink:
 
     async def next(self) -> bytes | None:
         assert self._outbox is not None
-        with trio.move_on_after(self.endpoint.config.heartbeat):
-            try:
-                return b"".join([encode_event(item) for item in await self._outbox.take_all(_CHUNK)])
-            except LinkClosed:
-                return None
-        return COMMENT
+        assert self._heartbeat is not None
+        self._heartbeat.wait_until(trio.current_time() + self.endpoint.config.heartbeat)
+        try:
+            items = await self._outbox.take_all(_CHUNK)
+        except LinkClosed:
+            return None
+        return b"".join([encode_event(item) if item else COMMENT for item in items])
 
     def detach(self, cause: str) -> None:
         """2026-07-28 basic/transports/streamable-http: a closed stream MUST be taken for a cancellation."""
+        if self._heartbeat is not None:
+            self._heartbeat.forget_deadline()
         if not self._done:
             self.exchange.lose(self)
             self.end()

@@ -325,7 +325,7 @@ class Express:
                 nursery.start_soon(_watch, guarded, nursery.cancel_scope)
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     while (chunk := await events.next()) is not None:
-                        await guarded.send_all(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                        await guarded.send_soon(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                     gone = False
                 nursery.cancel_scope.cancel()
             if gone:
