@@ -31,6 +31,7 @@ def caller_settings(arguments: argparse.Namespace, server: Server) -> dict[str, 
             option = "--token-file" if token_file else "--client-ca"
             raise DeclarationError(f"{option} is for HTTP: add --transport http")
         return {}
+    token_file = token_file or os.environ.get("MCPTRIO_TOKEN_FILE")
     settings: dict[str, Any] = {}
     if client_ca:
         if not arguments.certfile:

@@ -23,9 +23,11 @@ examples:
   mcptrio run server.py --transport http --certfile server.pem --keyfile server.key --client-ca our-ca.pem
                                                          only for callers with a certificate of our-ca.pem
 
-a token file has a line for each caller, and is best readable by you alone (chmod 600):
-  kQ3v0pXw7m-2bJrT9cYhLw   ada   orders:read orders:write     TOKEN NAME [SCOPE ...]; # begins a comment
-  python -c 'import secrets; print(secrets.token_urlsafe(32))'   makes a token
+a token file has a line TOKEN NAME [SCOPE ...] for each caller, and should be readable by you alone (chmod 600):
+  # lines like this one are left out
+  kQ3v0pXw7m-2bJrT9cYhLw ada orders:read orders:write
+  x7dUj2mWq0T_bn4sVfRkEg bob
+a token is made by: python -c 'import secrets; print(secrets.token_urlsafe(32))'
 """
 
 
@@ -102,7 +104,6 @@ def parser() -> argparse.ArgumentParser:
     http.add_argument(
         "--token-file",
         metavar="FILE",
-        default=os.environ.get("MCPTRIO_TOKEN_FILE"),
         help="let in only callers with a token of this file, see below (default: the variable MCPTRIO_TOKEN_FILE)",
     )
     http.add_argument(

@@ -114,6 +114,7 @@ async def test_the_file_may_be_named_in_the_environment(tmp_path: Path, monkeypa
     monkeypatch.setenv("MCPTRIO_TOKEN_FILE", str(write(tmp_path / "tokens", TOKENS)))
     async with serving(tmp_path) as (port, _):
         assert await whoami(f"http://127.0.0.1:{port}/mcp", **bearer(BOB)) == "bob: "
+    assert fails(tmp_path)[0] == 0, "a pipe needs no tokens, and ends with its input"
 
 
 class Authorities:
