@@ -143,7 +143,7 @@ class Server:
         self.listening = Listening(self.resources, self.extensions)
         self.subscriptions = Subscriptions(self.resources)
         self.completions = Completions(self.prompts, self.resources, limiter)
-        self.lifecycle = Lifecycle(self.info, instructions, self.declared, self.hints, lambda: self.eras.dates)
+        self.lifecycle = Lifecycle(self.info, instructions, self._declared, self.hints, lambda: self.eras.dates)
         self.router.add_all(methods.methods(self))
         self.router.finish = self._finish_answer
         self.tools.registry.on_change.append(lambda: self._list_changed("tools"))
@@ -178,7 +178,7 @@ class Server:
     def _add_tool(self, fn: Any, names: Mapping[str, Any], options: Any) -> None:
         extra = {name: value for name, value in options.items() if name not in OWN_OPTIONS and value is not None}
         entry = declare_tool(fn, names, **{name: value for name, value in options.items() if name in OWN_OPTIONS})
-        entry = self._extended(evolve(entry, extra=extra))
+        entry = self._extended(replace(entry, extra=extra))
         self.tools.registry.check_free(entry.tool.name)
         for option, value in extra.items():
             self._extension_for(option).declared(self, entry, option, value)
@@ -349,9 +349,9 @@ class Server:
 
     def capabilities(self) -> ServerCapabilities:
         """What the server can do now; a list that is empty, and that nobody routed, is not declared."""
-        return structure(self.declared(), types.ServerCapabilities, at="capabilities")
+        return structure(self._declared(), types.ServerCapabilities, at="capabilities")
 
-    def declared(self) -> dict[str, Any]:
+    def _declared(self) -> dict[str, Any]:
         """The same as it goes over the wire."""
         own = {route.method for route in self.router if not route.builtin}
         found: dict[str, Any] = {"logging": {}}
@@ -428,7 +428,7 @@ class Server:
     def offers_now(self) -> frozenset[str]:
         """The names of the capabilities that would be declared now."""
         if self._offers is None:
-            self._offers = frozenset(self.declared())
+            self._offers = frozenset(self._declared())
         return self._offers
 
     def parameter_headers(self, tool: str) -> Mapping[str, tuple[str, ...]]:
@@ -558,7 +558,7 @@ def _size(page_size: PageSize, kind: str) -> int | None:
 
 def _renamed_tool(entry: ToolEntry, prefix: str) -> ToolEntry:
     tool = evolve(entry.tool, name=prefix + entry.tool.name)
-    return evolve(entry, tool=tool, wire={**entry.wire, "name": tool.name})
+    return replace(entry, tool=tool, wire={**entry.wire, "name": tool.name})
 
 
 def _renamed_prompt(entry: PromptEntry, prefix: str) -> PromptEntry:

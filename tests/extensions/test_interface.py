@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import pytest
-from attrs import evolve
+from msgspec.structs import replace
 
 from mcptrio import Context, DeclarationError, Server
 from mcptrio._actors.extension import Extension, Heard, Proceed, Tell
@@ -38,7 +38,7 @@ class Shouting(Extension):
         return {"said": params["say"].upper()}
 
     def tool(self, entry: Any, option: str, value: Any) -> Any:
-        return evolve(entry, around=self._shout) if value else entry
+        return replace(entry, around=self._shout) if value else entry
 
     async def _shout(self, ctx: Context, proceed: Proceed) -> Any:
         result = await proceed(ctx)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 import trio
 from attrs import define, evolve, field
+from msgspec.structs import replace
 
 from mcptrio._actors.extension import Extension, declared
 from mcptrio._wire.converter import unstructure
@@ -43,7 +44,7 @@ class Apps(Extension):
         page = _page(entry, value)
         meta = {**(entry.tool.meta or {}), "ui": page.tool_meta()}
         tool = evolve(entry.tool, meta=meta)
-        return evolve(entry, tool=tool, wire=unstructure(tool))
+        return replace(entry, tool=tool, wire=unstructure(tool))
 
     def declared(self, server: Any, entry: ToolEntry, option: str, value: Any) -> None:
         page = _page(entry, value)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
+from msgspec.structs import replace
 
 from mcptrio._actors.extension import (
     Around,
@@ -94,7 +95,7 @@ class Tasks(Extension):
         }
         if not isinstance(value, bool | str) or value not in ways:
             raise DeclarationError(f'tool {entry.tool.name!r}: task= is True, False, "auto" or "later", not {value!r}')
-        return evolve(entry, around=ways[value])
+        return replace(entry, around=ways[value])
 
     # -- tools/call
 

@@ -20,7 +20,6 @@ from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.hints import NO_CACHE, Cache, Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
-from mcptrio.server.features.paths import leads_elsewhere
 from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry
 
@@ -65,6 +64,8 @@ class ResourceEntry(Entity):
 
     def match(self, uri: str) -> Mapping[str, Any] | None:
         """The values of a template's variables in a URI; None if it is none of its URIs."""
+        from mcptrio.server.features.paths import leads_elsewhere  # few servers have templates
+
         found = None if self.template is None else self.template.match(uri)
         return None if found is None or (leads_elsewhere(found) and not self.any_path) else found
 

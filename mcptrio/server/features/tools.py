@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 import msgspec
 import trio
-from attrs import define
-from attrs import field as attrs_field
 from msgspec import field
 
 from mcptrio import types
 from mcptrio._actors.extension import Around
-from mcptrio._actors.rates import Rates, whole_seconds
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._peer.era import Era
 from mcptrio._schema.build import ArgumentFaults, OutputSchema, Signature, dump, output_schema
@@ -41,6 +38,7 @@ from mcptrio.server.features.scopes import caller_of, declared_scopes, page_key,
 from mcptrio.server.registry import Registry, check_name
 
 if TYPE_CHECKING:
+    from mcptrio._actors.rates import Rates
     from mcptrio.types import (
         CallToolParams,
         Icon,
@@ -64,8 +62,7 @@ def _content_classes() -> tuple[type, ...]:
     return (*types.CONTENT_BY_TYPE.values(), types.UnknownContent, types.Image, types.Audio, types.Link)
 
 
-@define(eq=False, repr=False)
-class ToolEntry:
+class ToolEntry(Entity):
     """A tool as it is listed, and how to call it."""
 
     tool: Tool
@@ -82,12 +79,12 @@ class ToolEntry:
     rates: Rates | None = None
     requires: tuple[str, ...] = ()
     replay: bool = False
-    headers: Mapping[str, tuple[str, ...]] = attrs_field(factory=dict)
+    headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`x-mcp-header` marks: the header's name -> the path of the argument that it repeats."""
-    wire: dict[str, Any] = attrs_field(factory=dict)
+    wire: dict[str, Any] = field(default_factory=dict)
     around: Around | None = None
     """How an extension runs it."""
-    extra: Mapping[str, Any] = attrs_field(factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
     """The options that belong to extensions."""
 
 
@@ -183,7 +180,7 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
         limiter=None if limit is None else trio.CapacityLimiter(limit),
         visible=options.get("visible"),
         scopes=declared_scopes(options.get("scopes", ())),
-        rates=None if rate is None else Rates(rate, max(1.0, rate)),
+        rates=None if rate is None else _rates(rate),
         requires=tuple(options.get("requires", ())),
         replay=any(options.get(key) for key in ("replay", "read_only", "idempotent")),
         headers=header_marks(name, tool.input_schema),
@@ -322,9 +319,17 @@ class Tools(Entity):
             return await entry.function(ctx, kwargs, self.threads)
 
 
+def _rates(per_second: float) -> Rates:
+    from mcptrio._actors.rates import Rates  # few tools have one
+
+    return Rates(per_second, max(1.0, per_second))
+
+
 def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:
     wait = rates.take(caller_of(ctx), trio.current_time())
     if wait:
+        from mcptrio._actors.rates import whole_seconds
+
         text = f"{entry.tool.name} is called too often"
         raise Overloaded(text, retry_after=whole_seconds(wait), limit="rate", http_status=429)
 
