@@ -18,6 +18,7 @@ SETTINGS: dict[str, Any] = {
     "usual": {"heartbeat": 60},
     "named": {"heartbeat": 60, "named": True},
     "bearer": tokens.settings,
+    "forgetful": {"heartbeat": 60, "store": {"stream_age": 0.2}},
     "hasty": {"header_timeout": 0.4, "body_timeout": 0.6, "write_timeout": 0.6, "heartbeat": 60},
 }
 

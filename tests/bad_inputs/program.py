@@ -9,10 +9,13 @@ of JSON: how many tasks, descriptors and sessions there are, what went wrong, wh
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
+import shutil
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +23,13 @@ from typing import Annotated, Any
 
 import trio
 
-from mcptrio import Context, Header, Server, telemetry
+from mcptrio import Context, Header, ResourceNotFound, Server, telemetry
 from mcptrio._actors.call import Limits
 from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio.extensions.skills import safe_read
+from mcptrio.extensions.skills.files import UnsafePath
+from mcptrio.stores import MemoryStore, StoreLimits
+from mcptrio.telemetry.log import LogListener
 
 PEOPLE = ("ann", "bob", "canary")
 SECRET = "canary-of-a-secret-3f1c"
@@ -173,6 +180,20 @@ def make_server(**options: Any) -> Server:
         """A file under the folder that is served, and no other."""
         return (Path(__file__).parent / "served" / path).read_text()
 
+    folder = Path(tempfile.mkdtemp(prefix="linked-"))
+    atexit.register(shutil.rmtree, folder)
+    (folder / "good").write_text("good")
+    for name, leads_to in {"out": "/etc/passwd", "up": "..", "self": "/proc/self", "round": "round"}.items():
+        os.symlink(leads_to, folder / name)
+
+    @server.resource("linked://{+path}")
+    def linked(path: str) -> str:
+        """A file in a folder where somebody has put links that lead out of it."""
+        try:
+            return safe_read(folder, path, limit=1000).decode()
+        except (UnsafePath, OSError):
+            raise ResourceNotFound(f"linked://{path}") from None
+
     @server.prompt
     def greet(name: str) -> str:
         """A greeting."""
@@ -189,13 +210,19 @@ class Watcher(logging.Handler):
     """Remembers what must not happen, and counts limits."""
 
     def __init__(self) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__(logging.DEBUG)
         self.errors: list[str] = []
         self.limits: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.errors.append(f"{record.name}: {record.getMessage()}")
+        text = f"{record.name}: {record.getMessage()}"
+        if any(token_of(name) in text for name in PEOPLE):
+            self.errors.append("a token stands in the log")
+        elif "\x00" in text:
+            self.errors.append("a raw NUL stands in the log")
+        elif record.levelno >= logging.ERROR:
+            self.errors.append(text)
 
     def hear(self, event: telemetry.Event) -> None:
         match event:
@@ -244,6 +271,8 @@ def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         options["limits"] = Limits(**settings.pop("limits"))
     if "sessions" in settings:
         options["session_limits"] = SupervisorLimits(**settings.pop("sessions"))
+    if "store" in settings:
+        settings["store"] = MemoryStore(StoreLimits(**settings.pop("store")))
     if "max_reply" in settings:
         options["max_reply"] = settings.pop("max_reply")
     if "bearer" in settings:
@@ -268,6 +297,8 @@ async def main() -> None:
 
     watcher = Watcher()
     logging.getLogger().addHandler(watcher)
+    logging.getLogger("mcptrio").setLevel(logging.DEBUG)
+    server.on_event(LogListener())
     server.on_event(watcher.hear)
     async with trio.open_nursery() as nursery:
         bound = await nursery.start(_serve, server, {"port": 0, **settings})

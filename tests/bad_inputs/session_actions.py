@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 from .actions import Scene, action, another, start
@@ -115,6 +116,21 @@ def cursor(scene: Scene) -> Reply:
         owner.end_session()
         owner.close()
     return reply
+
+
+@action
+def expired_cursor(scene: Scene) -> Reply:
+    """Good while the stream is kept, and then never again."""
+    connection, reply, text = call_with_cursor(scene, scene.speaker, 0.05)
+    with connection:
+        while connection.read_more(reply):
+            pass
+    end = time.monotonic() + 5
+    while (again := ask(scene.speaker, "GET", **{"last-event-id": text})).status == 200:
+        assert again.answer == reply.answer
+        assert time.monotonic() < end, "the stream is still kept"
+        time.sleep(0.1)
+    return again
 
 
 @action
