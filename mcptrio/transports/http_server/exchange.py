@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
+from msgspec import Struct
 
 from mcptrio import telemetry
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.link import Outbox
 from mcptrio._eras.choose import Served
 from mcptrio._eras.stateless import declared_date
+from mcptrio._peer.era import Era
 from mcptrio._wire.headers import decode_header_value
 from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
 from mcptrio._wire.sse import COMMENT, encode_event
@@ -182,6 +184,20 @@ class ExchangeLink:
             self.end()
 
 
+class Declared(Struct):
+    """The dates that are served, where it is known already what one request declares."""
+
+    served: Served
+    frame: Request
+    found: tuple[Era, dict[str, Any]]
+
+    def negotiate(self, requested: object) -> Era:
+        return self.served.negotiate(requested)
+
+    def declared(self, frame: Request) -> tuple[Era, dict[str, Any]] | None:
+        return self.found if frame is self.frame else self.served.declared(frame)
+
+
 @define(eq=False, repr=False)
 class Exchanges:
     """Serves the POSTs of dates that have no sessions."""
@@ -192,17 +208,17 @@ class Exchanges:
         match frame:
             case Request():
                 try:
-                    self._check(head, frame)
+                    eras = self._check(head, frame)
                 except RemoteProtocolError as error:
                     return refuse_frame(error)
-                return await self._request(head, frame, loan)
+                return await self._request(head, frame, eras, loan)
             case Notification():
                 return Plain(202)
             case _:
                 # basic/transports/streamable-http: one request or notification; clients MUST NOT send responses
                 return refuse(400, "the body must be a single request or notification", code=INVALID_REQUEST)
 
-    def _check(self, head: Head, frame: Request) -> None:
+    def _check(self, head: Head, frame: Request) -> Declared:
         """What the headers say and what the body says must be the same, or somebody on the way was misled."""
         served: Served = self.endpoint.runtime.app.eras  # type: ignore[assignment]  # the application's own
         date = declared_date(frame.params)
@@ -218,6 +234,7 @@ class Exchanges:
                 self._compare(head, frame, b"mcp-name", name, encoded=True)
         if frame.method == "tools/call":
             self._compare_arguments(head, frame)
+        return Declared(served, frame, declared)
 
     def _compare_arguments(self, head: Head, frame: Request) -> None:
         name = frame.params.get("name")
@@ -257,7 +274,7 @@ class Exchanges:
         elif not _means(found, wanted):
             raise _mismatch(frame, name, "it differs from the body")
 
-    async def _request(self, head: Head, frame: Request, loan: Loan | None) -> Plain | Stream:
+    async def _request(self, head: Head, frame: Request, eras: Declared, loan: Loan | None) -> Plain | Stream:
         endpoint = self.endpoint
         if endpoint.draining:
             return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
@@ -279,6 +296,7 @@ class Exchanges:
         link.exchange = Exchange(
             id="-", service=runtime.app, link=link, transport="http", runtime=runtime, principal=head.principal
         )
+        link.exchange.peer.eras = eras
         if listens:
             loan = None  # it waits in any case
         if loan is not None:

@@ -55,6 +55,8 @@ class Known:
     head: Head
     keeps: bool
     """It does not ask to close the connection."""
+    loan: Loan | None = None
+    """The connection's task, while it has one to lend."""
 
 
 @define(eq=False, repr=False)
@@ -181,7 +183,9 @@ class Express:
         if self.endpoint.authenticator is not None:  # each one is checked for itself
             head = known.head = self._know(guarded, known.parsed).head
         keeps = known.keeps and guarded.gate.requests < self.config.keep_alive_max_requests
-        loan = Loan(scope, partial(self._carry_on, guarded, head, keeps))
+        loan = known.loan
+        if loan is None:
+            loan = known.loan = Loan(scope, partial(self._carry_on, guarded, known))
         try:
             reply = await self._reply(guarded, head, known.parsed, loan)
         except Exception as error:  # reported, and answered with 500
@@ -193,12 +197,16 @@ class Express:
             if not loan.taken:
                 self.endpoint.bodies.leave(head)
             raise
-        return reply is not ELSEWHERE and await self._send(guarded, head, reply, keeps)
+        if reply is ELSEWHERE:
+            return False
+        loan.rest = None  # an idle connection shall not hold on to its last request
+        return await self._send(guarded, head, reply, keeps)
 
-    def _carry_on(self, guarded: GuardedStream, head: Head, keeps: bool, rest: Rest) -> None:
+    def _carry_on(self, guarded: GuardedStream, known: Known, rest: Rest) -> None:
         """The handler keeps the task: the connection needs another one."""
         guarded.turn += 1
-        self.pass_on(guarded, Unfinished(head, keeps, rest))
+        keeps = known.keeps and guarded.gate.requests < self.config.keep_alive_max_requests
+        self.pass_on(guarded, Unfinished(known.head, keeps, rest))
 
     async def _finish(self, guarded: GuardedStream, unfinished: Unfinished) -> bool:
         reply: Plain | Stream | None = None

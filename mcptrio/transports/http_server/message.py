@@ -132,13 +132,15 @@ class Loan:
 
     scope: trio.CancelScope
     carry_on: Callable[[Rest], None]
-    rest: Rest = field(init=False)
+    rest: Rest | None = None
     """How to get the answer. Set before the task is offered."""
     taken: bool = False
 
     def pass_on(self) -> None:
         self.taken = True
-        self.carry_on(self.rest)
+        rest, self.rest = self.rest, None
+        assert rest is not None
+        self.carry_on(rest)
 
 
 class Events(Protocol):
