@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from mcptrio._struct import Entity
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 # 2025-11-25 server/tools: letters, digits, underscore, dash, dot (and slash, from 2026-07-28), at most 128 characters
 _SIGNS: Final = string.ascii_letters + string.digits + "_-./"
@@ -38,6 +39,7 @@ class Registry(Entity, Generic[T]):
     """Counts the changes; what was made from an older version is stale."""
     on_change: list[Callable[[], None]] = field(default_factory=list)
     _pages: dict[Any, msgspec.Raw] = field(default_factory=dict)
+    _found: dict[str, Any] = field(default_factory=dict)
 
     def add(self, key: str, entry: T) -> None:
         """Raises `DeclarationError` if there is an entry of that name already."""
@@ -61,6 +63,7 @@ class Registry(Entity, Generic[T]):
     def _changed(self) -> None:
         self.version += 1
         self._pages.clear()
+        self._found.clear()
         for callback in self.on_change:
             callback()
 
@@ -105,6 +108,13 @@ class Registry(Entity, Generic[T]):
             if len(self._pages) < 1024:  # one per revision and page; cursors are checked, so nobody can make more
                 self._pages[key] = raw
         return raw
+
+    def find_once(self, key: str, find: Callable[[Iterable[T]], R]) -> R:
+        """What was found out about all entries, kept until the registry changes."""
+        if key not in self._found:
+            self._found[key] = find(self)
+        found: R = self._found[key]
+        return found
 
     def _write_cursor(self, serial: int) -> str:
         return urlsafe_b64encode(f"{self.kind}:{serial}".encode()).decode().rstrip("=")

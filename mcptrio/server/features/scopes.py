@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from mcptrio.errors import INVALID_REQUEST, DeclarationError, RemoteProtocolError
 from mcptrio.server.context import Context
+from mcptrio.server.registry import Registry
 
 UNSET: Final[Any] = object()
 """Nothing was said about who may come in, which is not the same as `auth=None`."""
@@ -50,18 +51,26 @@ def shown_to(ctx: Context) -> Callable[[Any], bool]:
     return shown
 
 
-def page_key(ctx: Context, entries: Iterable[Entry]) -> frozenset[str] | bool | None:
+def page_key(ctx: Context, registry: Registry[Any]) -> frozenset[str] | bool | None:
     """What a list differs by: the caller's scopes as far as anything asks for them, None if it is the same for all.
 
     False if it is decided anew for each request.
     """
+    asked = registry.find_once("scopes", _asked)
+    if asked is None:
+        return False
+    scopes = granted(ctx) if asked else None
+    return None if scopes is None else scopes & asked
+
+
+def _asked(entries: Iterable[Entry]) -> frozenset[str] | None:
+    """Every scope that any of them asks for; None if some decide for themselves who sees them."""
     asked: set[str] = set()
     for entry in entries:
         if entry.visible is not None:
-            return False
+            return None
         asked.update(entry.scopes)
-    scopes = granted(ctx) if asked else None
-    return None if scopes is None else scopes & asked
+    return frozenset(asked)
 
 
 def require(ctx: Context, entry: Entry) -> None:
