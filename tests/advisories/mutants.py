@@ -1,7 +1,7 @@
 """Takes each guard away, in a copy of the package, and looks whether its named test notices.
 
     python -m tests.advisories.mutants            # all of them
-    python -m tests.advisories.mutants V05 V30    # some classes
+    python -m tests.advisories.mutants V05 O04    # some classes, some rows of bad credentials
 
 A mutant is a text that is replaced in one file. It is killed when its test fails; a test that passes without the guard
 proves nothing. A text that is no longer in the file is an error: the guard has moved, and this table with it.
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 180.0
 SURVIVAL, ISOLATION = "tests/advisories/test_survival.py", "tests/advisories/test_isolation.py"
 BOUNDARY, LOCAL = "tests/advisories/test_boundary.py", "tests/advisories/test_local.py"
+AUTHORIZATION = "tests/e2e/test_authorization.py"
 HTTP = "transports/http_server"
 
 
@@ -106,6 +107,14 @@ MUTANTS = [
         SURVIVAL, "test_neg_session_cap_503",
     ),
     Mutant(
+        "V09", "sessions open beside each other", f"{HTTP}/sessions.py",
+        '        reply = await self._outcome(post, frame, ((b"mcp-session-id", session.id.encode()),))\n',
+        "        async with _ONE_AT_A_TIME:\n"
+        '            reply = await self._outcome(post, frame, ((b"mcp-session-id", session.id.encode()),))\n',
+        SURVIVAL, "test_neg_slow_opener_does_not_block_others",
+        ((f"{HTTP}/sessions.py", "DELETED: Final =", "_ONE_AT_A_TIME = trio.Lock()\nDELETED: Final ="),),
+    ),
+    Mutant(
         "V10", "compression is not agreed to", f"{HTTP}/framing.py",
         'frozenset({b"expect", b"sec-websocket-extensions", b"http2-settings"})',
         'frozenset({b"expect", b"http2-settings"})',
@@ -137,12 +146,12 @@ MUTANTS = [
     # -- 1b: isolation between clients
     Mutant(
         "V20", "an id in use is refused", "_peer/machine.py",
-        "        if ledger.in_flight(frame.id) is not None:", "        if False:",
+        "        if ledger.in_flight(request_id) is not None:", "        if False:",
         ISOLATION, "test_neg_ids_are_of_one_session",
     ),
     Mutant(
         "V21", "a session is its owner's", f"{HTTP}/sessions.py",
-        "        return session if http.identity == identity(head.principal) else None", "        return session",
+        "        if http.identity != identity(head.principal):", "        if False:",
         ISOLATION, "test_neg_session_other_principal_404",
     ),
     Mutant(
@@ -154,6 +163,11 @@ MUTANTS = [
         "V23", "a cursor has a MAC over its session", f"{HTTP}/cursor.py",
         "    if not compare_digest(EventIds(secret, session, stream).of(number), text):", "    if False:",
         ISOLATION, "test_neg_replay_other_session_cursor or test_neg_replay_same_request_id",
+    ),
+    Mutant(
+        "V23", "what is kept of a session is its owner's", f"{HTTP}/sessions.py",
+        "        if record.identity != identity(head.principal) or record.date", "        if record.date",
+        "tests/e2e/test_resume.py", "test_after_a_restart_a_session_still_belongs_to_whoever_opened_it",
     ),
     Mutant(
         "V25", "a state is bound to its request", "_wire/request_state.py",
@@ -226,7 +240,7 @@ MUTANTS = [
     ),
     Mutant(
         "V36", "headers are compared with the body", f"{HTTP}/exchange.py",
-        "        if found != wanted and not _means(found, wanted):", "        if False:",
+        "        elif not _means(found, wanted):", "        elif False:",
         BOUNDARY, "test_neg_mcp_name_mismatch",
     ),
     Mutant(
@@ -244,6 +258,11 @@ MUTANTS = [
         "V40", "the audience is compared", "auth/server/tokens.py",
         "    if not any(isinstance(name, str) and name in auth.audience for name in names):", "    if False:",
         "tests/auth/server/test_tokens.py", "test_neg_token_wrong_audience",
+    ),
+    Mutant(
+        "V40", "the audience is compared, end to end", "auth/server/tokens.py",
+        "    if not any(isinstance(name, str) and name in auth.audience for name in names):", "    if False:",
+        AUTHORIZATION, "test_neg_token_wrong_audience_401",
     ),
     Mutant(
         "V41", "credentials belong to one authorization server", "auth/client/binding.py",
@@ -287,6 +306,22 @@ MUTANTS = [
         LOCAL, "test_neg_schema_ref_http or test_neg_schema_ref_file",
     ),
     Mutant(
+        "V47", "nothing but the endpoint is served", f"{HTTP}/answer.py",
+        "            404, f\"nothing is served here;", "            200, f\"nothing is served here;",
+        LOCAL, "test_neg_proxy_absent",
+    ),
+    Mutant(
+        "V48", "the page of a redirect is always the same", "transports/oauth/redirect.py",
+        "        page = _PAGE if answer is not None else _OTHER\n",
+        "        page = _PAGE if answer is not None else bytes(event.target) + repr(event.headers).encode()\n",
+        "tests/e2e/test_oauth_client.py", "test_neg_callback_reflects_nothing",
+    ),
+    Mutant(
+        "V48", "only the redirect that is waited for counts", "transports/oauth/redirect.py",
+        "        return answer if known else None", "        return answer",
+        "tests/e2e/test_oauth_client.py", "test_neg_callback_reflects_nothing",
+    ),
+    Mutant(
         "V49", "only pages are opened", "auth/client/code_grant.py",
         '    if scheme != "https" and not is_loopback_url(url):', "    if False:",
         "tests/auth/test_code_grant.py", "test_neg_auth_url_scheme",
@@ -313,7 +348,82 @@ MUTANTS = [
         "            mine = run.begun and _same(run.owner, owner) and", "            mine = run.begun and",
         "tests/extensions/test_tasks.py", "test_neg_task_other_principal_not_found",
     ),
+    Mutant(
+        "V24", "a task in the store is its owner's", "extensions/tasks/extension.py",
+        '        if record is None or not _same(record["owner"], owner):', "        if record is None:",
+        "tests/extensions/test_tasks.py", "test_neg_task_other_principal_not_found",
+    ),
+    # -- authorization of the server: the rows of bad credentials
+    Mutant(
+        "O02", "the issuer of a token is one of ours", "auth/server/tokens.py",
+        '    if claims.get("iss") not in auth.issuers:', "    if False:",
+        "tests/auth/server/test_tokens.py", "test_neg_jwt",
+    ),
+    Mutant(
+        "O02", "the issuer of an introspected token, too", "auth/server/tokens.py",
+        '    if claims.setdefault("iss", auth.issuers[0]) not in auth.issuers:',
+        '    if claims.setdefault("iss", auth.issuers[0]) is None:',
+        "tests/auth/server/test_tokens.py", "test_anything_else_is_refused",
+    ),
+    Mutant(
+        "O02", "a token expires", "auth/server/tokens.py",
+        "    if expires is not None and now >= expires + auth.clock_skew:", "    if False:",
+        AUTHORIZATION, "test_an_expired_token_is_refused",
+    ),
+    Mutant(
+        "O02", "a token has a beginning", "auth/server/tokens.py",
+        "    if begins is not None and now < begins - auth.clock_skew:", "    if False:",
+        "tests/auth/server/test_tokens.py", "test_neg_jwt",
+    ),
+    Mutant(
+        "O04", "the server's scopes are asked for", f"{HTTP}/authorize.py",
+        "        missing = self.auth.required_scopes - principal.scopes", "        missing = frozenset()",
+        "tests/auth/server/test_authorizer.py", "test_a_client_with_too_little_learns_how_much_is_needed",
+    ),
+    Mutant(
+        "O04", "a tool's scopes are asked for", f"{HTTP}/answer.py",
+        "        if head.scopes.issuperset(needed):", "        if True:",
+        "tests/auth/server/test_scopes.py", "test_a_caller_that_lacks_scopes_is_told_all_of_them",
+        (("server/features/scopes.py", "not scopes.issuperset(entry.scopes):", "False:"),),
+    ),
+    Mutant(
+        "O04", "lists hold what one may use", "server/features/scopes.py",
+        "        if scopes is not None and entry.scopes and not scopes.issuperset(entry.scopes):", "        if False:",
+        "tests/auth/server/test_scopes.py", "test_lists_hold_what_the_caller_may_use",
+    ),
+    Mutant(
+        "O07", "nobody gets in while the issuer cannot be asked", f"{HTTP}/authorize.py",
+        "        except Unavailable as error:\n",
+        "        except Unavailable as error:\n            return Principal(issuer='x', subject='x')\n",
+        "tests/auth/server/test_authorizer.py", "test_neg_nobody_gets_in_while_the_issuer_cannot_be_asked",
+    ),
+    Mutant(
+        "DPoP", "a proof works once", "auth/server/dpop.py",
+        "    if not replays.use(digest, made + PROOF_AGE + auth.clock_skew, now):", "    if False:",
+        AUTHORIZATION, "test_a_replayed_request_with_a_bound_token_is_refused",
+    ),
+    Mutant(
+        "DPoP", "a bound token needs its proof", "auth/server/dpop.py",
+        '        if not auth.dpop or shown.scheme != "dpop":', "        if False:",
+        "tests/auth/server/test_dpop.py", "test_a_bound_token_is_never_taken_without_its_proof",
+        (("auth/server/dpop.py", "        _check_proof(auth,", "        shown.proofs and _check_proof(auth,"),),
+    ),
+    Mutant(
+        "DPoP", "a proof is of the token's key", "auth/server/dpop.py",
+        "    if key.key.thumbprint() != jkt:", "    if False:",
+        "tests/auth/server/test_dpop.py", "test_a_proof_that_is_not_for_this_request_is_refused",
+    ),
+    Mutant(
+        "DPoP", "a proof is for one token", "auth/server/dpop.py",
+        '    if claims.get("ath") != _b64(', '    if False and claims.get("ath") != _b64(',
+        "tests/auth/server/test_dpop.py", "test_a_proof_that_is_not_for_this_request_is_refused",
+    ),
     # -- 1e: local execution and files
+    Mutant(
+        "V60", "what serves starts no processes", f"{HTTP}/answer.py",
+        "\nfrom mcptrio import telemetry\n", "\nimport subprocess\n\nfrom mcptrio import telemetry\n",
+        LOCAL, "test_neg_no_spawn_route",
+    ),
     Mutant(
         "V61", "no shell", "transports/spawn.py",
         "subprocess.Popen(list(argv), bufsize=0,",
