@@ -37,7 +37,9 @@ class Contender:
 
     def command(self, *options: str) -> tuple[list[str], dict[str, str]]:
         words, env = self.bring()
-        return [*words, str(SERVERS / self.script), *self.options, *options], {**os.environ, **env}
+        env = {**os.environ, **env}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's modules are compiled once, not at every start
+        return [*words, str(SERVERS / self.script), *self.options, *options], env
 
 
 def _own() -> tuple[list[str], dict[str, str]]:
