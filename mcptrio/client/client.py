@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -35,8 +36,10 @@ from mcptrio.client.plain import open_plain_nursery
 from mcptrio.client.requests import Requests
 from mcptrio.client.signing import Unhurried
 from mcptrio.client.targets import HowToReach, Target, carrier_for
-from mcptrio.errors import DeclarationError, LocalProtocolError
+from mcptrio.errors import DeclarationError, LocalProtocolError, McpError
 from mcptrio.types import Implementation, LoggingLevel, ServerCapabilities
+
+logger = logging.getLogger("mcptrio.client")
 
 
 class Client(Requests):
@@ -250,9 +253,12 @@ class Client(Requests):
             self._asker.cache.clear()
         if connection.era is None or not connection.era.stateful:
             return
-        level = self._service.config.log_level if not again else self._service.log_level
+        level = self._service.log_level
         if level is not None and connection.capabilities is not None and connection.capabilities.logging is not None:
-            await connection.ask("logging/setLevel", {"level": level})
+            try:
+                await connection.ask("logging/setLevel", {"level": level})
+            except McpError as error:
+                logger.warning("the server does not take the log level: %s", error)
         await self._listening.on_open(connection)
 
 

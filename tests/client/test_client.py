@@ -25,7 +25,7 @@ from mcptrio import (
 )
 from mcptrio._eras.choose import ERAS
 from mcptrio.types import CreateMessageResult, ElicitResult, ProgressParams, Root, TextContent
-from tests.client.kit import BOTH, STATEFUL, STATELESS, Order, make_server
+from tests.client.kit import BOTH, STATEFUL, STATELESS, Order, Wire, make_server, scripted
 
 every_date = pytest.mark.parametrize("date", list(ERAS))
 both_lives = pytest.mark.parametrize("date", BOTH)
@@ -308,3 +308,15 @@ async def test_an_option_that_nobody_knows_is_refused() -> None:
     async with connect(make_server()) as client:
         with pytest.raises(TypeError, match="tools/call takes no timout; there are answers, "):
             await client.call_tool("count", {"a": 1, "b": 2}, timout=5)  # type: ignore[call-overload]
+
+
+async def test_whoever_takes_log_messages_asks_for_them_and_a_refusal_is_no_reason_to_fail() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful(logging={}, tools={})
+        request = await wire.take()
+        assert (request["method"], request["params"]["level"]) == ("logging/setLevel", "info")
+        await wire.refuse(request, -32603)
+        await wire.answer(await wire.take("tools/call"), content=[])
+
+    async with connect(scripted(serve), protocol=BOTH[0], log=lambda _: None) as client:
+        assert (await client.call_tool("t")).content == ()
