@@ -383,7 +383,7 @@ MUTANTS = [
     Mutant(
         "O04", "a tool's scopes are asked for", f"{HTTP}/answer.py",
         "        if head.scopes.issuperset(needed):", "        if True:",
-        "tests/auth/server/test_scopes.py", "test_a_caller_that_lacks_scopes_is_told_all_of_them",
+        "tests/auth/server/test_scopes.py", "test_a_batch_needs_the_scopes_of_all_its_members",
         (("server/features/scopes.py", "not scopes.issuperset(entry.scopes):", "False:"),),
     ),
     Mutant(
