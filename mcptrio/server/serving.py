@@ -82,6 +82,7 @@ async def serve_http(
     task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve Streamable HTTP until cancelled or told to stop."""
+    import mcptrio._wire.generated  # noqa: F401 - it takes a moment, and not one in which others wait for answers
     from mcptrio.server.measuring import measure
     from mcptrio.telemetry.metrics import Metrics
     from mcptrio.transports.http_server.answer import Endpoint

@@ -52,7 +52,8 @@ async def test_a_full_inbox_is_told_and_nothing_is_lost(autojump_clock: trio.tes
     app = App(limits=Limits(inbox=1))
     async with open_runtime(app) as runtime:
         link = ListLink()
-        session = runtime.new_session(link, transport="memory")  # its loop has not begun: nothing is taken yet
+        # Its loop has not begun: nothing is taken yet.
+        session = runtime.new_session(link, transport="memory", carrier=trio.sleep_forever)
         for number in range(5):
             await session.deliver(Request(number, "ping", {}), link)
         await session.wait_until_quiet()
