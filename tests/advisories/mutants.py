@@ -381,9 +381,9 @@ MUTANTS = [
         "tests/auth/server/test_authorizer.py", "test_a_client_with_too_little_learns_how_much_is_needed",
     ),
     Mutant(
-        "O04", "a tool's scopes are asked for", f"{HTTP}/answer.py",
+        "O04", "the scopes of what is asked for are needed", f"{HTTP}/answer.py",
         "        if head.scopes.issuperset(needed):", "        if True:",
-        "tests/auth/server/test_scopes.py", "test_a_batch_needs_the_scopes_of_all_its_members",
+        "tests/auth/server/test_scopes.py", "test_subscribing_is_allowed_like_reading",
         (("server/features/scopes.py", "not scopes.issuperset(entry.scopes):", "False:"),),
     ),
     Mutant(
