@@ -23,7 +23,7 @@ from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamCl
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
 from hypercorn.protocol.http_stream import HTTPStream
-from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer, WSStream
+from hypercorn.protocol.ws_stream import WebsocketBuffer, WSStream
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import EventWrapper, WorkerContext
@@ -36,9 +36,6 @@ from hypercorn.typing import (
     Scope,
 )
 from hypercorn.utils import parse_socket_addr
-from wsproto.connection import ConnectionState as WebSocketState
-from wsproto.events import CloseConnection, Message, Ping, TextMessage
-from wsproto.frame_protocol import CloseReason
 
 from .deadlines import Deadlines
 from .framing import Head, MaxBody
@@ -56,6 +53,7 @@ from .guarded import (
 from .inbox import Inbox
 from .plain import PlainBody, PlainReply, PlainRequest
 from .serve import ListenerConfig
+from .socket_stream import WebSocket
 
 TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
 
@@ -159,52 +157,6 @@ class AppTasks(TaskGroup):
             self._connection.report(AppFailed(client=self._connection.guarded.client, error=error))
         finally:
             await send(None)  # 500 if nothing was sent, the end of the connection if something was
-
-
-class ByteBuffer(WebsocketBuffer):
-    """A WebSocket message in the making; its limit counts bytes, also in text."""
-
-    def extend(self, event: Message[Any]) -> None:
-        if isinstance(event, TextMessage) and not event.data.isascii():
-            self.length += len(event.data.encode()) - len(event.data)
-        super().extend(event)
-
-
-class WebSocket(WSStream):
-    """Hypercorn's WebSocket, which also closes the connection on a message or a frame that is not acceptable."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.buffer = ByteBuffer(self.config.websocket_max_message_size)
-        self.on_too_large: Callable[[], None] | None = None
-
-    async def _handle_events(self) -> None:
-        for event in self.connection.events():
-            if isinstance(event, Message):
-                try:
-                    self.buffer.extend(event)
-                except FrameTooLargeError:
-                    if self.on_too_large is not None:
-                        self.on_too_large()
-                    await self._hang_up(CloseReason.MESSAGE_TOO_BIG)
-                    return
-                if event.message_finished:
-                    assert self.app_put is not None  # the handshake is over
-                    await self.app_put(self.buffer.to_message())
-                    self.buffer.clear()
-            elif isinstance(event, Ping):
-                await self._send_wsproto_event(event.response())
-            elif isinstance(event, CloseConnection):
-                if self.connection.state is WebSocketState.REMOTE_CLOSING:
-                    await self._send_wsproto_event(event.response())
-                    await self.send(StreamClosed(stream_id=self.stream_id))
-                else:  # wsproto could not parse a frame: it says so by an event of its own
-                    await self._hang_up(event.code)
-                return
-
-    async def _hang_up(self, code: int) -> None:
-        await self._send_wsproto_event(CloseConnection(code=code))
-        await self.send(StreamClosed(stream_id=self.stream_id))
 
 
 class GuardedH11(H11Protocol):
