@@ -95,6 +95,8 @@ class Handling(Entity, kw_only=True):
     """The runtime that the session belongs to."""
     principal: Any = None
     ended: Cause | None = None
+    last_used: float = 0.0
+    """When the peer last sent something."""
     peer: Peer = None  # type: ignore[assignment]  # there when it is built
     _nursery: trio.Nursery | None = None
     _running: dict[int, Call] = field(default_factory=dict)
@@ -160,7 +162,7 @@ class Handling(Entity, kw_only=True):
         inline = router.is_inline(method)
         # A scope is dear: what cannot be cancelled has none, and what runs in a carrier's task has the carrier's.
         scope = lender.scope if lender is not None else None if inline else trio.CancelScope()
-        now = trio.current_time()
+        now = trio.current_time() if lender is None else self.last_used
         call = Call(start, self, scope, now, now + limits.call_timeout_hard, limits.call_timeout, journal)  # type: ignore[arg-type]  # this is a session, and `inline` handlers never look at the scope
         if hub and hub.wants(telemetry.CallStarted):
             hub.emit(
@@ -200,8 +202,8 @@ class Handling(Entity, kw_only=True):
         try:
             await run_eagerly(self._work(call), context, keep)
         finally:
-            if not kept and carrier.scope.cancel_called:
-                carrier.pass_on()  # with a scope that has done its work no other handler can be run
+            if not kept and call.stopped is not None:
+                carrier.pass_on()  # its scope was cancelled: no other handler can be run in it
 
     def _take_up(self, start: Start) -> Journal | list[Effect]:
         """A repeated request comes with answers: it goes to the call that waits, or its journal is replayed."""

@@ -72,7 +72,6 @@ class Session(Handling, kw_only=True):
     """What the user's session function yielded."""
     log_level: str | None = None
     began: float | None = None
-    last_used: float = 0.0
     data: dict[str, Any] = field(default_factory=dict)
     """What features keep for this session (subscriptions ...)."""
     on_end: list[Callable[[], None]] = field(default_factory=list)
