@@ -106,7 +106,8 @@ class Call(Entity):
         """The call waits for a person; that time is not its own."""
         if not self.asking:
             self.paused_at = trio.current_time()
-            self.scope.deadline = float("inf")
+            if self.armed:  # otherwise there is no deadline yet, and the scope may be another call's by now
+                self.scope.deadline = float("inf")
         self.asking += 1
 
     def resume(self) -> None:

@@ -69,10 +69,8 @@ class Exchange(Session, kw_only=True):
             self._step(message)
             while self._more:
                 self._step(self._more.pop(0))
-        except Exception as error:  # the session guard: it must not reach whoever posted
-            logger.exception("an exchange failed")
-            if self.service.telemetry:
-                self.service.telemetry.emit(telemetry.GuardCaught(layer="session", error=error, session=self.id))
+        except Exception as error:  # noqa: BLE001 - the session guard: it must not reach whoever posted
+            self._tell_crash(error)
             self.ended = Cause.CRASH
         finally:
             self._stepping, self._more = False, None
@@ -99,9 +97,17 @@ class Exchange(Session, kw_only=True):
     async def _handle(self, call: Call) -> None:
         try:
             await super()._handle(call)
-        except Exception:  # the session guard: this task is the supervisor's child
-            logger.exception("an exchange failed")
-            self.close_nowait(Cause.CRASH)
+        except Exception as error:  # noqa: BLE001 - the session guard: this task is the supervisor's child
+            self._crash(error)
+
+    def _crash(self, error: Exception) -> None:
+        self._tell_crash(error)
+        self.close_nowait(Cause.CRASH)
+
+    def _tell_crash(self, error: Exception) -> None:
+        logger.error("an exchange failed", exc_info=error)
+        if self.service.telemetry:
+            self.service.telemetry.emit(telemetry.GuardCaught(layer="session", error=error, session=self.id))
 
     def idle_since(self, now: float) -> float:
         return 0.0  # it ends with its request; what it parks has a time limit of its own

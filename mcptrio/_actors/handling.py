@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Container
 from contextlib import AbstractAsyncContextManager, suppress
-from contextvars import Context
+from contextvars import copy_context
 from typing import Any, Protocol
 
 import msgspec
@@ -124,6 +124,10 @@ class Handling(Entity, kw_only=True):
     def _tell_watchers(self) -> None:
         raise NotImplementedError
 
+    def _crash(self, error: Exception) -> None:
+        """Something other than a handler failed in a carrier's task: the session ends because of it."""
+        raise NotImplementedError
+
     def _launch(self, call: Call) -> None:
         """Give the handler of a call a task of its own."""
         raise NotImplementedError
@@ -186,12 +190,14 @@ class Handling(Entity, kw_only=True):
         self._launch(call)
         return None
 
-    async def _lend(self, carrier: Carrier, context: Context) -> None:
+    async def _lend(self, carrier: Carrier) -> None:
         """Run the handler that was just started in the carrier's task."""
         call, self._borrower = self._borrower, None
         if call is None:
             return
-        kept = False
+        # Not the context of what was delivered: that may have made room for a request that waited.
+        context, kept = call.start.context, False
+        context = copy_context() if context is None else context.copy()
 
         def keep() -> None:
             nonlocal kept
@@ -201,6 +207,8 @@ class Handling(Entity, kw_only=True):
 
         try:
             await run_eagerly(self._work(call), context, keep)
+        except Exception as error:  # noqa: BLE001 - it is the session's fault and not the carrier's
+            self._crash(error)
         finally:
             if not kept and call.stopped is not None:
                 carrier.pass_on()  # its scope was cancelled: no other handler can be run in it

@@ -130,7 +130,7 @@ class Session(Handling, kw_only=True):
         self._take(message)
         self._lender = None
         if self._borrower is not None:
-            await self._lend(carrier, context.copy())
+            await self._lend(carrier)
 
     async def ask(
         self,
@@ -293,6 +293,13 @@ class Session(Handling, kw_only=True):
         elif self._watchers is not None:
             self._watchers.unpark_all()
 
+    def _crash(self, error: Exception) -> None:
+        if self.ended is None:
+            self._failure = error
+            self.close_nowait(Cause.CRASH)
+        else:
+            logger.error("session %s failed after its end", self.id[:8], exc_info=error)
+
     def _open_inbox(self) -> trio.MemorySendChannel[Message]:
         self._resting = False
         if self._inbox is None:
@@ -372,13 +379,14 @@ class Session(Handling, kw_only=True):
         """
         self.open()
         self._open_inbox()
-        self.asleep = dozes = False
+        self.asleep = False
+        if carrier is not None:
+            self._spawn(carrier)
         try:
             while not self.asleep:
+                dozes = False
                 async with trio.open_nursery() as nursery:
                     self._admit_newcomers(nursery)
-                    if carrier is not None:
-                        nursery.start_soon(carrier)
                     try:
                         dozes = await self._take_messages()
                     finally:
@@ -425,6 +433,8 @@ class Session(Handling, kw_only=True):
                 except trio.WouldBlock:
                     self._resting = True
                     break
+                if self._failure is not None:
+                    raise self._failure
                 if message is not _DOZE and not self._step(message):
                     return False
             self._tell_watchers()
@@ -453,6 +463,13 @@ class Session(Handling, kw_only=True):
         if nursery is not None and self._resting and not nursery.child_tasks and self._inbox is not None:
             with suppress(trio.WouldBlock):
                 self._inbox.send_nowait(_DOZE)
+
+    def end_asleep(self) -> None:
+        """End without a task, because there is nobody left who could give it one."""
+        self.asleep = False
+        self._open_inbox()
+        self._leave()
+        self._close()
 
     def _wake(self) -> None:
         self.asleep = False
@@ -604,6 +621,8 @@ class Session(Handling, kw_only=True):
             if self._background_tasks is None:
                 self._background_tasks = set()
             self._background_tasks.add(scope)
+            if self.ended is not None:  # before this task had its first turn
+                scope.cancel()
             try:
                 await fn(*args)
             except Exception:

@@ -59,9 +59,14 @@ class Supervisor(Entity, kw_only=True):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._look_after)
-            task_status.started()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._look_after)
+                task_status.started()
+        finally:
+            for session in [session for session in self.sessions.values() if session.asleep]:
+                session.end_asleep()
+                self._forget(session)
 
     def start(self, session: Session, carrier: Callable[[], Awaitable[None]] | None = None) -> None:
         """Take a session in.
@@ -113,10 +118,13 @@ class Supervisor(Entity, kw_only=True):
                 raise cancelled from None
         finally:
             if not session.asleep:
-                self.sessions.pop(session.id, None)
-                if self.parking is not None:
-                    self.parking.forget(session)
-                self._changed.unpark_all()
+                self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        self.sessions.pop(session.id, None)
+        if self.parking is not None:
+            self.parking.forget(session)
+        self._changed.unpark_all()
 
     async def _look_after(self) -> None:
         """Find zombies, and sessions that nobody uses any more."""

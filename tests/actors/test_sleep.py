@@ -10,10 +10,13 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from mcptrio._peer.messages import Cause
+from mcptrio import telemetry
+from mcptrio._actors.session import Session
+from mcptrio._peer.messages import Cause, HungUp
 from mcptrio._wire.jsonrpc import Response
+from mcptrio.errors import LinkClosed
 
-from .kit import Ctx, Talk, open_talk, request
+from .kit import Ctx, ListLink, Talk, open_talk, request
 
 
 def tasks() -> int:
@@ -114,3 +117,98 @@ async def test_what_is_asked_of_the_peer_is_answered_while_it_sleeps(autojump_cl
         await talk.deliver(Response(asked["id"], {"roots": []}))
         await trio.testing.wait_all_tasks_blocked()
         assert answers == [{"roots": []}]
+
+
+async def nod_off(session: Session) -> None:
+    """Come back in the moment between giving up the nursery and being asleep."""
+    while True:
+        session.doze()
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+            if session._nursery is None and not session.asleep:
+                return
+        session.start_background(trio.lowlevel.checkpoint)  # too late: it shall wake up and try again
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_what_comes_in_the_very_moment_of_falling_asleep_is_done(autojump_clock: MockClock) -> None:
+    async with open_talk({"echo": echo}) as talk:
+        ran: list[str] = []
+
+        async def run(what: str) -> None:
+            ran.append(what)
+
+        for number in range(1, 9):
+            await nod_off(talk.session)
+            await talk.deliver(request(number, "echo"))
+            talk.session.start_background(run, "background")
+            await trio.sleep(0.2)
+            (answer,) = await talk.settle()
+            assert answer["id"] == number
+        assert len(ran) == 8
+        await nod_off(talk.session)
+        talk.session.close_nowait(Cause.IDLE)
+        await talk.settle()
+        assert talk.session.ended is Cause.IDLE
+        assert talk.link.ended
+
+
+async def test_a_carrier_is_started_once(autojump_clock: MockClock) -> None:
+    async with open_talk() as talk:
+        starts: list[float] = []
+
+        async def carry() -> None:
+            starts.append(trio.current_time())
+
+        session = talk.session.runtime.new_session(ListLink(), transport="test", carrier=carry)
+        await trio.testing.wait_all_tasks_blocked()
+        await nod_off(session)
+        session.post_nowait(HungUp(Cause.IDLE))
+        await trio.sleep(1)
+        assert session.ended is Cause.IDLE
+        assert len(starts) == 1
+
+
+async def test_a_session_that_nodded_off_and_crashes_leaves_like_any_other(autojump_clock: MockClock) -> None:
+    async with open_talk() as talk:
+        session, told = talk.session, []
+
+        async def ask() -> None:
+            try:
+                await session.ask("roots/list", {})
+            except LinkClosed as error:
+                told.append(str(error))
+
+        await nod_off(session)
+        session.notify_nowait("notifications/tools/list_changed", {})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            assert session._nursery is not None
+            session._nursery.cancel_scope.cancel()
+        assert told
+        assert session.ended is Cause.CRASH
+        assert talk.link.ended
+
+
+async def test_a_background_task_that_never_began_does_not_hold_up_the_end(autojump_clock: MockClock) -> None:
+    async with open_talk() as talk:
+        await fall_asleep(talk)
+        ends: list[float] = []
+        talk.session.on_end.append(lambda: ends.append(trio.current_time()))
+        now = trio.current_time()
+        talk.session.start_background(trio.sleep_forever)
+        talk.session.close_nowait(Cause.IDLE)
+        await trio.sleep(20)
+        assert ends == [now]
+
+
+async def test_a_supervisor_that_is_stopped_ends_those_who_sleep_too(autojump_clock: MockClock) -> None:
+    async with open_talk() as talk:
+        ends: list[str] = []
+        talk.session.on_end.append(lambda: ends.append("end"))
+        await fall_asleep(talk)
+    assert ends == ["end"]
+    assert talk.session.ended is Cause.CRASH
+    assert talk.link.ended
+    assert talk.app.count(telemetry.SessionClosed) == 1

@@ -1,0 +1,146 @@
+"""Handlers in the task of whoever carries their requests: what they do there stays with them."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from attrs import define, field
+from trio.testing import MockClock
+
+from mcptrio import telemetry
+from mcptrio._actors.call import Limits
+from mcptrio._actors.session import Session
+from mcptrio._peer.messages import Cause
+from mcptrio._wire.jsonrpc import Frame
+
+from .kit import Ctx, ListLink, Talk, notification, open_talk, request
+
+color: contextvars.ContextVar[str] = contextvars.ContextVar("color", default="none")
+
+
+@define(eq=False)
+class Porter:
+    """Carries one frame after the other to a session, and lends its task to their handlers."""
+
+    nursery: trio.Nursery
+    session: Session
+    link: ListLink
+    left: list[Any] = field(factory=list)
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    tasks: int = 0
+
+    def carry(self, *frames: Any) -> None:
+        self.left += frames
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        self.scope = trio.CancelScope()
+        self.tasks += 1
+        self.nursery.start_soon(self.run)
+
+    async def run(self) -> None:
+        with self.scope as scope:
+            while self.left:
+                frame: Frame = self.left.pop(0)
+                await self.session.deliver(frame, self.link, contextvars.copy_context(), self)
+                if self.scope is not scope:
+                    return
+
+
+class BrokenLink(ListLink):
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+
+@asynccontextmanager
+async def porter(talk: Talk) -> AsyncIterator[Porter]:
+    async with trio.open_nursery() as nursery:
+        yield Porter(nursery, talk.session, talk.link)
+
+
+async def at_once(ctx: Ctx, params: Any) -> dict[str, Any]:
+    return {}
+
+
+async def waits(ctx: Ctx, params: Any) -> dict[str, Any]:
+    await trio.sleep(params.get("seconds", 1))
+    return {}
+
+
+@pytest.mark.parametrize("wait_first", [False, True])
+async def test_a_crash_beside_the_handler_ends_the_session_and_not_its_carrier(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, wait_first: bool
+) -> None:
+    async def crash(ctx: Ctx, params: Any) -> dict[str, Any]:
+        if wait_first:
+            await trio.sleep(1)
+        ctx.call.held_back = ("notifications/progress", {"no": object()})  # what is sent after a handler must be JSON
+        return {}
+
+    async with open_talk({"crash": crash}) as talk, porter(talk) as carrier:
+        carrier.carry(request(1, "crash"))
+        await trio.sleep(3)
+        assert talk.session.ended is Cause.CRASH
+        assert not talk.session.calls
+        assert talk.app.count(telemetry.GuardCaught) == 1
+    assert "TypeError" in caplog.text
+
+
+async def test_a_finished_call_does_not_touch_the_time_limit_of_the_next(autojump_clock: MockClock) -> None:
+    kept: list[Ctx] = []
+
+    async def remember(ctx: Ctx, params: Any) -> dict[str, Any]:
+        kept.append(ctx)
+        return {}
+
+    async with open_talk({"remember": remember, "waits": waits}, limits=Limits(call_timeout=10)) as talk:
+        async with porter(talk) as carrier:
+            carrier.carry(request(1, "remember"), request(2, "waits", seconds=100))
+            await talk.settle()
+            with pytest.raises(Exception, match="has ended"):
+                await kept[0].ask()
+            began = trio.current_time()
+        assert trio.current_time() - began == pytest.approx(10)
+        (answer,) = await talk.settle()
+        assert answer["id"] == 2
+        assert "error" in answer
+
+
+async def test_a_handler_has_the_context_of_its_own_request(autojump_clock: MockClock) -> None:
+    """Also when the message that made room for it was another's."""
+    seen: list[str] = []
+
+    async def look(ctx: Ctx, params: Any) -> dict[str, Any]:
+        seen.append(color.get())
+        color.set("black")
+        return {}
+
+    async with open_talk({"look": look, "waits": waits}, limits=Limits(running=1)) as talk, porter(talk) as carrier:
+        carrier.carry(request(1, "waits", seconds=1000))
+        await talk.settle()
+        color.set("red")
+        await talk.deliver(request(2, "look"))
+        color.set("blue")
+        carrier.carry(notification("notifications/cancelled", requestId=1))
+        await trio.sleep(1)
+        assert seen == ["red"]
+
+
+async def test_a_sleeping_session_that_crashes_says_so(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_talk() as talk:
+        while not talk.session.asleep:
+            await trio.sleep(1)
+
+        await talk.deliver(request(1, "ping"), link=BrokenLink())
+        await trio.sleep(1)
+        assert talk.session.ended is Cause.CRASH
+        assert "ZeroDivisionError" in caplog.text
+        assert talk.app.count(telemetry.GuardCaught) == 1
