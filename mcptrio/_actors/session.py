@@ -397,6 +397,7 @@ class Session(Handling, kw_only=True):
                     else:
                         nursery.cancel_scope.deadline = trio.current_time() + self.service.limits.end_grace
                 if not dozes:
+                    await self.wait_until_left()  # some of its handlers run in the tasks of carriers
                     break
                 if not self.backlog and not self._newcomers:
                     self.sleep()

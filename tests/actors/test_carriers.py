@@ -144,3 +144,21 @@ async def test_a_sleeping_session_that_crashes_says_so(
         assert talk.session.ended is Cause.CRASH
         assert "ZeroDivisionError" in caplog.text
         assert talk.app.count(telemetry.GuardCaught) == 1
+
+
+async def test_a_handler_that_will_not_stop_is_noticed_though_its_session_is_over(autojump_clock: MockClock) -> None:
+    async def stubborn(ctx: Ctx, params: Any) -> dict[str, Any]:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(30)
+        return {}
+
+    async with open_talk({"stubborn": stubborn}) as talk, porter(talk) as carrier:
+        carrier.carry(request(1, "stubborn"))
+        await talk.settle()
+        talk.session.close_nowait(Cause.SESSION_END)
+        await trio.sleep(10)
+        assert talk.app.count(telemetry.Zombie) == 1
+        assert talk.session.left_behind == 1
+        assert list(talk.session.runtime.supervisor) == [talk.session]
+        await trio.sleep(30)
+        assert not list(talk.session.runtime.supervisor)
