@@ -17,7 +17,7 @@ from mcptrio import telemetry
 from mcptrio._actors.call import Limits
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
-from mcptrio._wire.jsonrpc import Frame
+from mcptrio._wire.jsonrpc import Frame, Response
 
 from .kit import Ctx, ListLink, Talk, notification, open_talk, request
 
@@ -162,3 +162,50 @@ async def test_a_handler_that_will_not_stop_is_noticed_though_its_session_is_ove
         assert list(talk.session.runtime.supervisor) == [talk.session]
         await trio.sleep(30)
         assert not list(talk.session.runtime.supervisor)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize(("seconds", "in_time"), [(9.99, True), (10.01, False)])
+async def test_the_time_limit_counts_from_the_first_wait_on_and_not_while_a_person_is_asked(
+    autojump_clock: MockClock, asks: bool, seconds: float, in_time: bool
+) -> None:
+    async def work(ctx: Ctx, params: Any) -> dict[str, Any]:
+        if asks:
+            await ctx.ask()
+        await trio.sleep(seconds)
+        return {}
+
+    async with open_talk({"work": work}, limits=Limits(call_timeout=10, call_timeout_hard=10)) as talk:
+        async with porter(talk) as carrier:
+            carrier.carry(request(1, "work"))
+            if asks:
+                (asked,) = await talk.settle()
+                await trio.sleep(500)
+                await talk.deliver(Response(asked["id"], {}))
+            began = trio.current_time()
+        assert trio.current_time() - began == pytest.approx(min(seconds, 10))
+        (answer,) = await talk.settle()
+        assert ("result" in answer) is in_time
+
+
+async def test_a_handler_that_is_stopped_in_its_first_step_leaves_the_carrier_a_fresh_scope(
+    autojump_clock: MockClock,
+) -> None:
+    async def stops_itself(ctx: Ctx, params: Any) -> dict[str, Any]:
+        await talk.deliver(notification("notifications/cancelled", requestId=1))
+        return {}
+
+    async with open_talk({"stop": stops_itself, "waits": waits}) as talk, porter(talk) as carrier:
+        carrier.carry(request(1, "stop"), request(2, "waits"), request(3, "waits"))
+        await trio.sleep(2)
+        assert [answer["id"] for answer in await talk.settle()] == [2, 3]
+        assert carrier.tasks == 4
+
+
+async def test_a_batch_lends_the_carrier_once_and_its_cancels_hit_whom_they_name(autojump_clock: MockClock) -> None:
+    async with open_talk({"waits": waits}, date="2025-03-26") as talk, porter(talk) as carrier:
+        cancel = notification("notifications/cancelled", requestId=1)
+        carrier.carry((request(1, "waits"), request(2, "waits"), cancel), request(3, "waits"))
+        await trio.sleep(2)
+        answers = await talk.settle()
+        assert sorted(a["id"] for each in answers for a in (each if isinstance(each, list) else [each])) == [2, 3]

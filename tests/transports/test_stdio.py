@@ -16,6 +16,7 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.call import Limits
+from mcptrio._peer.messages import Cause
 from mcptrio._wire.jsonrpc import encode
 from mcptrio._wire.lines import LineReader
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
@@ -380,3 +381,102 @@ def test_the_wire_is_private_and_given_back() -> None:
         assert not os.get_inheritable(wire_out)
     assert os.path.samestat(os.fstat(0), before[0])
     assert os.path.samestat(os.fstat(1), before[1])
+
+
+# -- handlers in the task that reads
+
+
+async def test_a_burst_of_which_every_third_waits_is_answered_whole_and_within_bounds(
+    autojump_clock: MockClock,
+) -> None:
+    working = most = 0
+
+    async def work(ctx: Ctx, params: Any) -> Any:
+        nonlocal working, most
+        working += 1
+        most = max(most, working)
+        if params["n"] % 3 == 0:
+            await trio.sleep(0.1 * (params["n"] % 7))
+        working -= 1
+        return {"n": params["n"]}
+
+    async with open_wire({"work": work}, limits=Limits(running=8)) as wire:
+        await wire.say(*(request(n, "work", n=n) for n in range(1000)))
+        await trio.sleep(60)
+        answers = await wire.heard()
+        assert sorted(a["id"] for a in answers) == list(range(1000))
+        assert all(a["result"] == {"n": a["id"]} for a in answers)
+        assert most == 8
+        at_once = [a["id"] for a in answers if a["id"] % 3]
+        assert at_once[:2] == [1, 2]
+        await trio.sleep(5)
+        await wire.say(request(1000, "work", n=1))
+        assert [a["id"] for a in await wire.heard()] == [1000]
+
+
+async def test_the_end_of_the_input_in_the_moment_a_handler_first_waits_cancels_it_after_the_linger(
+    autojump_clock: MockClock,
+) -> None:
+    ended: list[float] = []
+
+    async def waits(ctx: Ctx, params: Any) -> Any:
+        try:
+            await trio.sleep(params["seconds"])
+        finally:
+            ended.append(trio.current_time())
+        return {}
+
+    async with open_wire({"waits": waits}) as wire:
+        began = trio.current_time()
+        await wire.say(request(1, "waits", seconds=0.2), request(2, "waits", seconds=60))
+        wire.to_server.close()
+        await trio.sleep(2)
+        assert [a["id"] for a in await wire.heard()] == [1]
+        assert wire.done
+        assert [t - began for t in ended] == pytest.approx([0.2, 0.25])
+
+
+async def test_a_handler_that_ends_its_session_in_its_first_step_is_the_last(autojump_clock: MockClock) -> None:
+    for wait in (False, True):
+
+        async def leave(ctx: Ctx, params: Any, wait: bool = wait) -> Any:
+            ctx.session.close_nowait(Cause.SESSION_END)
+            if wait:
+                await trio.sleep(1)
+            return {}
+
+        async with open_wire({"leave": leave, "echo": echo}) as wire:
+            await wire.say(request(1, "leave"), *(request(n, "echo") for n in range(2, 200)))
+            await trio.sleep(3)
+            assert wire.done
+            assert await wire.heard() == []
+
+
+async def test_a_cancel_that_comes_with_the_request_stops_the_handler_at_its_first_wait(
+    autojump_clock: MockClock,
+) -> None:
+    seen: list[str] = []
+
+    async def waits(ctx: Ctx, params: Any) -> Any:
+        seen.append("begun")
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep, 60)
+                with trio.move_on_after(30):
+                    await trio.sleep(60)
+        except BaseException:
+            seen.append("cancelled")
+            if not params["goes_on"]:
+                raise
+        return {"goes": "on"}
+
+    async with open_wire({"waits": waits, "echo": echo}) as wire:
+        for goes_on in (False, True):
+            seen.clear()
+            await wire.say(
+                request(1, "waits", goes_on=goes_on),
+                notification("notifications/cancelled", requestId=1),
+                request(2, "echo"),
+            )
+            assert [a["id"] for a in await wire.heard()] == [2]
+            assert seen == ["begun", "cancelled"]
