@@ -6,7 +6,8 @@
 
 A page marks such a part with two comments. What is between them is replaced.
 
-    <!-- docs/snippets/first.py: server add -->     the definitions of these names, or without names the whole file
+    <!-- docs/snippets/first.py: server add -->     the definitions of these names, or without names the whole file;
+                                                    `imports` are those that the file begins with
     <!-- table: settings HttpConfig -->             what a function of tables.py returns
     <!-- end -->
 """
@@ -17,6 +18,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +56,10 @@ def excerpt(file: Path, names: list[str]) -> str:
         return source.strip()
     lines = source.splitlines()
     found: dict[str, tuple[int, int]] = {}
-    for node in ast.parse(source).body:
+    body = ast.parse(source).body
+    if head := list(takewhile(is_import, dropwhile(lambda node: not is_import(node), body))):
+        found["imports"] = (head[0].lineno - 1, head[-1].end_lineno or head[-1].lineno)
+    for node in body:
         for name in names_of(node):
             first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
             found[name] = (first - 1, node.end_lineno or node.lineno)
@@ -69,6 +74,10 @@ def excerpt(file: Path, names: list[str]) -> str:
         parts.extend(lines[start:stop])
         end = stop
     return "\n".join(parts)
+
+
+def is_import(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom)
 
 
 def names_of(node: ast.stmt) -> Iterator[str]:

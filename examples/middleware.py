@@ -1,6 +1,7 @@
 """Around every request: timing, state that each session has to itself, and two servers in one.
 
 mcptrio run examples/middleware.py
+mcptrio call examples/middleware.py text_words --arg text="one two"
 """
 
 from __future__ import annotations

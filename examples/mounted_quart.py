@@ -1,6 +1,7 @@
 """An MCP endpoint beside a Quart-Trio application, on Hypercorn's trio worker.
 
-    hypercorn -k trio examples/mounted_quart.py:app
+    pip install quart-trio
+    hypercorn -k trio examples/mounted_quart.py:app      the endpoint is http://127.0.0.1:8000/ai/mcp
 
 Quart mounts nothing by itself, so a few lines of ASGI send what begins with /ai to the endpoint; `while_serving` keeps
 its sessions alive for as long as the application is.

@@ -1,6 +1,7 @@
 """An MCP endpoint mounted in a Starlette application, on Hypercorn's trio worker.
 
-    hypercorn -k trio examples/mounted_starlette.py:app
+    pip install starlette
+    hypercorn -k trio examples/mounted_starlette.py:app      the endpoint is http://127.0.0.1:8000/ai/mcp
 
 The MCP application has a lifespan of its own, where its sessions live, so Starlette's lifespan must run it: it does
 not pass lifespan events on to what is mounted.

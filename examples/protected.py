@@ -1,6 +1,7 @@
 """A server for known callers: they bring access tokens of an authorization server, and tools ask for scopes.
 
     python examples/protected.py ISSUER [PORT]
+    mcptrio run examples/protected.py --transport http --token-file tokens      without one; see mcptrio run --help
 
 ISSUER is the authorization server's name, for example https://login.example.org. Its keys are found through its
 metadata. Clients find it through this server's: they are told with the first 401 where to look.
