@@ -88,9 +88,13 @@ class Exchange(Session, kw_only=True):
         self.link.end()
         for scope in self._background_tasks or ():
             scope.cancel()
-        self.runtime.supervisor.exchanges.discard(self)
+        self._left_late()
         for callback in self.on_end:
             callback()
+
+    def _left_late(self) -> None:
+        if not self.left_behind:  # the supervisor looks after handlers that will not stop
+            self.runtime.supervisor.exchanges.discard(self)
         self._tell_watchers()
 
     @trio.lowlevel.enable_ki_protection

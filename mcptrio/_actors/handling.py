@@ -121,7 +121,8 @@ class Handling(Entity, kw_only=True):
     async def notify(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
         raise NotImplementedError
 
-    def _tell_watchers(self) -> None:
+    def _left_late(self) -> None:
+        """A handler is gone, later than its session."""
         raise NotImplementedError
 
     def _crash(self, error: Exception) -> None:
@@ -291,7 +292,7 @@ class Handling(Entity, kw_only=True):
         if hub:
             self._report(call, outcome)
         if self.ended is not None:
-            self._tell_watchers()
+            self._left_late()
         if "requestState" in call.start.params and call.stopped is None:
             self.runtime.parking.answered(call.start)
         # A call that was stopped is no longer in the ledger, and this is ignored. When everything around it ends there

@@ -345,6 +345,9 @@ class Session(Handling, kw_only=True):
         if self._watchers is not None:
             self._watchers.unpark_all()
 
+    def _left_late(self) -> None:
+        self._tell_watchers()
+
     async def wait_for_room(self) -> None:
         """Wait until the session is not congested any more, or over."""
         while self.congested and self.ended is None:

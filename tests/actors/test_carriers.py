@@ -15,11 +15,13 @@ from trio.testing import MockClock
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Limits
+from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.session import Session
+from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
 from mcptrio._peer.messages import Cause
 from mcptrio._wire.jsonrpc import Frame, Response
 
-from .kit import Ctx, ListLink, Talk, notification, open_talk, request
+from .kit import App, Ctx, ListLink, Talk, notification, open_runtime, open_talk, request
 
 color: contextvars.ContextVar[str] = contextvars.ContextVar("color", default="none")
 
@@ -209,3 +211,65 @@ async def test_a_batch_lends_the_carrier_once_and_its_cancels_hit_whom_they_name
         await trio.sleep(2)
         answers = await talk.settle()
         assert sorted(a["id"] for each in answers for a in (each if isinstance(each, list) else [each])) == [2, 3]
+
+
+# -- without a session
+
+
+@asynccontextmanager
+async def open_exchange(handlers: dict[str, Any]) -> AsyncIterator[tuple[Talk, Porter]]:
+    app = App(handlers)
+    async with open_runtime(app) as runtime, trio.open_nursery() as nursery:
+        link = ListLink(shared=False)
+        exchange = Exchange(id="-", service=app, link=link, transport="http", runtime=runtime)
+        yield Talk(exchange, link, app), Porter(nursery, exchange, link)
+
+
+def alone(method: str) -> Frame:
+    info = {"name": "test", "version": "0"}
+    return request(1, method, _meta={VERSION: "2026-07-28", CAPABILITIES: {}, CLIENT_INFO: info})
+
+
+@pytest.mark.parametrize("carried", [False, True])
+async def test_a_handler_without_a_session_that_will_not_stop_is_noticed_too(
+    autojump_clock: MockClock, carried: bool
+) -> None:
+    async def stubborn(ctx: Ctx, params: Any) -> dict[str, Any]:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(30)
+        return {}
+
+    async with open_exchange({"stubborn": stubborn}) as (talk, carrier):
+        if carried:
+            carrier.carry(alone("stubborn"))
+        else:
+            await talk.deliver(alone("stubborn"))
+        await talk.settle()
+        talk.session.close_nowait(Cause.DISCONNECT)
+        assert talk.link.ended
+        await trio.sleep(10)
+        assert talk.app.count(telemetry.Zombie) == 1
+        assert [each.zombies for each in talk.session.runtime.supervisor] == [1]
+        await trio.sleep(30)
+        assert not list(talk.session.runtime.supervisor)
+
+
+async def test_what_a_request_leaves_in_the_background_ends_with_it(autojump_clock: MockClock) -> None:
+    steps: list[str] = []
+
+    async def stay() -> None:
+        steps.append("begun")
+        try:
+            await trio.sleep_forever()
+        finally:
+            steps.append("ended")
+
+    async def leave_behind(ctx: Ctx, params: Any) -> dict[str, Any]:
+        ctx.session.start_background(stay)
+        return {}
+
+    async with open_exchange({"leave": leave_behind}) as (talk, carrier):
+        carrier.carry(alone("leave"))
+        (answer,) = await talk.settle()
+        assert "result" in answer
+        assert steps == ["begun", "ended"]
