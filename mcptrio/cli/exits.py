@@ -50,7 +50,7 @@ def explain(error: Exception) -> Failure:
             return error
         case AuthorizationFailed():
             return Failure(UNAUTHORIZED, f"not signed in: {text}")
-        case RemoteProtocolError() if error.http_status in (401, 403):
+        case RemoteProtocolError() | McpError() if _http_status(error) in (401, 403):
             return Failure(UNAUTHORIZED, f"{text} (sign in with --auth oauth, or give --token)")
         case McpError():
             return Failure(REFUSED, text + _pages_to_visit(error))
@@ -61,6 +61,12 @@ def explain(error: Exception) -> Failure:
         case MCPTrioException():
             return Failure(REFUSED, text)
     raise error
+
+
+def _http_status(error: Exception) -> int | None:
+    """What the answer came with: a refusal may be bare HTTP, or a JSON-RPC error of an `HttpMcpError`."""
+    found: int | None = getattr(error, "status", None) or getattr(error, "http_status", None)
+    return found
 
 
 def as_json(error: Exception, end: Failure) -> dict[str, Any]:

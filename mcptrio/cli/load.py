@@ -24,7 +24,7 @@ def load_server(target: str) -> Server:
     file, name = _split(target)
     path = Path(file)
     if not path.is_file():
-        raise LoadError(f"{file}: no such file")
+        raise LoadError(f"{file}: {_missing(path)}")
     module = _execute(path)
     if name is not None:
         found = getattr(module, name, None)
@@ -40,6 +40,13 @@ def load_server(target: str) -> Server:
     raise LoadError(
         f"{file}: there are several servers in it, say which: {file}:{next(iter(servers))} ({_names(module)})"
     )
+
+
+def _missing(path: Path) -> str:
+    if path.is_dir():
+        return "this is a folder; name the Python file in it that holds the server"
+    with_ending = path.with_name(f"{path.name}.py")
+    return f"no such file; did you mean {with_ending}?" if with_ending.is_file() else "no such file"
 
 
 def _split(target: str) -> tuple[str, str | None]:

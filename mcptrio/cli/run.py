@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from mcptrio.cli.callers import caller_settings
 from mcptrio.errors import DeclarationError, MCPTrioException
@@ -31,9 +32,20 @@ a token is made by: python -c 'import secrets; print(secrets.token_urlsafe(32))'
 """
 
 
+_AT_TERMINAL: Final = """\
+mcptrio: waiting for a host to talk MCP on standard input; Ctrl-D ends it.
+mcptrio: try it instead: mcptrio inspect {file}      serve it: mcptrio run {file} --transport http"""
+_ONLY_HTTP: Final = (
+    *("host", "port", "path", "allow_host", "allow_origin", "certfile", "keyfile", "lane", "json_only"),
+)
+
+
 def main(argv: Sequence[str]) -> int:
     """Serve; `argv` is what stands behind `run`. Returns the exit code."""
     arguments = parser().parse_args(argv)
+    if arguments.transport == "stdio" and (option := _http_option(argv)):
+        print(f"mcptrio: {option} is for HTTP: add --transport http", file=sys.stderr)
+        return 2
     gc.disable()  # until the file is loaded: thousands of things are made, and nearly all of them stay
     from mcptrio.telemetry.log import set_up_logging
 
@@ -42,9 +54,22 @@ def main(argv: Sequence[str]) -> int:
         return _serve(arguments, {})
     from mcptrio.transports.stdio import private_stdio
 
+    greet(arguments.target)
     # What the file prints while it is loaded must not reach the wire either.
     with private_stdio() as fds:
         return _serve(arguments, {"fds": fds})
+
+
+def greet(file: str) -> None:
+    """Tell a person at a terminal why nothing happens: hosts come with a pipe."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        print(_AT_TERMINAL.format(file=file), file=sys.stderr)
+
+
+def _http_option(argv: Sequence[str]) -> str | None:
+    """An option that means nothing on a pipe: who typed it expects a port to open."""
+    given = parser().parse_args(argv, argparse.Namespace(**dict.fromkeys(_ONLY_HTTP)))  # what is not said stays None
+    return next((f"--{name.replace('_', '-')}" for name in _ONLY_HTTP if getattr(given, name) is not None), None)
 
 
 def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
@@ -72,20 +97,50 @@ def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
         return 2
     try:
         server.run(arguments.transport, **settings, **callers, **_settings(arguments))
-    except (MCPTrioException, OSError) as error:
+    except MCPTrioException as error:
         print(f"mcptrio: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"mcptrio: {_why(error, arguments)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
 
 
+def _why(error: OSError, arguments: argparse.Namespace) -> str:
+    """One line, with what to change."""
+    from socket import gaierror
+
+    text = error.strerror or str(error)
+    if error.errno == errno.EADDRINUSE:
+        return f"{text}; choose another one with --port, or any free one with --port 0"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, gaierror):
+        return f"cannot listen on {arguments.host}: {text}; --host takes an address of this machine"
+    return f"{error.filename}: {text}" if error.filename else text
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, like the other commands, where argparse would show every option there is."""
+
+    def error(self, message: str) -> NoReturn:
+        hint = "See mcptrio run --help"
+        if message.startswith("unrecognized arguments: -"):
+            from difflib import get_close_matches
+
+            wrong = message.partition(": ")[2].partition(" ")[0].partition("=")[0]
+            if near := get_close_matches(wrong, self._option_string_actions, n=1):
+                hint = f"Did you mean {near[0]}? {hint}"
+        self.exit(2, f"mcptrio: {message}. {hint}\n")
+
+
 def parser() -> argparse.ArgumentParser:
-    run = argparse.ArgumentParser(
+    run = _Parser(
         prog="mcptrio run",
         description="Serve the Server in a Python file.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EXAMPLES,
+        allow_abbrev=False,  # --prot is a slip of --port, and not --protocol
     )
     run.add_argument("target", metavar="FILE[:NAME]", help="the file, and the server's name in it if there are several")
     run.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio", help="default: stdio")
@@ -147,8 +202,11 @@ def parser() -> argparse.ArgumentParser:
 
 def _state_keys(file: str | None) -> list[str]:
     if file:
-        with open(file, encoding="utf-8") as lines:
-            return [*lines]
+        try:
+            with open(file, encoding="utf-8") as lines:
+                return [*lines]
+        except OSError as error:
+            raise DeclarationError(f"--state-key-file {file}: {error.strerror}") from None
     return os.environ.get("MCPTRIO_STATE_KEYS", "").replace(",", "\n").split()
 
 

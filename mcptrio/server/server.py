@@ -194,9 +194,13 @@ class Server:
         if found is None:
             found = shipped(option)
             if found is None:
+                from difflib import get_close_matches
+
                 known = ", ".join(sorted(ToolOptions.__annotations__))
+                near = get_close_matches(option, ToolOptions.__annotations__, n=1)
+                hint = f"did you mean {near[0]}? There" if near else "there"
                 raise DeclarationError(
-                    f"there is no tool option {option!r}; there are {known}, and those of extensions"
+                    f"there is no tool option {option!r}; {hint} are {known}, and those of extensions"
                 )
             self.add_extension(found)
         return found

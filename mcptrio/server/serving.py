@@ -171,7 +171,8 @@ def _authenticator(server: Server, auth: Auth | None, listening: ListenerConfig 
         if auth is UNSET and scopes:
             raise DeclarationError(
                 f"{server.info.name!r} declares scopes ({', '.join(scopes)}), but nobody is authenticated: pass auth=, "
-                "for example auth=BearerAuth(...), or auth=None to let everybody use everything"
+                "for example auth=BearerAuth(...), or auth=None to let everybody use everything; "
+                "on the command line, --token-file FILE"
             )
         return None
     from mcptrio.auth.server import BearerAuth, ClientCertificates, StaticTokens
@@ -206,7 +207,11 @@ def _configs(config: HttpConfig | None, settings: Mapping[str, Any]) -> tuple[Ht
     of_listener = {f.name for f in attrs.fields(ListenerConfig)}
     unknown = sorted(set(settings) - of_http - of_listener)
     if unknown:
-        raise DeclarationError(f"unknown HTTP setting {', '.join(unknown)}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown[0], of_http | of_listener, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "; HttpConfig and ListenerConfig list them all"
+        raise DeclarationError(f"unknown HTTP setting {', '.join(unknown)}{hint}")
     if config is None:
         config = HttpConfig(**{key: value for key, value in settings.items() if key in of_http})
     shared = {name: getattr(config, name) for name in of_http & of_listener}

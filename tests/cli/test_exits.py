@@ -17,6 +17,7 @@ from mcptrio.errors import (
     RequestTimeout,
 )
 from mcptrio.transports.carrier import NotDelivered
+from mcptrio.transports.http_client.http import HttpMcpError
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,9 @@ from mcptrio.transports.carrier import NotDelivered
         (Overloaded("busy"), 3),
         (RemoteProtocolError("HTTP 401", http_status=401), 4),
         (RemoteProtocolError("HTTP 403", http_status=403), 4),
+        (HttpMcpError(-32600, "a token is needed", None, status=401), 4),
+        (HttpMcpError(-32600, "more is needed", None, status=403), 4),
+        (HttpMcpError(-32600, "nothing is served here", None, status=404), 2),
         (AuthorizationFailed("no"), 4),
         (FetchFailed("no"), 4),
         (DeclarationError("wrong"), 64),

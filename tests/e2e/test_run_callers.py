@@ -53,7 +53,8 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
 def fails(tmp_path: Path, *arguments: str, program: str = PROGRAM) -> tuple[int, list[str]]:
     """The exit code and the lines of a run that does not begin to serve."""
     target = write(tmp_path / "server.py", program)
-    command = [sys.executable, "-m", "mcptrio", "run", str(target), "--port", "0", *arguments]
+    port = ("--port", "0") if "--transport" in arguments else ()
+    command = [sys.executable, "-m", "mcptrio", "run", str(target), *port, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
     return done.returncode, done.stderr.splitlines()
 

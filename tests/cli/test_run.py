@@ -1,0 +1,98 @@
+"""What `mcptrio run` says where it cannot serve, and what it says at a terminal."""
+
+from __future__ import annotations
+
+import io
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcptrio.cli import main, run
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+WEATHER = str(EXAMPLES / "weather.py")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+    """The exit code, and the one line that says why."""
+    try:
+        code: object = main(["run", *arguments])
+    except SystemExit as left:
+        code = left.code
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert said.startswith("mcptrio: ")
+    assert said.count("\n") == 1
+    return code, said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "FILE[:NAME]. See mcptrio run --help"),
+        ([WEATHER, "--portt=1"], "--portt=1. Did you mean --port? See"),
+        ([WEATHER, "--prot", "1"], "Did you mean --p"),
+        ([WEATHER, "--zzz"], "unrecognized arguments: --zzz. See mcptrio run --help"),
+        ([WEATHER, "--port", "many"], "--port"),
+        ([WEATHER, "--transport", "htp"], "'htp'"),
+        ([WEATHER, "--port", "8000"], "--port is for HTTP: add --transport http"),
+        ([WEATHER, "--json-only"], "--json-only is for HTTP: add --transport http"),
+        ([WEATHER, "--allow-host", "a"], "--allow-host is for HTTP: add --transport http"),
+        ([str(EXAMPLES)], "this is a folder; name the Python file"),
+        ([WEATHER.removesuffix(".py")], "no such file; did you mean "),
+        ([str(EXAMPLES / "whether.py")], "whether.py: no such file\n"),
+    ],
+    ids=lambda value: " ".join(map(str, value))[-40:] if isinstance(value, list) else None,
+)
+def test_a_command_line_that_cannot_be_used_is_answered_in_one_line(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = refused(capsys, *arguments)
+    assert code == 2
+    assert line in said
+
+
+def test_a_port_that_is_taken_is_answered_with_what_to_do(taken: int, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refused(capsys, WEATHER, "--transport", "http", "--port", str(taken))
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{taken}: " in said
+    assert "Errno" not in said
+    assert said.endswith("choose another one with --port, or any free one with --port 0\n")
+
+
+def test_an_address_of_another_machine_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refused(capsys, WEATHER, "--transport", "http", "--host", "192.0.2.1", "--port", "0")
+    assert code == 1
+    assert "cannot listen on 192.0.2.1: " in said
+    assert "Errno" not in said
+
+
+def test_a_missing_file_of_keys_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refused(capsys, WEATHER, "--transport", "http", "--state-key-file", "nowhere")
+    assert code == 1
+    assert said.startswith("mcptrio: --state-key-file nowhere: ")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("at_terminal", [True, False])
+def test_a_person_is_told_that_a_host_is_waited_for(
+    at_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal() if at_terminal else io.StringIO())
+    run.greet(WEATHER)
+    said = capsys.readouterr().err
+    assert ("waiting for a host" in said and f"mcptrio inspect {WEATHER}" in said) == at_terminal
+    assert bool(said) == at_terminal
