@@ -1,8 +1,9 @@
 """An exchange: the session of one request that needs none, and of what it parks.
 
 It has no inbox and no task of its own, since nothing competes for it: a message is taken in the task that posts it,
-which is safe because a step never waits, and one that is posted during a step is taken right after it. The handler runs
-under the supervisor, not in the connection, so that it can stay behind when the request is answered with a question.
+which is safe because a step never waits, and one that is posted during a step is taken right after it. The handler has
+a task of the supervisor's, or that of its carrier for good, so that it can stay behind when the request is answered
+with a question.
 """
 
 from __future__ import annotations

@@ -259,6 +259,7 @@ class Handling(Entity, kw_only=True):
 
     # -- a handler at work
 
+    @trio.lowlevel.enable_ki_protection
     async def _handle(self, call: Call) -> None:
         with call.scope:
             await self._work(call)

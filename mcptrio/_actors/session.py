@@ -256,6 +256,7 @@ class Session(Handling, kw_only=True):
             return
         raise LinkClosed(self.ended.value if self.ended is not None else "the session is over")
 
+    @trio.lowlevel.enable_ki_protection
     async def _say(self, message: Message) -> None:
         """Post something that must not get lost when the one who posts is cancelled."""
         if not self.post_nowait(message) and self.ended is None:

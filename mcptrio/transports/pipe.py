@@ -203,6 +203,7 @@ class _Reader(Entity, kw_only=True):
         self.stopped = True
         self.scope.cancel()
 
+    @trio.lowlevel.enable_ki_protection  # it runs in the session, whose guard would swallow a Ctrl-C
     async def run(self) -> None:
         with self.scope as scope:
             try:

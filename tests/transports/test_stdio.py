@@ -480,3 +480,46 @@ async def test_a_cancel_that_comes_with_the_request_stops_the_handler_at_its_fir
             )
             assert [a["id"] for a in await wire.heard()] == [2]
             assert seen == ["begun", "cancelled"]
+
+
+async def test_a_ctrl_c_never_lands_in_a_task_of_the_session_whose_guard_would_swallow_it(
+    autojump_clock: MockClock,
+) -> None:
+    exposed: list[str] = []
+
+    def look(where: str) -> None:
+        if not trio.lowlevel.currently_ki_protected():
+            exposed.append(where)
+
+    class Watching(LinePipe):
+        async def receive(self) -> Any:
+            look("the reader")
+            return await super().receive()
+
+    async def waits(ctx: Ctx, params: Any) -> Any:
+        look("a handler")
+        await trio.sleep(0.1)
+        look("a handler that has waited")
+        return {}
+
+    async def carry() -> None:
+        for item in (initialize("2025-11-25"), request(1, "waits"), request(2, "waits")):
+            await send.send(encode(item) + b"\n")
+            await trio.sleep(1)
+        send.close()
+
+    send, receive = trio.open_memory_channel[bytes](10)
+
+    async def read() -> bytes:
+        try:
+            return await receive.receive()
+        except trio.EndOfChannel:
+            return b""
+
+    async def write(data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async with open_runtime(App({"waits": waits})) as runtime, trio.open_nursery() as nursery:
+        nursery.start_soon(carry)
+        await serve_pipe(runtime, Watching(read, write, LineReader(1000)), transport="stdio")
+    assert exposed == []
