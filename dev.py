@@ -278,7 +278,8 @@ def demo(args: argparse.Namespace) -> int:
         print(connect_text(url, program), flush=True)
         print(conversation(url), flush=True)
         if not args.once:
-            print("\nServing until Ctrl-C.", flush=True)
+            print(f"\nThat was {DEMO_FILE}. To write one of your own: docs/tutorial/first.md", flush=True)
+            print("Serving until Ctrl-C.", flush=True)
             return child.wait()
     except KeyboardInterrupt:
         print("", flush=True)
@@ -350,6 +351,7 @@ def connect_text(url: str, program: Path) -> str:
         f"\nThe weather server is up: {url}\n\nConnect a host:\n{snippets}\n"
         f"  Claude Code:\n    claude mcp add --transport http weather {url}\n"
         f"\nOr ask it from a shell:\n    {program} inspect {url}\n"
+        f"    {program} call {url} forecast --arg city=Oslo --arg days=1\n"
     )
 
 

@@ -16,6 +16,8 @@ from mcptrio.cli.screen import Screen
 from mcptrio.cli.target import Target, read_target
 from mcptrio.client.client import Client
 from mcptrio.client.config import Reconnect
+from mcptrio.extensions.client import extended
+from mcptrio.extensions.tasks import Tasks
 
 if TYPE_CHECKING:
     from mcptrio.transports.http_client.auth import HttpAuth
@@ -59,7 +61,7 @@ def make_client(target: str, options: Options, screen: Screen, *, reconnect: Rec
         probe_timeout=min(5.0, patience / 2) if patience else 5.0,
         reconnect=reconnect,
     )
-    return client
+    return extended(client, Tasks())  # a call that became a task is waited for like any other
 
 
 def _name(client: Client, where: Target) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from mcptrio.errors import (
     URL_ELICITATION_REQUIRED,
+    CapabilityMissing,
     DeclarationError,
     LinkClosed,
     McpError,
@@ -52,6 +53,8 @@ def explain(error: Exception) -> Failure:
             return Failure(UNAUTHORIZED, f"not signed in: {text}")
         case RemoteProtocolError() | McpError() if _http_status(error) in (401, 403):
             return Failure(UNAUTHORIZED, f"{text} (sign in with --auth oauth, or give --token)")
+        case CapabilityMissing(required={**wanted}) if wanted:
+            return Failure(REFUSED, f"the server offers no {' and no '.join(wanted)}")
         case McpError():
             return Failure(REFUSED, text + _pages_to_visit(error))
         case LinkClosed() | RequestTimeout() | Overloaded():

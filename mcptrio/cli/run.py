@@ -35,6 +35,7 @@ a token is made by: python -c 'import secrets; print(secrets.token_urlsafe(32))'
 _AT_TERMINAL: Final = """\
 mcptrio: waiting for a host to talk MCP on standard input; Ctrl-D ends it.
 mcptrio: try it instead: mcptrio inspect {file}      serve it: mcptrio run {file} --transport http"""
+_LEVELS: Final = ("debug", "info", "warning", "error")
 _ONLY_HTTP: Final = (
     *("host", "port", "path", "allow_host", "allow_origin", "certfile", "keyfile", "lane", "json_only"),
 )
@@ -45,6 +46,9 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
     if arguments.transport == "stdio" and (option := _http_option(argv)):
         print(f"mcptrio: {option} is for HTTP: add --transport http", file=sys.stderr)
+        return 2
+    if arguments.log_level not in _LEVELS:  # argparse does not look at defaults
+        print(f"mcptrio: MCPTRIO_LOG_LEVEL is one of {', '.join(_LEVELS)}", file=sys.stderr)
         return 2
     gc.disable()  # until the file is loaded: thousands of things are made, and nearly all of them stay
     from mcptrio.telemetry.log import set_up_logging
@@ -190,8 +194,8 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        default=os.environ.get("MCPTRIO_LOG_LEVEL", "info"),
+        choices=_LEVELS,
+        default=os.environ.get("MCPTRIO_LOG_LEVEL", "info").lower(),
         help="what is logged to stderr (default: info)",
     )
     run.add_argument(

@@ -48,6 +48,11 @@ def test_every_exception_has_its_code(error: Exception, code: int) -> None:
     assert explain(error).code == code
 
 
+def test_what_a_server_lacks_is_said_in_words() -> None:
+    missing = CapabilityMissing("resources/read needs {}", required={"resources": {}})
+    assert str(explain(missing)) == "the server offers no resources"
+
+
 def test_the_line_is_one_line() -> None:
     assert str(explain(McpError(5, "first\n  second"))) == "first second (5)"
 

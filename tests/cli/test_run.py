@@ -82,6 +82,15 @@ def test_a_missing_file_of_keys_is_named(capsys: pytest.CaptureFixture[str]) -> 
     assert said.startswith("mcptrio: --state-key-file nowhere: ")
 
 
+def test_a_level_in_the_environment_that_does_not_exist_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MCPTRIO_LOG_LEVEL", "trace")
+    code, said = refused(capsys, WEATHER)
+    assert code == 2
+    assert said == "mcptrio: MCPTRIO_LOG_LEVEL is one of debug, info, warning, error\n"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

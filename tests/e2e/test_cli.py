@@ -258,13 +258,24 @@ SILENT = "import time; time.sleep(60)"
 RUBBISH = "import time; print('Welcome!', flush=True); time.sleep(60)"
 
 
+def test_a_tool_that_only_runs_as_a_task_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(
+        "from mcptrio import Server\n"
+        "server = Server('slow')\n"
+        "@server.tool(task=True)\n"
+        "async def triple(number: int) -> int:\n"
+        "    return 3 * number\n"
+    )
+    assert ok("call", "server.py", "triple", "--arg", "number=7", cwd=tmp_path) == "21\n"
+
+
 @pytest.mark.parametrize(
     ("code", "arguments", "line"),
     [
         (1, ["call", TALKATIVE, "add"], "arguments.a: required"),
         (2, ["call", TALKATIVE, "nope"], "there is no tool 'nope'; there are: add, "),
         (2, ["prompt", TALKATIVE, "nope"], "unknown prompt"),
-        (2, ["prompt", WEATHER, "nope"], "prompts/get needs a capability that the server did not declare"),
+        (2, ["prompt", WEATHER, "nope"], "the server offers no prompts"),
         (2, ["read", TALKATIVE, "talk://nope"], "resource not found"),
         (2, ["listen", WEATHER, "--resource", "x://y"], "the server does not tell about x://y"),
         (3, ["inspect", "no_such_file.py"], "no_such_file.py: no such file"),

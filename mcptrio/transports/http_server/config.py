@@ -42,6 +42,7 @@ class HttpConfig:
     """How the endpoint behaves, and every bound of it. Times are seconds."""
 
     path: str = "/mcp"
+    """Where the endpoint is."""
     host: str | None = "127.0.0.1"
     """The address that is listened on: it is allowed as a Host."""
 
@@ -55,11 +56,14 @@ class HttpConfig:
 
     # -- requests
     max_body: int = 4 * 1024 * 1024
+    """The largest body of a request, in bytes; a larger one is answered with 413."""
     max_body_memory: int = 32 * 1024 * 1024
     """Bodies of more than 64 KiB that are read or answered at the same time, in bytes; others wait, unread. A larger
     one is let in alone."""
     body_timeout: float = 10
+    """How long a body may take to arrive."""
     json_limits: JsonLimits = DEFAULT_LIMITS
+    """What JSON may hold: levels, values, messages of a batch."""
     max_calls: int = 1024
     """Requests being served at the same time, over all sessions."""
     max_waiting: int = 1024
@@ -83,7 +87,9 @@ class HttpConfig:
     json_only: bool = False
     """Never answer with a stream: what a call sends before its answer is lost, what it asks goes to the GET stream."""
     sse_only: bool = False
+    """Answer every call with a stream, also a quick one."""
     heartbeat: float = 15
+    """A silent stream gets a comment this often, so that no proxy closes it."""
     retry_ms: int = 1000
     """How long a client should wait before it comes back after a stream was closed on purpose."""
     resume_grace: float = 300
@@ -91,15 +97,19 @@ class HttpConfig:
     write_timeout: float = 30
     """A client that does not take a piece for so long is cut; it may resume."""
     outbox_events: int = 256
+    """Events that may wait for a connection, as below."""
     outbox_bytes: int = 1024 * 1024
     """What may wait for a connection before handlers have to wait; also what is kept for a connection to come."""
     drain_timeout: float = 25
+    """How long running calls may take to finish when the server is told to stop."""
 
     # -- what else is served
     legacy_sse: bool = False
     """Also serve the HTTP+SSE pair of endpoints of 2024-11-05."""
     sse_path: str = "/sse"
+    """Of `legacy_sse`: where the stream is opened."""
     messages_path: str = "/messages"
+    """Of `legacy_sse`: where messages are sent."""
     health: bool = True
     """Serve /livez, /readyz and, if there is a source for it, /metrics."""
     open_metrics: bool = False
