@@ -3,8 +3,7 @@
     python examples/protected.py ISSUER [PORT]
     mcptrio run examples/protected.py --transport http --token-file tokens      without one; see mcptrio run --help
 
-ISSUER is the authorization server's name, for example https://login.example.org. Its keys are found through its
-metadata. Clients find it through this server's: they are told with the first 401 where to look.
+ISSUER names the authorization server, as in https://login.example.org; clients learn of it with their first 401.
 """
 
 from __future__ import annotations
