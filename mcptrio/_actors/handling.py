@@ -1,4 +1,4 @@
-"""The half of a session that runs handlers: it starts them, stops them, and notices those that will not stop.
+"""The part of a session that runs handlers: it starts them, stops them, and notices those that will not stop.
 
 A handler runs in a task among the session's others, or, until it first waits, in the task that brought its request
 (`eager`). Either way it runs inside the scope of its call and reports by posting `Finished`; the loop never waits for
@@ -107,7 +107,7 @@ class Handling(Entity, kw_only=True):
     """It delivers a message just now, and will run the handler that this starts."""
     _borrower: Call | None = None
 
-    # -- what the other half does
+    # -- what the rest of the session does
 
     def post_nowait(self, message: Message) -> bool:
         raise NotImplementedError

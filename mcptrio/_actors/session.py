@@ -3,7 +3,7 @@
 Theory of operation. Everybody posts messages to the inbox; the loop takes one after the other, steps the machine and
 performs the effects. It never waits for a handler, a stream or a user, so a cancel, a ping or another call is never
 delayed by any of them. Handlers run beside the loop in the session's nursery (`handling`) and report by posting
-`Finished`.
+`Finished`; what they ask of the peer, and tell it, is posted too (`asking`).
 
 A message that finds the loop at rest is taken at once, in the task that posts it: a step never waits, so nobody can
 tell, and two turns of the scheduler are saved for each call. Whatever is posted during a step, or while others wait in
@@ -20,18 +20,17 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from math import inf
 from typing import Any, Final
 
 import trio
 from msgspec import field
 
 from mcptrio import telemetry
+from mcptrio._actors.asking import Asking
 from mcptrio._actors.call import Call, Limits
-from mcptrio._actors.handling import Carrier, Handling, Service
-from mcptrio._actors.journal import MISSING, Check
+from mcptrio._actors.handling import Carrier, Service
 from mcptrio._actors.link import Link
-from mcptrio._actors.reply import ProgressCallback, Reply
+from mcptrio._actors.reply import Reply
 from mcptrio._peer.effects import (
     AskInResult,
     Attach,
@@ -47,26 +46,23 @@ from mcptrio._peer.effects import (
     Stop,
 )
 from mcptrio._peer.machine import Peer
-from mcptrio._peer.messages import Asked, Cause, Gathered, GaveUp, HungUp, Message, Notified, Received
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, encode, encode_batch, encode_value
-from mcptrio._wire.request_state import digest
-from mcptrio.errors import LinkClosed, RequestTimeout
+from mcptrio._peer.messages import Asked, Cause, HungUp, Message, Received
+from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, encode, encode_batch
+from mcptrio.errors import LinkClosed
 
 logger = logging.getLogger("mcptrio.session")
 
-_TELL_AT_ONCE: Final = 32  # notifications before others have their turn
 _DOZE: Final[Message] = HungUp(Cause.IDLE)
 """Not said to the machine: it lets the loop look whether there is anything to stay awake for."""
 
 
-class Session(Handling, kw_only=True):
+class Session(Asking, kw_only=True):
     """One peer, one inbox, one task that changes state.
 
     Lives as long as a pipe (stdio), a session id (stateful HTTP), or one POST and what it parks (stateless HTTP).
     Owns: the inbox, the machine, the nursery its handlers run in.   Lent: the link, the service.
     """
 
-    link: Link
     transport: str = "memory"
     state: Any = None
     """What the user's session function yielded."""
@@ -80,7 +76,6 @@ class Session(Handling, kw_only=True):
     _resting: bool = False
     """No message is being taken, and none is on its way."""
     _stepping: bool = False
-    _told: int = 0
     _failure: Exception | None = None
     """What a step raised in a task other than the loop's, which raises it again."""
     # Made when they are needed: there may be thousands of idle sessions.
@@ -131,106 +126,6 @@ class Session(Handling, kw_only=True):
         self._lender = None
         if self._borrower is not None:
             await self._lend(carrier)
-
-    async def ask(
-        self,
-        method: str,
-        params: dict[str, Any],
-        *,
-        call: Call | None = None,
-        timeout: float | None = None,
-        on_progress: ProgressCallback | None = None,
-        key: str | None = None,
-        check: Check | None = None,
-    ) -> Any:
-        """Ask the peer for something and wait for its answer.
-
-        Where questions travel in results, `key` names this one and `check` raises on an answer that cannot be used.
-
-        Raises:
-            McpError: the peer answered with an error.
-            CapabilityMissing: it never said that it can do this.
-            RequestTimeout: no answer in time.
-            LinkClosed: the session ended first.
-            TypeError, ValueError: the parameters have no JSON form.
-        """
-        encode_value(params)  # a fault is the caller's; in the loop it would be the session's
-        journal = call.journal if call is not None and call.start.era.features.asks_in_results else None
-        question = ""
-        if journal is not None:
-            question = digest([method, params])
-            key = key or journal.key_for(question)
-            known = journal.look_up(key, question, check)
-            if known is not MISSING:
-                return known
-        reply = Reply(on_progress)
-        hub = self.service.telemetry
-        began = trio.current_time()
-        outcome = "cancelled"
-        if hub:
-            hub.emit(telemetry.AskSent(session=self.id, method=method))
-        number = call.start.call if call is not None else None
-        asked = Asked(number, method, params, reply, on_progress is not None, key or "", check)
-        if timeout is None:
-            timeout = self.service.limits.ask_timeout
-        if call is not None:
-            call.pause()
-        try:
-            if timeout == inf:  # whoever asks keeps the time
-                result = await self._answer(asked, gather=journal is not None)
-            else:
-                with trio.move_on_after(timeout) as scope:
-                    result = await self._answer(asked, gather=journal is not None)
-                if scope.cancelled_caught:
-                    outcome = "timeout"
-                    raise RequestTimeout(f"{method} was not answered in time")
-            outcome = "ok"
-        except Exception:
-            outcome = outcome if outcome == "timeout" else "error"
-            raise
-        finally:
-            if not reply.settled:
-                await self._say(GaveUp(reply, outcome))
-            if call is not None:
-                call.resume()
-            if hub:
-                seconds = trio.current_time() - began
-                hub.emit(telemetry.AskEnded(session=self.id, method=method, outcome=outcome, seconds=seconds))
-        if journal is not None and key is not None:
-            journal.record(key, question, result)
-        return result
-
-    async def _answer(self, asked: Asked, *, gather: bool) -> Any:
-        await self._post(asked)
-        if gather and asked.call is not None and not asked.reply.settled:
-            await self._gather(asked.call, asked.reply)
-        return await asked.reply.wait()
-
-    @trio.lowlevel.enable_ki_protection
-    async def _gather(self, call: int, reply: Reply) -> None:
-        """Wait a moment for more questions of the same call, so that those asked together leave together."""
-        await trio.sleep(self.service.limits.gather)
-        if not reply.settled:
-            await self._post(Gathered(call, reply))
-
-    async def notify(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
-        """Tell the peer something; waits only while the link is full.
-
-        Raises:
-            LinkClosed: the session is over.
-            TypeError, ValueError: the parameters have no JSON form.
-        """
-        encode_value(params)
-        await (call.start.link if call is not None and call.start.link is not None else self.link).room()
-        await self._post(Notified(call.start.call if call is not None else None, method, params))
-        self._told += 1
-        if not self._told % _TELL_AT_ONCE:
-            await trio.lowlevel.checkpoint()
-
-    def notify_nowait(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
-        """Tell the peer something; dropped if the inbox is full."""
-        encode_value(params)
-        self.post_nowait(Notified(call.start.call if call is not None else None, method, params))
 
     def close_nowait(self, cause: Cause) -> None:
         """Ask the session to end."""
