@@ -59,7 +59,7 @@ class ListenerConfig:
     max_header_bytes: int = 16 * 1024  # the whole head of a request
     max_headers: int = 100  # fields in it
     max_body: int = 4 * 1024 * 1024  # what a request may declare; counting what it sends is the app's part
-    max_connections: int = 10_000  # further ones are answered with 503 and closed
+    max_connections: int = 10_000  # further ones are turned away
     certfile: str | None = None  # a certificate (PEM), with its chain: then TLS is spoken
     keyfile: str | None = None  # None: the certificate's file holds the key too
     keyfile_password: str | None = None  # if the key is encrypted
