@@ -25,9 +25,7 @@ class Doc(NamedTuple):
 def parse(docstring: str | None) -> Doc:
     if not docstring or not docstring.strip():
         return Doc(None, {})
-    one_line = "\n" not in docstring and not docstring.startswith(
-        (":", "@")
-    )  # as usual
+    one_line = "\n" not in docstring and not docstring.startswith((":", "@"))  # as usual
     if one_line or re.search(_SECTIONS, docstring, re.MULTILINE) is None:
         return Doc(inspect.cleandoc(docstring), {})
     import docstring_parser
