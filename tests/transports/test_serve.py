@@ -18,7 +18,8 @@ from mcptrio.transports.http_server.serve import ListenerConfig, hypercorn_confi
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"port": 70000}, "port must be 0 to 65535"),
+        ({"port": 70000}, "port must be a number from 0 to 65535"),
+        ({"port": "8000"}, "port must be a number from 0 to 65535, got '8000'"),
         ({"header_timeout": 0}, "header_timeout must be positive"),
         ({"write_timeout": -1}, "write_timeout must be positive"),
         ({"max_connections": 0}, "max_connections must be positive"),
