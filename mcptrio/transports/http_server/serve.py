@@ -75,7 +75,7 @@ class ListenerConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise DeclarationError(f"ListenerConfig.{name} must be positive, got {value!r}")
-        if not isinstance(self.port, int) or not 0 <= self.port <= 65535:
+        if self.port not in range(65536):  # a text is not either
             raise DeclarationError(f"ListenerConfig.port must be a number from 0 to 65535, got {self.port!r}")
         if self.lane not in ("hypercorn", "express"):
             raise DeclarationError(f"ListenerConfig.lane is hypercorn or express, not {self.lane!r}")
