@@ -83,6 +83,7 @@ class Exchange(Session, kw_only=True):
     def _over(self) -> None:
         if self.ended is None:
             self.ended = Cause.SESSION_END
+        self.peer.eras = self.service.eras  # what is particular to the request may hold its body, and others hold this
         for call in list(self._running.values()):
             if call.stopped is None and not call.scope.cancel_called:
                 self._stop(call, self.ended)
