@@ -127,10 +127,6 @@ class Peer(Entity, kw_only=True):
         if type(message) is Finished:
             return self._finish(message.call, message.outcome)
         match message:
-            case Received(frame, link, context):
-                return self._receive(frame, link, context)
-            case Finished(call, outcome):
-                return self._finish(call, outcome)
             case Notified():
                 return self._notify(message)
             case Asked():

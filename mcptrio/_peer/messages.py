@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
@@ -48,6 +48,7 @@ Outcome = Answered | Failed
 # -- messages
 
 
+@final
 class Received(msgspec.Struct, frozen=True):
     """The peer sent something. `link` is where an answer goes, `context` the context variables of the carrier.
 
@@ -60,6 +61,7 @@ class Received(msgspec.Struct, frozen=True):
     context: Any = None
 
 
+@final
 class Finished(msgspec.Struct, frozen=True):
     """A handler is done."""
 

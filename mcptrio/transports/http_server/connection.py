@@ -196,17 +196,7 @@ class GuardedH11(H11Protocol):
         head = event.head
         connection = self._connection
         self._reply = PlainReply(head)
-        stream = self.stream = HTTPStream(
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.ssl,
-            self.client,
-            self.server,
-            self.stream_send,
-            STREAM_ID,
-        )
+        stream = self.stream = self._new_stream(HTTPStream)
         await stream.handle(
             Request(
                 stream_id=STREAM_ID,
@@ -252,15 +242,8 @@ class GuardedH11(H11Protocol):
                 else:
                     await self.send(Closed())
 
-    # -- the others
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """Nothing: HTTP/2 is refused at the gate."""
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        head = self._connection.head
-        stream_type = WebSocket if head.websocket else HTTPStream
-        self.stream = stream_type(
+    def _new_stream(self, kind: type[HTTPStream] | type[WebSocket]) -> HTTPStream | WebSocket:
+        return kind(
             self.app,
             self.config,
             self.context,
@@ -271,6 +254,15 @@ class GuardedH11(H11Protocol):
             self.stream_send,
             STREAM_ID,
         )
+
+    # -- the others
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Nothing: HTTP/2 is refused at the gate."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        head = self._connection.head
+        self.stream = self._new_stream(WebSocket if head.websocket else HTTPStream)
         if isinstance(self.stream, WebSocket):
             report, client = self._connection.report, self._connection.guarded.client
             self.stream.on_too_large = lambda: report(MessageTooLarge(client=client))
