@@ -6,10 +6,8 @@ import argparse
 import ast
 import html
 import inspect
-import io
 import re
 import textwrap
-import tokenize
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -31,6 +29,7 @@ CONFIGS = {
     "ResourceOptions": "mcptrio.server.features.resources",
     "PromptOptions": "mcptrio.server.features.prompts",
     "BearerAuth": "mcptrio.auth.server",
+    "Introspection": "mcptrio.auth.server",
     "ClientConfig": "mcptrio.client",
     "Reconnect": "mcptrio.client",
     "HttpClientConfig": "mcptrio.transports.http_client",
@@ -87,13 +86,8 @@ def settings(name: str) -> str:
 
 
 def documented(cls: type) -> Iterator[tuple[str, str, str]]:
-    """Name, annotation and words of each field: the string under it, or the comment behind it."""
+    """Name, annotation and words of each field: the string under it."""
     source = textwrap.dedent(inspect.getsource(cls))
-    comments = {
-        token.start[0]: token.string.lstrip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
     body = ast.parse(source).body[0]
     assert isinstance(body, ast.ClassDef)
     for node, following in zip(body.body, [*body.body[1:], None], strict=True):
@@ -101,7 +95,7 @@ def documented(cls: type) -> Iterator[tuple[str, str, str]]:
             if node.target.id.startswith("_") or "ClassVar" in ast.unparse(node.annotation):
                 continue
             below = following.value if isinstance(following, ast.Expr) else None
-            text = below.value if isinstance(below, ast.Constant) else comments.get(node.lineno, "")
+            text = below.value if isinstance(below, ast.Constant) else ""
             yield node.target.id, ast.unparse(node.annotation), cell(str(text))
 
 

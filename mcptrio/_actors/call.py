@@ -20,24 +20,36 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The bounds of one session."""
 
     inbox: int = 64
+    """Messages that wait for the session's loop; past that whoever posts has to wait. It only smooths bursts, so
+    there is seldom a reason to change it."""
     running: int = 32
-    """Handlers at work at the same time; more requests wait their turn."""
+    """Handlers at work at the same time; more requests wait their turn. Lower it to spare what the handlers work
+    with."""
     waiting: int = 64
     """Requests that wait for their turn; past that the transport stops reading, or answers that it is overloaded."""
     call_timeout: float = 60.0
-    """A handler that reports no progress for so long is ended."""
+    """Seconds after which a handler that reports no progress is ended; a tool's own `timeout` is better where only
+    one is slow."""
     call_timeout_hard: float = 900.0
-    """A handler is ended after so long, whatever it reports; waiting for a person does not count."""
+    """Seconds after which a handler is ended, whatever it reports; waiting for a person does not count. Raise it
+    for work of hours, or make the tool a task."""
     ask_timeout: float = 600.0
-    """How long a person or a model may take to answer."""
+    """Seconds that a person or a model may take to answer what a handler asks."""
     ignore_cancel: float = 1.0
-    """A cancelled handler that still runs after so long is a zombie."""
+    """A cancelled handler that still runs after so many seconds is a zombie: it shields itself, or blocks in a
+    thread."""
     zombies: int = 8
-    """So many zombies end the session."""
+    """So many zombies end the session, since each holds something that nobody gets back."""
     end_grace: float = 5.0
-    """How long the session's own state may take to be torn down."""
+    """Seconds that the session's own state may take to be torn down; raise it where a session's lifespan closes
+    slow things."""
     gather: float = 0.005
-    """Questions that come within so long of each other leave together, where questions travel in results."""
+    """Questions that come within so many seconds of each other leave together, where questions travel in results;
+    each such turn costs the client a request."""
+    notify_rate: float = 50.0
+    """Progress and log messages a second that a call may send; the newest progress takes the place of what is held."""
+    notify_burst: int = 500
+    """How many of them it may send before the rate counts."""
 
 
 class Call(Entity):
@@ -59,9 +71,9 @@ class Call(Entity):
     asking: int = 0
     """How many asks wait for the peer; the clock stands still meanwhile."""
     paused_at: float = 0.0
-    allowance: float = 500.0
-    """Notifications that may still be sent in a burst; it refills over time."""
-    refilled_at: float | None = None
+    notified: float = 0.0
+    """Notifications that count against the burst: fewer as time passes."""
+    notified_at: float = 0.0
     held_back: tuple[str, dict[str, Any]] | None = None
     state: Any = None
     """What the user's session function yielded for this request, where it has no session."""
@@ -117,12 +129,11 @@ class Call(Entity):
             self.extend()
 
     def may_notify(self) -> bool:
-        """Whether another progress or log message fits the rate of 50 a second (after a burst of 500)."""
-        now = trio.current_time()
-        since = self.began if self.refilled_at is None else self.refilled_at
-        self.allowance = min(500.0, self.allowance + (now - since) * 50)
-        self.refilled_at = now
-        if self.allowance < 1:
+        """Whether another progress or log message fits the burst and the rate."""
+        limits, now = self.session.service.limits, trio.current_time()
+        self.notified = max(0.0, self.notified - (now - self.notified_at) * limits.notify_rate) + 1
+        self.notified_at = now
+        if self.notified > limits.notify_burst:
+            self.notified -= 1
             return False
-        self.allowance -= 1
         return True

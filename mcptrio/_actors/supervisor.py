@@ -26,15 +26,22 @@ class SupervisorLimits(Struct, frozen=True, kw_only=True):
     """How many sessions there may be, and how long one may be idle."""
 
     max_sessions: int = 10_000
+    """Sessions at the same time; further clients are told that the server is overloaded. Lower it where each holds
+    something dear, and let a durable store keep as many."""
     idle_timeout: float = 1800.0
-    """A session with nothing running and no open stream is ended after so long."""
+    """Seconds after which a session with nothing running and no open stream is ended; its client begins a new one.
+    Lower it where sessions hold something dear."""
     confirm_timeout: float = 60.0
-    """The same for one whose client never came back after `initialize`: a probe, or somebody who collects sessions."""
+    """The same, in seconds, for one whose client never came back after `initialize`: a probe, or somebody who
+    collects sessions."""
     parked_max: int = 1000
     """Calls that wait for their request to be repeated with answers; the oldest is let go first."""
     parked_ttl: float = 600.0
-    """How long they wait, and how long the state that leads back to them is valid."""
+    """Seconds that they wait, and that the state which leads back to them is valid: the time that a person has to
+    answer."""
     check_every: float = 0.5
+    """Seconds between two looks for idle sessions, zombies and expired calls, so how late each of these may be
+    noticed; seldom a reason to change it."""
 
     def __post_init__(self) -> None:
         for name in ("parked_max", "parked_ttl"):

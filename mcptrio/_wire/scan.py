@@ -28,8 +28,13 @@ class JsonLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     max_depth: int = 64
+    """Levels of arrays and objects inside each other; a deeper text is refused as no JSON. Raise it for tools that
+    take deep trees."""
     max_nodes: int = 100_000
+    """Values in one message; more are refused with 413. Decoding costs time by this number, so raise it only for
+    tools that take large tables."""
     max_batch: int = 100
+    """Messages in one batch (2025-03-26); a longer one is refused. Raise it for clients that send more at once."""
 
 
 def check_limits(data: bytes | bytearray, limits: JsonLimits) -> None:

@@ -50,34 +50,36 @@ class StoreLimits(Struct, frozen=True, kw_only=True):
     """Every bound of a store. One event that is larger than a bound of bytes is kept alone."""
 
     stream_events: int = 1_000
-    """Events kept of one stream; the oldest go first."""
+    """Events kept of one stream, so how far back a client may resume; the oldest go first."""
     stream_bytes: int = 4 * 2**20
     """Bytes kept of one stream; the oldest events go first."""
     stream_age: float = 600.0
-    """Seconds that a finished stream is kept."""
+    """Seconds that a finished stream is kept: how late a client may come for the answer of a call that it lost."""
     streams: int = 65_536
     """Streams in all. Finished ones make room, the longest finished first; with none left, a new one is refused."""
     total_bytes: int = 256 * 2**20
     """Bytes in all. Finished streams go first, then the history of the oldest running ones."""
     sessions: int = 20_000
-    """Records in the session directory; the oldest go first."""
+    """Records in the session directory; the oldest go first. A durable store needs as many as
+    `SupervisorLimits.max_sessions`."""
     session_age: float = 1_800.0
     """Seconds that the record of a session from before a restart is kept unless it is put again."""
     tasks: int = 10_000
-    """Tasks that are kept; the longest untouched go first."""
+    """Tasks that are kept; the longest untouched go first, so raise it if results are fetched late."""
     task_bytes: int = 64 * 2**20
-    """Bytes of the same."""
+    """Bytes of all tasks that are kept, as `tasks`."""
     # What follows is read by durable stores only.
     backlog_events: int = 1_024
-    """Events waiting to be written. Above it the store degrades until the disk has caught up."""
+    """Events waiting to be written. Above it the store degrades until the disk has caught up; raise it for disks
+    that pause."""
     backlog_bytes: int = 16 * 2**20
-    """Bytes waiting to be written, as above."""
+    """Bytes waiting to be written, as `backlog_events`."""
     tail_events: int = 256
     """Newest events of one stream that are held in memory as well, so that live followers need no disk."""
     tail_bytes: int = 2**20
-    """Bytes of the same."""
+    """Bytes of one stream that are held in memory as well, as `tail_events`."""
     tail_total: int = 32 * 2**20
-    """Bytes of the same, over all streams."""
+    """Bytes of all streams that are held in memory as well."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -67,13 +67,13 @@ class PipeLimits(Struct, frozen=True, kw_only=True):
     """How long a pipe waits for what."""
 
     linger: float = 0.0
-    """When the peer is done sending, calls that end within so long are still answered."""
+    """Seconds: when the peer is done sending, calls that end within so long are still answered."""
     flush_timeout: float = 1.0
-    """How long the last answers may take to be written."""
+    """Seconds that the last answers may take to be written."""
     patience: float = 5.0
-    """A request that found no room for so long is refused."""
+    """A request that found no room for so many seconds is refused."""
     stuck_after: float = 0.25
-    """Handlers that are still there so long after the end are left behind."""
+    """Handlers that are still there so many seconds after the end are left behind."""
 
 
 class PipeLink(Entity):

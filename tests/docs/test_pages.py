@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
@@ -127,6 +128,28 @@ def test_the_reference_has_every_public_name() -> None:
     text = "".join((ROOT / "docs" / "reference" / f"{name}.md").read_text() for name in ("api", "errors"))
     missing = [name for name in mcptrio.__all__ if f"### `{name}`" not in text and f"| `{name}` |" not in text]
     assert missing == []
+
+
+def test_every_setting_is_explained_in_a_sentence(generate: ModuleType) -> None:
+    """Its type and its default do not say when somebody would change it."""
+    settings = {
+        f"{name}.{field}": words
+        for name, module in generate.tables.CONFIGS.items()
+        for field, _, words in generate.tables.documented(getattr(importlib.import_module(module), name))
+    }
+    assert len(settings) > 150
+    assert [name for name, words in settings.items() if not re.match(r"[A-Z`].{20,}\.$", words)] == []
+
+
+def test_every_class_of_settings_has_its_table(generate: ModuleType) -> None:
+    public = {name for name in mcptrio.__all__ if name.endswith(("Config", "Limits", "Options"))}
+    assert public
+    assert public <= set(generate.tables.CONFIGS)
+    text = "".join((ROOT / "docs" / "reference" / f"{name}.md").read_text() for name in ("settings", "options"))
+    elsewhere = {"Tasks": "tasks", "Csp": "apps"}  # beside what they are for
+    for name in generate.tables.CONFIGS:
+        page = (ROOT / "docs" / "howto" / f"{elsewhere[name]}.md").read_text() if name in elsewhere else text
+        assert f"<!-- table: settings {name} -->" in page, name
 
 
 def test_the_diagram_has_every_move_of_the_table() -> None:

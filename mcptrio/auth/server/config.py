@@ -30,8 +30,11 @@ class Introspection:
     """Ask the authorization server about each token (RFC 7662) instead of reading it."""
 
     url: str
+    """The introspection endpoint of the authorization server."""
     client_id: str
+    """What this server calls itself there."""
     client_secret: str = field(repr=False)
+    """What this server proves it with; taken from the environment rather than from the code."""
 
     def __attrs_post_init__(self) -> None:
         check_url("Introspection.url", self.url)
@@ -58,12 +61,17 @@ class BearerAuth:
     jwks: Mapping[str, Any] | None = field(default=None, repr=False)
     """The keys themselves (a JWK Set): then nothing is fetched."""
     introspection: Introspection | None = None
+    """Ask the issuer about each token (RFC 7662), for issuers whose tokens cannot be read; None: tokens are JWTs
+    and checked with the issuer's keys."""
     required_scopes: frozenset[str] = field(default=frozenset(), converter=scope_set)
-    """What every request needs."""
+    """The scopes that every request needs; those of one tool are its option `scopes`."""
     implies: Mapping[str, Iterable[str]] = field(factory=dict)
     """Which scopes contain others: `{"orders:write": ["orders:read"]}`."""
     algorithms: tuple[str, ...] = field(default=DEFAULT_ALGORITHMS, converter=_names)
+    """Signatures that are accepted; narrow it to what the issuer uses. Only those with a public key may be
+    named."""
     clock_skew: float = 60
+    """Seconds by which the issuer's clock may differ from ours, 0 to 300."""
     dpop: Literal[False, True, "required"] = False
     """Take tokens that are bound to a key (RFC 9449); `"required"` takes no others."""
     dpop_nonce: bool = False
@@ -71,17 +79,23 @@ class BearerAuth:
     metadata_url: str | None = None
     """Where clients find the metadata, if not at the well-known place on the host of `resource`."""
     documentation: str | None = None
-    """A page for developers."""
+    """A page for developers, told to clients with the metadata."""
     max_token: int = 8192
+    """Bytes of the longest token that is looked at; raise it, with `max_header_bytes`, for issuers that put much
+    into one."""
     cache: float = 30
-    """How long a token that was found good is not checked again."""
+    """Seconds for which a token that was found good is not checked again; 0 checks each request, so that a revoked
+    one ends at once."""
     fetch_timeout: float = 1.8
-    """How long the issuer may take; past that a request is answered with 503."""
+    """Seconds that the issuer may take; past that a request is answered with 503."""
     keys_ttl: float = 300
+    """Seconds after which the issuer's keys are fetched again in passing; a token with an unknown key has them
+    fetched sooner."""
     keys_max_age: float = 3600
-    """How long keys are used while the issuer cannot be reached."""
+    """Seconds for which keys are used while the issuer cannot be reached; raise it to outlive its longer
+    outages."""
     keys_pause: float = 10
-    """The least time between two fetches of keys, whatever tokens come."""
+    """The least seconds between two fetches of keys, whatever tokens come."""
 
     def __attrs_post_init__(self) -> None:
         check_url("BearerAuth.resource", self.resource)

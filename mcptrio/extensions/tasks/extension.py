@@ -64,11 +64,11 @@ class Tasks(Extension):
     ttl: float | None = 3600.0
     """Seconds from its creation for which a task is known; one that still works then is ended. None: no limit."""
     poll: float = 1.0
-    """How often clients are asked to look."""
+    """Seconds between two looks that clients are asked to keep; raise it for work of hours."""
     max_running: int = 1000
     """Tasks at work at the same time; further calls are answered that the server is overloaded."""
     max_result: int = 4 * 2**20
-    """The largest result, in bytes."""
+    """The largest result, in bytes; a task with a larger one fails."""
     _live: dict[str, TaskRun] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:

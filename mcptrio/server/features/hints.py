@@ -20,7 +20,11 @@ class Cache(Struct, frozen=True, kw_only=True):
     """
 
     ttl: float = 0.0
+    """Seconds for which a client may use the result without asking again; 0: it is stale at once. Raise it for what
+    seldom changes."""
     scope: Literal["public", "private"] = "private"
+    """`"private"`: for the client that asked; `"public"` lets gateways give it to anybody, so only for what does
+    not depend on who asks."""
 
     def __post_init__(self) -> None:
         if not self.ttl >= 0:

@@ -46,10 +46,15 @@ class PromptOptions(TypedDict, total=False):
     """What can be said of a prompt beside its function."""
 
     name: str
+    """What clients ask for it by; without it the name of the function."""
     title: str
+    """What people see in the menu instead of the name."""
     description: str
+    """What it is for; without it the docstring."""
     icons: Sequence[Icon]
+    """Pictures that hosts may show beside it."""
     meta: Mapping[str, Any]
+    """The `_meta` that clients get with it, for what an extension or a host of your own looks for."""
     visible: Callable[[Context], bool]
     """Who sees it and may get it, decided for each request."""
     scopes: Sequence[str]

@@ -74,19 +74,28 @@ class ResourceOptions(TypedDict, total=False):
     """What can be said of a resource beside its URI and function."""
 
     name: str
+    """A short name for programs; without it the name of the function."""
     title: str
+    """What people see instead of the name."""
     description: str
+    """What it holds, for a model that chooses; without it the docstring."""
     mime_type: str
+    """What the contents are, e.g. `"application/json"`; without it the type of the returned value decides
+    (`text/plain`, `application/octet-stream`, `application/json`)."""
     size: int
+    """How large it is in bytes, for hosts that estimate; left out it is not told."""
     annotations: Annotations
+    """For whom it is, how important, and when it changed."""
     icons: Sequence[Icon]
+    """Pictures that hosts may show beside it."""
     meta: Mapping[str, Any]
+    """The `_meta` that clients get with it, for what an extension or a host of your own looks for."""
     visible: Callable[[Context], bool]
     """Who sees it and may read it, decided for each request."""
     scopes: Sequence[str]
     """What a caller must be allowed to, where callers are authenticated."""
     cache: Cache
-    """How long clients may keep what they read."""
+    """How long clients may keep what they read; without it what `Server(cache=…)` says."""
     any_path: bool
     """Also give the function values that lead elsewhere in a file system: with `..`, absolute, with NUL, encoded twice.
     Otherwise a URI with such a value names nothing."""

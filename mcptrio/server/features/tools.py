@@ -92,29 +92,36 @@ class ToolOptions(TypedDict, total=False):
     """What can be said of a tool beside its function."""
 
     name: str
+    """What clients call it by; without it the name of the function."""
     title: str
+    """What people see instead of the name."""
     description: str
+    """What a model reads to choose it; without it the docstring."""
     read_only: bool
-    """It changes nothing."""
+    """It changes nothing, so that a host may call it without asking the person, and a client may repeat it."""
     destructive: bool
-    """It may destroy something."""
+    """It may destroy something, so that a host asks the person first; False says that it only adds."""
     idempotent: bool
     """Calling it again with the same arguments changes nothing more."""
     open_world: bool
     """It touches things outside the server."""
     timeout: float
-    """Its time limit in seconds."""
+    """Seconds without progress after which a call is ended, instead of `Limits.call_timeout`; the hard limit grows
+    with it."""
     serial: bool
     """One call at a time in each session."""
     limit: int
-    """So many calls at a time in the whole server."""
+    """So many calls at a time in the whole server, e.g. as many as a database has connections."""
     inline: bool
     """A quick plain function that never blocks: called directly instead of in a thread."""
     input_schema: Mapping[str, Any]
     """A schema written by hand; the function then takes the arguments as one object."""
     output_schema: Mapping[str, Any]
+    """What its structured result looks like; without it the return annotation says so."""
     icons: Sequence[Icon]
+    """Pictures that hosts may show beside it."""
     meta: Mapping[str, Any]
+    """The `_meta` that clients get with it, for what an extension or a host of your own looks for."""
     visible: Callable[[Context], bool]
     """Who sees it and may call it, decided for each request."""
     scopes: Sequence[str]

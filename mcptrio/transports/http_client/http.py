@@ -51,19 +51,28 @@ class HttpClientConfig:
     """The bounds of an HTTP client, and how patient it is."""
 
     max_reply: int = field(default=16 * 1024 * 1024, validator=validators.ge(1))
+    """Bytes of the largest answer that is read; a server that sends more is refused. Raise it for tools that return
+    files."""
     max_event: int = field(default=MAX_EVENT, validator=validators.ge(1))
+    """Bytes of the largest event of a stream, as `max_reply`."""
     connect_timeout: float = field(default=10.0, validator=validators.gt(0))
+    """Seconds that a connection may take to be made, TLS included."""
     write_timeout: float = field(default=30.0, validator=validators.gt(0))
+    """Seconds in which the server must take a piece of what is sent."""
     reconnect_tries: int = field(default=8, validator=validators.ge(0))
-    """So many failed attempts in a row to take up a stream again are made."""
+    """So many failed attempts in a row to take up a stream again are made; 0: a lost stream stays lost."""
     reconnect_first: float = field(default=0.5, validator=validators.gt(0))
-    """The first pause between them, doubled each time; an explicit `retry` of the server is followed instead."""
+    """The first pause between them in seconds, doubled each time; an explicit `retry` of the server is followed
+    instead."""
     reconnect_most: float = field(default=30.0, validator=validators.gt(0))
+    """The longest pause between them, in seconds."""
     listen_timeout: float = field(default=2.0, validator=validators.ge(0))
-    """How long `connect` waits for the server's own stream to open before it goes on without it."""
+    """Seconds that `connect` waits for the server's own stream to open before it goes on without it."""
     goodbye_timeout: float = field(default=2.0, validator=validators.ge(0))
-    """How long ending the session may take."""
+    """Seconds that ending the session may take."""
     verify: ssl.SSLContext | bool = True
+    """How the server's certificate is checked: True with the usual authorities, an `ssl.SSLContext` for one of your
+    own, False (for trials only) not at all."""
 
     def pause(self, failures: int, retry: int | None) -> float:
         """How long to wait before the next attempt, in seconds."""

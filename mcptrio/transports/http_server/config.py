@@ -42,9 +42,9 @@ class HttpConfig:
     """How the endpoint behaves, and every bound of it. Times are seconds."""
 
     path: str = "/mcp"
-    """Where the endpoint is."""
+    """Where the endpoint is; change it where another application has `/mcp` already."""
     host: str | None = "127.0.0.1"
-    """The address that is listened on: it is allowed as a Host."""
+    """The address that is listened on: it is allowed as a Host. Set by whatever listens, so seldom by hand."""
 
     # -- who may talk to it
     allowed_hosts: tuple[str, ...] | None = field(default=None, converter=_optional_tuple)
@@ -56,62 +56,76 @@ class HttpConfig:
 
     # -- requests
     max_body: int = 4 * 1024 * 1024
-    """The largest body of a request, in bytes; a larger one is answered with 413."""
+    """The largest body of a request, in bytes; a larger one is answered with 413. Raise it for tools that take
+    files."""
     max_body_memory: int = 32 * 1024 * 1024
     """Bodies of more than 64 KiB that are read or answered at the same time, in bytes; others wait, unread. A larger
     one is let in alone."""
     body_timeout: float = 10
-    """How long a body may take to arrive."""
+    """Seconds that a body may take to arrive; raise it for large bodies over slow lines."""
     json_limits: JsonLimits = DEFAULT_LIMITS
-    """What JSON may hold: levels, values, messages of a batch."""
+    """What JSON may hold: levels, values, messages of a batch; see `JsonLimits`."""
     max_calls: int = 1024
-    """Requests being served at the same time, over all sessions."""
+    """Requests being served at the same time, over all sessions; lower it to spare what the tools work with."""
     max_waiting: int = 1024
-    """Requests that wait for one of these places, for `busy_timeout` and in turns of their clients."""
+    """Requests that wait for one of these places, for `busy_timeout` and in turns of their clients; further ones
+    are told at once to come back."""
     max_calls_per_principal: int = 256
-    """Of all these places, how many one principal may have. Anonymous clients are not counted."""
+    """Of all these places, how many one principal may have; raise it for a gateway that signs in once for many
+    people. Anonymous clients are not counted."""
     rate: float | None = None
-    """Requests that a client may send in a second, on average: by principal, else by session, else by address."""
+    """Requests that a client may send in a second, on average: by principal, else by session, else by address.
+    None: no limit; set it where anybody may call."""
     rate_burst: float = 100
-    """How many of them may come at once."""
+    """How many requests may come at once before `rate` counts."""
     max_listeners: int = 10_000
-    """Streams of `subscriptions/listen` that are open at the same time."""
+    """Streams of `subscriptions/listen` that are open at the same time; each is a connection, so no more than
+    `max_connections` make sense."""
     max_sessions_per_principal: int = 200
-    """Anonymous clients are not counted."""
+    """Sessions of one principal at the same time; raise it for a gateway that signs in once for many people.
+    Anonymous clients are not counted."""
     busy_timeout: float = 0.25
-    """How long a request waits for room, in its session and in the process, before it is told to come back."""
+    """Seconds that a request waits for room, in its session and in the process, before it is told to come back;
+    raise it to ride out peaks, at the price of slower refusals."""
 
     # -- answers
     stream_after: float = 0.05
-    """A call that takes longer, or that sends anything before its answer, is answered with a stream."""
+    """A call that takes more seconds, or that sends anything before its answer, is answered with a stream; raise it
+    for clients that are better at plain JSON."""
     json_only: bool = False
-    """Never answer with a stream: what a call sends before its answer is lost, what it asks goes to the GET stream."""
+    """Never answer with a stream, for clients and proxies that cannot take one: what a call sends before its answer
+    is lost, what it asks goes to the GET stream."""
     sse_only: bool = False
-    """Answer every call with a stream, also a quick one."""
+    """Answer every call with a stream, also a quick one, for clients that expect nothing else."""
     heartbeat: float = 15
-    """A silent stream gets a comment this often, so that no proxy closes it."""
+    """A silent stream gets a comment after so many seconds; lower it where a proxy closes idle connections
+    sooner."""
     retry_ms: int = 1000
-    """How long a client should wait before it comes back after a stream was closed on purpose."""
+    """Milliseconds that a client should wait before it comes back after a stream was closed on purpose."""
     resume_grace: float = 300
-    """How long a call goes on although its connection was lost."""
+    """Seconds that a call goes on although its connection was lost; raise it for clients that are often offline,
+    lower it to save work that nobody fetches."""
     write_timeout: float = 30
-    """A client that does not take a piece for so long is cut; it may resume."""
+    """A client that does not take a piece for so many seconds is cut; it may resume."""
     outbox_events: int = 256
-    """Events that may wait for a connection, as below."""
+    """Events that may wait for a connection, as `outbox_bytes`."""
     outbox_bytes: int = 1024 * 1024
-    """What may wait for a connection before handlers have to wait; also what is kept for a connection to come."""
+    """Bytes that may wait for a connection before handlers have to wait; also what is kept for a connection to
+    come. Raise it together with `StoreLimits.stream_bytes`."""
     drain_timeout: float = 25
-    """How long running calls may take to finish when the server is told to stop."""
+    """Seconds that running calls may take to finish when the server is told to stop; keep it below what the service
+    manager grants before it kills."""
 
     # -- what else is served
     legacy_sse: bool = False
-    """Also serve the HTTP+SSE pair of endpoints of 2024-11-05."""
+    """Also serve the HTTP+SSE pair of endpoints of 2024-11-05, for hosts that know nothing newer."""
     sse_path: str = "/sse"
     """Of `legacy_sse`: where the stream is opened."""
     messages_path: str = "/messages"
     """Of `legacy_sse`: where messages are sent."""
     health: bool = True
-    """Serve /livez, /readyz and, if there is a source for it, /metrics."""
+    """Serve /livez, /readyz and, if there is a source for it, /metrics; False where the application around it has
+    such paths."""
     open_metrics: bool = False
     """Serve /metrics to everybody, although other requests need credentials. Without `auth=` it is open anyway."""
 

@@ -46,29 +46,54 @@ _POSITIVE: Final = (
 class ListenerConfig:
     """Where to listen, and every bound on a connection. Times are seconds. Checked when built."""
 
-    host: str | None = "127.0.0.1"  # None: every interface
-    port: int = 8000  # 0: any free port
-    unix_path: str | None = None  # instead of host and port
-    unix_mode: int = 0o600  # who may use the socket
-    reuse_port: bool = False  # several processes share the port
-    backlog: int = 1024  # connections that wait to be accepted
-    header_timeout: float = 5  # for the whole head of a request
-    write_timeout: float = 30  # for each 64 KiB
-    keep_alive_timeout: float = 75  # how long a connection may be idle between two requests
-    keep_alive_max_requests: int = 100_000  # so many on one connection, which is closed then
-    max_header_bytes: int = 16 * 1024  # the whole head of a request
-    max_headers: int = 100  # fields in it
-    max_body: int = 4 * 1024 * 1024  # what a request may declare; counting what it sends is the app's part
-    max_connections: int = 10_000  # further ones are turned away
-    certfile: str | None = None  # a certificate (PEM), with its chain: then TLS is spoken
-    keyfile: str | None = None  # None: the certificate's file holds the key too
-    keyfile_password: str | None = None  # if the key is encrypted
-    client_ca: str | None = None  # clients need a certificate of one of these authorities (PEM)
-    handshake_timeout: float = 10  # for TLS
-    websocket_max_message: int = 4 * 1024 * 1024  # in bytes
-    websocket_ping_interval: float | None = 20  # None: no pings
-    drain_timeout: float = 25  # how long open connections may take to end
-    lane: Literal["hypercorn", "express"] = "hypercorn"  # express: plain requests are answered without ASGI
+    host: str | None = "127.0.0.1"
+    """The address to listen on; `"0.0.0.0"` for every one of IPv4, None for every one of both kinds."""
+    port: int = 8000
+    """The port to listen on; 0 takes any free one, and what was taken is told by `nursery.start`."""
+    unix_path: str | None = None
+    """A Unix socket to listen on instead of host and port, for a proxy on the same machine."""
+    unix_mode: int = 0o600
+    """Who may use that socket; 0o660 if the proxy runs as another user of the same group."""
+    reuse_port: bool = False
+    """Let several processes listen on the same port; each serves only the sessions that it opened."""
+    backlog: int = 1024
+    """Connections that wait to be accepted; the system has a limit of its own (`somaxconn`)."""
+    header_timeout: float = 5
+    """Seconds for the whole head of a request; against clients that hold a connection by sending slowly."""
+    write_timeout: float = 30
+    """Seconds that a client may take to accept 64 KiB; one that is slower is cut."""
+    keep_alive_timeout: float = 75
+    """Seconds that a connection may be idle between two requests; more than the proxy in front keeps its own."""
+    keep_alive_max_requests: int = 100_000
+    """Requests on one connection, which is closed then; lower it to spread clients over new processes."""
+    max_header_bytes: int = 16 * 1024
+    """Bytes of the whole head of a request; raise it for long tokens or cookies."""
+    max_headers: int = 100
+    """Header fields of a request."""
+    max_body: int = 4 * 1024 * 1024
+    """Bytes that a request may declare as its length; set it through `HttpConfig`, which counts what really
+    comes."""
+    max_connections: int = 10_000
+    """Open connections; further ones are turned away. The process needs as many file descriptors (`ulimit -n`)."""
+    certfile: str | None = None
+    """A certificate (PEM file) with its chain: then TLS is spoken. Leave it out behind a proxy that speaks TLS."""
+    keyfile: str | None = None
+    """The certificate's key (PEM file); None: it is in the certificate's file."""
+    keyfile_password: str | None = None
+    """What the key is encrypted with, if it is."""
+    client_ca: str | None = None
+    """Authorities (PEM file), of one of which clients need a certificate: mutual TLS."""
+    handshake_timeout: float = 10
+    """Seconds for the TLS handshake."""
+    websocket_max_message: int = 4 * 1024 * 1024
+    """Bytes of one message on a WebSocket; raise it together with `max_body`."""
+    websocket_ping_interval: float | None = 20
+    """Seconds between two pings on a WebSocket, which keep it open through proxies; None: no pings."""
+    drain_timeout: float = 25
+    """Seconds that open connections may take to end when the server is told to stop."""
+    lane: Literal["hypercorn", "express"] = "hypercorn"
+    """What answers plain requests: `"hypercorn"` (all of ASGI), or `"express"`, which is cheaper and hands what it
+    does not know to Hypercorn."""
 
     def __attrs_post_init__(self) -> None:
         for name in _POSITIVE:
