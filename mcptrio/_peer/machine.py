@@ -573,13 +573,15 @@ class Peer(Entity, kw_only=True):
     # -- the end
 
     def _hang_up(self, cause: Cause) -> list[Effect]:
-        effects = self._still_wanted([e for call in self._ledger.calls() for e in self._stop(call, cause)])
+        # First: a handler that waits for an answer is told that none will come, and may tidy up, before it is stopped.
+        effects: list[Effect] = []
         for ask in self._ledger.asks():
             self._ledger.answer(ask.id)
             effects.append(Settle(ask.reply, None, LinkClosed(f"{ask.method}: {cause.value}")))
         held, self._held = self._held, None
         effects += [Settle(a.reply, None, LinkClosed(f"{a.method}: {cause.value}")) for a in held or ()]
-        return [*effects, Close(cause)]
+        stopped = self._still_wanted([e for call in self._ledger.calls() for e in self._stop(call, cause)])
+        return [*effects, *stopped, Close(cause)]
 
 
 def usable_answers(questions: Mapping[str, Asked], given: object) -> dict[str, Any]:

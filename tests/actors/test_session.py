@@ -728,3 +728,18 @@ async def test_messages_about_a_call_are_limited_to_a_burst_and_a_rate(autojump_
         await talk.deliver(request(1, "flood"))
         await talk.session.wait_until_quiet()
     assert allowed == [500, 100]
+
+
+async def test_the_burst_and_the_rate_of_messages_about_a_call_are_settings(autojump_clock: MockClock) -> None:
+    allowed: list[int] = []
+
+    async def flood(ctx: Ctx, params: Any) -> dict[str, Any]:
+        for _ in range(3):
+            allowed.append(sum(ctx.call.may_notify() for _ in range(1000)))
+            await trio.sleep(2)
+        return {}
+
+    async with open_talk({"flood": flood}, limits=Limits(notify_rate=3.0, notify_burst=10)) as talk:
+        await talk.deliver(request(1, "flood"))
+        await talk.session.wait_until_quiet()
+    assert allowed == [10, 6, 6]

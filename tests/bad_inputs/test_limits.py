@@ -156,6 +156,12 @@ def busy_call(speaker: Speaker) -> None:
         assert connection.read().answer["error"]["code"] == -32603
 
 
+def much_progress(speaker: Speaker) -> None:
+    with begin(speaker, "count", 1, to=30) as connection:
+        told = connection.read().body.decode().count("notifications/progress")
+    assert 3 <= told < 30
+
+
 def old_cursor(speaker: Speaker) -> None:
     speaker.open_session()
     with begin(speaker, "count", 1, to=30) as connection:
@@ -346,6 +352,22 @@ LIMITS = [
         default=900.0,
         reach=busy_call,
         server={"limits": Limits(call_timeout=0.2, call_timeout_hard=0.4)},
+    ),
+    Limit(
+        name="progress_rate",
+        setting="Limits.notify_burst",
+        default=500,
+        reach=much_progress,
+        server={"limits": Limits(notify_burst=3)},
+        metric='mcptrio_dropped_total{kind="%s"}',
+    ),
+    Limit(
+        name="progress_rate",
+        setting="Limits.notify_rate",
+        default=50.0,
+        reach=much_progress,
+        server={"limits": Limits(notify_burst=3, notify_rate=0.1)},
+        metric='mcptrio_dropped_total{kind="%s"}',
     ),
     Limit(
         name="replay_store",

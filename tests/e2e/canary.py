@@ -214,7 +214,7 @@ class StatefulCanary(Canary):
 
     async def open(self) -> None:
         info = {"name": self.word, "version": "1"}
-        params = {"protocolVersion": STATEFUL, "capabilities": {"elicitation": {}}, "clientInfo": info}
+        params = {"protocolVersion": STATEFUL, "capabilities": {"elicitation": {}, "sampling": {}}, "clientInfo": info}
         answer = await self.post({"id": 0, "method": "initialize", "params": params}, JSON_AND_EVENTS)
         frames: list[dict[str, Any]] = []
         await self.read(answer, frames)

@@ -25,6 +25,7 @@ from mcptrio import Server
 from mcptrio._actors.runtime import Runtime
 from mcptrio.telemetry import LimitHit, current_call
 from mcptrio.telemetry.log import LogListener
+from mcptrio.telemetry.metrics import Metrics
 from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.config import HttpConfig
 from tests.e2e.canary import Canary, StatefulCanary, StatelessCanary, Tally
@@ -84,6 +85,7 @@ class House:
     runtime: Runtime
     endpoint: Endpoint
     events: list[Any]
+    metrics: Metrics
     tally: Tally = field(factory=Tally)
     guests: list[Canary] = field(factory=list)
     wires: list[WatchedWire] = field(factory=list)
@@ -113,6 +115,17 @@ class House:
         """How many events carry this name, kind, cause or outcome."""
         wanted = ("name", "kind", "cause", "outcome")
         return sum(any(getattr(event, key, None) == name for key in wanted) for event in self.events)
+
+    def counted(self, sample: str) -> int:
+        """A counter as the page of metrics shows it, e.g. `mcptrio_dropped_total{kind="log_rate"}`."""
+        lines = (line.rpartition(" ") for line in self.metrics.text().splitlines())
+        return next((int(value) for name, _, value in lines if name == sample), 0)
+
+    def waiters(self, guest: Canary) -> int:
+        """Questions of a guest's session that are not answered yet."""
+        assert isinstance(guest, StatefulCanary)
+        session = self.runtime.supervisor.find(guest.session)
+        return 0 if session is None else len(list(session.peer._ledger.asks()))
 
     async def call(self, guest: Canary, tool: str, arguments: Json | None = None, **params: Any) -> Json:
         """The one answer to a call (I1)."""
@@ -179,11 +192,13 @@ def open_house() -> Open:
         events: list[Any] = []
         server.telemetry.add(events.append)
         server.telemetry.add(LogListener(clock=lambda: 0.0))
+        metrics = Metrics()
+        server.telemetry.add(metrics)
         hearing = Hearing()
         logger.addHandler(hearing)
         try:
             async with server.make_runtime(store).open() as runtime:
-                house = House(server, runtime, Endpoint(runtime, config or HttpConfig()), events)
+                house = House(server, runtime, Endpoint(runtime, config or HttpConfig()), events, metrics)
                 before = house.figures
                 bystander = await house.guest("stateful")
                 assert isinstance(bystander, StatefulCanary)

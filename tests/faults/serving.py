@@ -24,7 +24,8 @@ class Trail:
 
 def make_server(trail: Trail | None = None, **options: Any) -> Server:
     trail = trail or Trail()
-    limits = {name: options.pop(name) for name in ("call_timeout", "ask_timeout", "zombies") if name in options}
+    names = ("call_timeout", "ask_timeout", "zombies", "notify_rate", "notify_burst")
+    limits = {name: options.pop(name) for name in names if name in options}
     idle = {name: options.pop(name) for name in ("idle_timeout", "parked_ttl", "parked_max") if name in options}
     server = Server("faulty", limits=Limits(**limits), session_limits=SupervisorLimits(**idle), **options)
 
@@ -51,11 +52,23 @@ def make_server(trail: Trail | None = None, **options: Any) -> Server:
         return text
 
     @server.tool
-    async def ask(text: str, ctx: Context) -> str:
+    async def chat(text: str, ctx: Context, times: int = 3, pause: float = 0.0) -> str:
+        for number in range(times):
+            await ctx.info(f"{text} {number + 1}")
+            await trio.sleep(pause)
+        return text
+
+    @server.tool
+    async def ask(text: str, ctx: Context, model: bool = False, catch: bool = False) -> str:
+        """Asks the person or the model; a handler that can do without an answer catches what comes instead."""
         try:
+            if model:
+                return str(await ctx.sample(text))
             answer = await ctx.elicit(f"{text}?", Word)
         except Exception as error:
             trail(type(error).__name__)
+            if catch:
+                return f"{text} without an answer"
             raise
         return f"{text} {answer.value.word if answer.value else answer.action}"
 

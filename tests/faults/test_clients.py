@@ -107,25 +107,65 @@ def black_hole(guest: Any, params: dict[str, Any]) -> tuple[Any, Any, Any]:
     return scope, receive, send
 
 
-async def test_fault_client_gone_before_it_answers_a_question(open_house: Open, autojump_clock: MockClock) -> None:
+ASKS = {"person": ("elicitation/create", False), "model": ("sampling/createMessage", True)}
+catching = pytest.mark.parametrize("catch", [False, True], ids=["not caught", "caught"])
+
+
+@catching
+@pytest.mark.parametrize("asked", ASKS)
+async def test_fault_client_gone_before_it_answers_a_question(
+    asked: str, catch: bool, open_house: Open, autojump_clock: MockClock
+) -> None:
     """F05: whoever waits for the answer gets a typed error when the session ends, and nobody is left waiting."""
     trail = Trail()
+    method, model = ASKS[asked]
     async with open_house(make_server(trail)) as house:
         guest = await house.guest("stateful")
         assert isinstance(guest, StatefulCanary)
         frames: list[dict[str, Any]] = []
-        answer = await house.begin(guest, "ask")
+        answer = await house.begin(guest, "ask", {"model": model, "catch": catch})
         await guest.read(answer, frames, only=1)
-        assert frames[0]["method"] == "elicitation/create"
+        assert frames[0]["method"] == method
+        session = house.runtime.supervisor.find(guest.session)
+        assert session is not None
+        assert house.waiters(guest) == 1
         answer.cut()
+        assert trail.done == [], "a lost connection is not the end of a session"
         await guest.close()
         await wait_all_tasks_blocked()
-        assert trail.done in (["LinkClosed"], [])  # told, or cancelled with everything else of the session
+        assert trail.done == ["LinkClosed"]
         assert house.runtime.supervisor.find(guest.session) is None
+        assert list(session.peer._ledger.asks()) == []
+        assert house.counted(f'mcptrio_asks_ended_total{{method="{method}",outcome="error"}}') == 1
+
+
+@catching
+@pytest.mark.parametrize("asked", ASKS)
+async def test_fault_client_never_answers_a_question(
+    asked: str, catch: bool, open_house: Open, autojump_clock: MockClock
+) -> None:
+    """F05: the same with a client that is there and silent, when its time is up; the session goes on."""
+    trail = Trail()
+    method, model = ASKS[asked]
+    async with open_house(make_server(trail, ask_timeout=10)) as house:
+        guest = await house.guest("stateful")
+        frames: list[dict[str, Any]] = []
+        began = trio.current_time()
+        answer = await house.begin(guest, "ask", {"model": model, "catch": catch})
+        await guest.read(answer, frames)
+        assert trio.current_time() - began == pytest.approx(10, abs=0.5)
+        assert trail.done == ["RequestTimeout"]
+        assert [frame.get("method") for frame in frames] == [method, "notifications/cancelled", None]
+        outcome = guest.outcome(frames, 1)["result"]
+        assert outcome.get("isError", False) is not catch
+        assert ("without an answer" in str(outcome)) is catch
+        assert house.waiters(guest) == 0
+        assert house.counted(f'mcptrio_asks_ended_total{{method="{method}",outcome="timeout"}}') == 1
+        await guest.echo()
 
 
 async def test_fault_question_answered_too_late(open_house: Open, autojump_clock: MockClock) -> None:
-    """F06: the call was answered long ago; the late answer is dropped."""
+    """F06: the call was answered long ago; the late answer is dropped, and counted."""
     trail = Trail()
     async with open_house(make_server(trail, ask_timeout=10)) as house:
         guest = await house.guest("stateful")
@@ -135,8 +175,15 @@ async def test_fault_question_answered_too_late(open_house: Open, autojump_clock
         question = frames[0]
         assert guest.outcome(frames, 1)["result"]["isError"]
         assert trail.done == ["RequestTimeout"]
+        dropped = 'mcptrio_dropped_total{kind="unknown_response"}'
+        assert house.counted(dropped) == 0
         late = {"id": question["id"], "result": {"action": "accept", "content": {"word": guest.word}}}
         assert (await guest.post(late, guest.headers("", None))).status == 202
+        assert house.counted(dropped) == 1
+        refusal = {"id": question["id"], "error": {"code": -1, "message": "no"}}
+        assert (await guest.post(refusal, guest.headers("", None))).status == 202
+        assert house.counted(dropped) == 2
+        assert trail.done == ["RequestTimeout"]
         await guest.echo()
 
 

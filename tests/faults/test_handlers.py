@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -188,18 +189,50 @@ async def test_fault_work_in_the_background_dies_with_its_session(open_house: Op
         assert trail.done == ["background ended"]
 
 
+DROPPED = 'mcptrio_dropped_total{kind="%s"}'
+
+
 @every_life
 async def test_fault_handler_floods(life: str, open_house: Open, autojump_clock: MockClock) -> None:
-    """F14: after a burst, 50 messages a second; what is too much is dropped and counted, the answer never."""
+    """F14: after a burst the rate; what is too much gives way to the newest and is counted; the answer never."""
     async with open_house(make_server()) as house:
         guest = await house.guest(life)
         frames: list[dict[str, Any]] = []
         answer = await house.begin(guest, "tell", {"times": 3000, "pause": 0})
         await guest.read(answer, frames)
         told = [frame["params"]["progress"] for frame in frames if "method" in frame]
-        assert told == sorted(set(told)), "I5"
-        assert 400 <= len(told) <= 700
-        assert told[-1] == 3000, "the last one is the one that counts"
+        assert told == [*range(1, 501), 3000], "a burst, then the newest one, which is the one that counts"
+        assert house.counted(DROPPED % "progress_rate") == 2500
+        assert guest.text(guest.outcome(frames, 1)) == guest.word
+
+
+@every_life
+async def test_fault_handler_floods_for_long(life: str, open_house: Open, autojump_clock: MockClock) -> None:
+    """F14: 200 a second for ten seconds, at 50 a second: each that leaves is the newest of its moment."""
+    async with open_house(make_server(notify_burst=10)) as house:
+        guest = await house.guest(life)
+        frames: list[dict[str, Any]] = []
+        answer = await house.begin(guest, "tell", {"times": 2000, "pause": 0.005})
+        await guest.read(answer, frames)
+        told = [frame["params"]["progress"] for frame in frames if "method" in frame]
+        assert len(told) == pytest.approx(10 + 10 * 50, abs=2)
+        assert max(later - earlier for earlier, later in pairwise(told[20:])) <= 5
+        assert told[-1] == 2000
+        assert house.counted(DROPPED % "progress_rate") == pytest.approx(2000 - len(told), abs=1)
+        assert guest.text(guest.outcome(frames, 1)) == guest.word
+
+
+async def test_fault_handler_floods_the_log(open_house: Open, autojump_clock: MockClock) -> None:
+    """F14: the same for log messages, of which none stands for another: what is too much is left out."""
+    async with open_house(make_server()) as house:
+        guest = await house.guest("stateful")
+        frames: list[dict[str, Any]] = []
+        answer = await house.begin(guest, "chat", {"times": 1000, "pause": 0.001})
+        await guest.read(answer, frames)
+        logged = [frame["params"]["data"] for frame in frames if frame.get("method") == "notifications/message"]
+        assert logged[:500] == [f"{guest.word} {number + 1}" for number in range(500)]
+        assert len(logged) == pytest.approx(500 + 50, abs=2)
+        assert house.counted(DROPPED % "log_rate") == 1000 - len(logged)
         assert guest.text(guest.outcome(frames, 1)) == guest.word
 
 

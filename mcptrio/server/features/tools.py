@@ -16,7 +16,6 @@ from msgspec import field
 from mcptrio import types
 from mcptrio._actors.extension import Around
 from mcptrio._eras.shape import lower_content, trim
-from mcptrio._peer.era import Era
 from mcptrio._schema.build import ArgumentFaults, OutputSchema, Signature, dump, output_schema
 from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
@@ -24,6 +23,7 @@ from mcptrio.errors import (
     INVALID_PARAMS,
     CapabilityMissing,
     DeclarationError,
+    LinkClosed,
     McpError,
     Overloaded,
     RequestTimeout,
@@ -38,6 +38,7 @@ from mcptrio.server.features.scopes import caller_of, declared_scopes, page_key,
 from mcptrio.server.registry import Registry, check_name
 
 if TYPE_CHECKING:
+    from mcptrio._actors.call import Call
     from mcptrio._actors.rates import Rates
     from mcptrio.types import (
         CallToolParams,
@@ -314,7 +315,7 @@ class Tools(Entity):
                 value = await read_files(value, self.threads)
             return result_of(entry, value, ctx)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - answers the peer, or raises again
-            return _failure(entry, error, ctx._call.start.era)
+            return _failure(entry, error, ctx._call)
 
     async def _one_of_few(self, entry: ToolEntry, ctx: Context, kwargs: dict[str, Any]) -> Any:
         async with AsyncExitStack() as stack:
@@ -349,19 +350,21 @@ def _require(entry: ToolEntry, ctx: Context) -> None:
         )
 
 
-def _failure(entry: ToolEntry, error: BaseException, era: Era) -> dict[str, Any]:
+def _failure(entry: ToolEntry, error: BaseException, call: Call) -> dict[str, Any]:
     """The result of a call that raised `error`; what is no matter of the tool's own is raised again."""
     if isinstance(error, BaseExceptionGroup):
         if error.subgroup(lambda leaf: not isinstance(leaf, Exception)) is not None:
             raise error  # cancellation, or the end of the process
         if len(error.exceptions) == 1:
-            return _failure(entry, error.exceptions[0], era)  # a nursery's wrapping
+            return _failure(entry, error.exceptions[0], call)  # a nursery's wrapping
     if isinstance(error, McpError | Overloaded):
         raise error
-    if isinstance(error, CapabilityMissing) and era.features.asks_in_results:
+    if isinstance(error, CapabilityMissing) and call.start.era.features.asks_in_results:
         raise error  # 2026-07-28 basic/index: the client MUST be told in an error of its own
     if isinstance(error, ToolError | CapabilityMissing | RequestTimeout):
         return failed(str(error))
+    if isinstance(error, LinkClosed) and call.stopped is not None:
+        return failed(str(error))  # its session ended while it asked: no fault of its own, and nobody will read this
     logger.error("tool %r failed", entry.tool.name, exc_info=error)
     return failed("The tool failed. Its log has the details.")
 
