@@ -77,16 +77,17 @@ class Exchange(Session, kw_only=True):
             self._stepping, self._more = False, None
         if self._watchers is not None:
             self._tell_watchers()
-        if self.ended is not None or not (self.peer.calls or self.peer.parked):
+        if self.ended is not None or self.peer.is_done:
             self._over()
 
     def _over(self) -> None:
         if self.ended is None:
             self.ended = Cause.SESSION_END
         self.peer.eras = self.service.eras  # what is particular to the request may hold its body, and others hold this
-        for call in list(self._running.values()):
-            if call.stopped is None and not call.scope.cancel_called:
-                self._stop(call, self.ended)
+        if self._running:
+            for call in list(self._running.values()):
+                if call.stopped is None and not call.scope.cancel_called:
+                    self._stop(call, self.ended)
         self.link.end()
         for scope in self._background_tasks or ():
             scope.cancel()
@@ -95,9 +96,10 @@ class Exchange(Session, kw_only=True):
             callback()
 
     def _left_late(self) -> None:
-        if not self.left_behind:  # the supervisor looks after handlers that will not stop
+        if not self._running and not self._zombies:  # the supervisor looks after handlers that will not stop
             self.runtime.supervisor.exchanges.discard(self)
-        self._tell_watchers()
+        if self._watchers is not None:
+            self._tell_watchers()
 
     @trio.lowlevel.enable_ki_protection
     async def _handle(self, call: Call) -> None:

@@ -164,12 +164,13 @@ class Handling(Entity, kw_only=True):
             journal = taken
         service = self.service
         lender, router, limits, hub = self._lender, service.router, service.limits, service.telemetry
-        inline = router.is_inline(method)
+        route = router[method]
+        inline = router.is_inline(route)
         # A scope is dear: what cannot be cancelled has none, and what runs in a carrier's task has the carrier's.
         scope = lender.scope if lender is not None else None if inline else trio.CancelScope()
         now = trio.current_time() if lender is None else self.last_used
         call = Call(start, self, scope, now, now + limits.call_timeout_hard, limits.call_timeout, journal)  # type: ignore[arg-type]  # this is a session, and `inline` handlers never look at the scope
-        if hub and hub.wants(telemetry.CallStarted):
+        if hub.wants(telemetry.CallStarted):
             hub.emit(
                 telemetry.CallStarted(session=self.id, call=start.call, request_id=start.request_id, method=method)
             )
@@ -179,7 +180,7 @@ class Handling(Entity, kw_only=True):
                 self._report(call, outcome)
             return self.peer.step(Finished(start.call, outcome))
         self._running[start.call] = call
-        if router.is_long(method):
+        if route.long:
             self.peer.make_room_for(start.call)
         if lender is not None:
             self._lender = None

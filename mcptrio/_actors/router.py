@@ -56,6 +56,8 @@ class Route(Struct, frozen=True):
     """May be replaced once by a user's row."""
     long: bool = False
     """Waits for things to happen rather than working: it takes no place from others."""
+    quick: Callable[[dict[str, Any]], Any] | None = None
+    """Reads parameters of the usual shape; None for any other, which is read, and checked, in full."""
 
 
 class Router(Entity):
@@ -114,11 +116,11 @@ class Router(Entity):
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes.values())
 
-    def is_long(self, method: str) -> bool:
-        return self._routes[method].long
+    def __getitem__(self, method: str) -> Route:
+        return self._routes[method]
 
-    def is_inline(self, method: str) -> bool:
-        return self._chain is None and self._routes[method].inline
+    def is_inline(self, route: Route) -> bool:
+        return route.inline and self._chain is None
 
     async def _call_route(self, ctx: Any, request: Incoming) -> Any:
         route = self._routes[request.method]
@@ -131,7 +133,9 @@ class Router(Entity):
         """Run the handler for `method`. Whatever it raises, save `Cancelled`, becomes an outcome."""
         try:
             route = self._routes[method]
-            typed = params if route.params is None else structure(params, route.params)
+            typed = None if route.quick is None else route.quick(params)
+            if typed is None:
+                typed = params if route.params is None else structure(params, route.params)
             if self._chain is not None:
                 from mcptrio._actors.incoming import Incoming  # only where there is middleware
 
@@ -157,7 +161,7 @@ class Router(Entity):
 
     def _answer(self, result: Any, ctx: Any) -> Outcome:
         if type(result) is not msgspec.Raw:
-            wire = {} if result is None else unstructure(result)
+            wire = result if type(result) is dict else {} if result is None else unstructure(result)
             if self.finish is not None and type(wire) is dict:
                 wire = self.finish(wire, ctx)
             result = msgspec.Raw(encode_value(wire))

@@ -117,6 +117,11 @@ class Peer(Entity, kw_only=True):
         return self._ledger.parked
 
     @property
+    def is_done(self) -> bool:
+        """Nothing of what the peer asked for is left to do, or waits for it."""
+        return not self._ledger
+
+    @property
     def waiting(self) -> int:
         """Requests of the peer that have not even begun."""
         return self._ledger.waiting

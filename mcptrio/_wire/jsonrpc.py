@@ -229,6 +229,12 @@ def encode(frame: Frame) -> bytes:
         body = _ErrorBody(frame.code, frame.message, frame.data)
         # `RequestId` is never null in the schemas: an error without an id has no "id" at all.
         return encode_value(_ErrorOnTheWire(UNSET if frame.id is None else frame.id, body))
+    if type(frame) is Response and type(frame.result) is Raw:  # written and checked before: it needs an envelope only
+        number = frame.id
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (
+            b"%d" % number if type(number) is int else _encode_json(number),
+            frame.result,
+        )
     return encode_value(frame)
 
 

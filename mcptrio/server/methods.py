@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mcptrio._actors.router import Route
 from mcptrio.server.features import lifecycle
+from mcptrio.server.features.tools import usual_call
 
 if TYPE_CHECKING:
     from mcptrio.server.server import Server
@@ -19,7 +20,7 @@ def methods(server: Server) -> tuple[Route, ...]:
         Route("ping", "Params", lifecycle.ping, inline=True),
         Route("logging/setLevel", "SetLevelParams", lifecycle.set_level, inline=True),
         Route("tools/list", "PaginatedParams", server.tools.list_all, inline=True),
-        Route("tools/call", "CallToolParams", server.tools.call),
+        Route("tools/call", "CallToolParams", server.tools.call, quick=usual_call),
         Route("resources/list", "PaginatedParams", server.resources.list_all, inline=True),
         Route("resources/templates/list", "PaginatedParams", server.resources.list_templates, inline=True),
         Route("resources/read", "ReadResourceParams", server.resources.read),

@@ -1,14 +1,15 @@
 """The events that mcptrio emits, one frozen class each, and the hub that hands them to listeners.
 
 A listener is any callable that takes one event: `log.LogListener` and `metrics.Metrics` are two of them. One that has
-an attribute `hears` gets only the classes named there. With no listener an event costs one truth test, since it is not
+an attribute `hears` gets only the classes named there; where that is a mapping, the function that it names for a class
+is called instead of the listener. With no listener an event costs one truth test, since it is not
 even built: write `if hub: hub.emit(CallEnded(...))`, or `if hub.wants(CallStarted): ...` for what few listeners need.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -174,5 +175,10 @@ class Hub:
         self._others = tuple(listener for listener, kinds in pairs if kinds is None)
         named = {kind for _, kinds in pairs if kinds is not None for kind in kinds}
         self._by_class: dict[type[Event], tuple[Listener, ...]] = {
-            kind: tuple(listener for listener, kinds in pairs if kinds is None or kind in kinds) for kind in named
+            kind: tuple(
+                kinds[kind] if isinstance(kinds, Mapping) else listener
+                for listener, kinds in pairs
+                if kinds is None or kind in kinds
+            )
+            for kind in named
         }

@@ -148,7 +148,7 @@ class Metrics:
         self.store_changes = Family("mcptrio_store_changes_total", "Times the store degraded or recovered.", "state")
         self.connections = Family("mcptrio_connection_events_total", "What happened to connections.", "kind")
         self._families = [value for value in vars(self).values() if type(value) is Family]
-        self._on: dict[type[telemetry.Event], Callable[[Any], None]] = {
+        self.hears: dict[type[telemetry.Event], Callable[[Any], None]] = {
             telemetry.CallEnded: self._call_ended,
             telemetry.AskEnded: self._ask_ended,
             telemetry.SessionOpened: lambda event: self.sessions_created.add(event.transport),
@@ -164,10 +164,9 @@ class Metrics:
             telemetry.StoreChanged: lambda event: self.store_changes.add("degraded" if event.problem else "recovered"),
             telemetry.ConnectionEvent: self._connection,
         }
-        self.hears = frozenset(self._on)
 
     def __call__(self, event: telemetry.Event) -> None:
-        count = self._on.get(type(event))
+        count = self.hears.get(type(event))
         if count is not None:
             count(event)
 

@@ -139,6 +139,7 @@ class ToolOptions(TypedDict, total=False):
     """What its results are shown with: a `Ui`, or the URI of one (`mcptrio.extensions.apps`)."""
 
 
+_MAYBE_OBJECT: Final = (dict, type(None))
 OWN_OPTIONS: Final = frozenset(ToolOptions.__annotations__) - {"task", "ui"}
 """The options that are not an extension's."""
 
@@ -244,6 +245,14 @@ def _by_hand(fn: Callable[..., Any], schema: Mapping[str, Any], names: Mapping[s
         returns=signature.return_annotation,
         is_async=inspect.iscoroutinefunction(fn),
     )
+
+
+def usual_call(params: dict[str, Any]) -> CallToolParams | None:
+    """Parameters of the shape that nearly all calls have: a name, arguments, and perhaps `_meta`."""
+    name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
+    if type(name) is not str or type(arguments) is not dict or len(params) != (2 if meta is None else 3):
+        return None
+    return types.CallToolParams(name=name, arguments=arguments, meta=meta) if type(meta) in _MAYBE_OBJECT else None
 
 
 class Tools(Entity):

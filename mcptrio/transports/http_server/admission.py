@@ -64,6 +64,9 @@ class Admission:
 
     async def enter(self, head: Head, session: str | None, request_id: int | str | None) -> Plain | None:
         """Take a place; whoever got None has to `leave`. Otherwise the answer to give."""
+        if head.principal is None and self._has_room():
+            self.calls += 1
+            return None
         endpoint, who = self.endpoint, identity(head.principal)
         config = endpoint.config
         if endpoint.draining:
@@ -88,9 +91,20 @@ class Admission:
         endpoint.limit("max_calls")
         return overloaded("too many requests are being served", 1, request_id=request_id, limit="max_calls")
 
+    def _has_room(self) -> bool:
+        """There is nothing that a request of a nameless client could be refused for."""
+        endpoint = self.endpoint
+        return (
+            self.calls < endpoint.config.max_calls
+            and not self._queues
+            and self._rates is None
+            and not endpoint.runtime.supervisor.draining
+        )
+
     def leave(self, head: Head) -> None:
         """Give a place back: to the client whose turn it is, if any waits."""
-        self._uncount(identity(head.principal))
+        if head.principal is not None:
+            self._uncount(identity(head.principal))
         self._give_back()
 
     def _uncount(self, who: str) -> None:

@@ -305,7 +305,7 @@ class Endpoint:
             or (type(frame) is Request and "_meta" in frame.params and is_stateless(frame.params))
             or not self._sessions_served
         ):
-            return await self.exchanges.post(head, frame, loan)
+            return await self.exchanges.post(head, frame, len(body), loan)
         if date is not None and era is None:
             return self._unsupported(date, frame.id if type(frame) is Request else None)
         return await self.sessions.post(head, frame, loan)

@@ -41,6 +41,7 @@ NAMED: Final[Mapping[str, str]] = {
 """Which parameter `Mcp-Name` repeats."""
 _PARAM: Final = b"mcp-param-"
 _CHUNK: Final = 64 * 1024  # what a stream hands out at once; the rest waits where it is counted
+_SMALL: Final = 4096  # what a connection may remember of a body
 _INTEGER: Final = re.compile(r"-?[0-9]{1,16}(\.0+)?")
 
 
@@ -198,17 +199,27 @@ class Declared(Struct):
         return self.found if frame is self.frame else self.served.declared(frame)
 
 
+class Agreed(Struct):
+    """What the body of a request said where its head said the same, and what followed from it."""
+
+    method: str
+    name: Any
+    meta: dict[str, Any]
+    declared: tuple[Era, dict[str, Any]]
+
+
 @define(eq=False, repr=False)
 class Exchanges:
     """Serves the POSTs of dates that have no sessions."""
 
     endpoint: Endpoint
 
-    async def post(self, head: Head, frame: Frame | Batch, loan: Loan | None = None) -> Plain | Stream:
+    async def post(self, head: Head, frame: Frame | Batch, size: int, loan: Loan | None = None) -> Plain | Stream:
+        """Serve a message whose body had `size` bytes."""
         match frame:
             case Request():
                 try:
-                    eras = self._check(head, frame)
+                    eras = self._check(head, frame, size)
                 except RemoteProtocolError as error:
                     return refuse_frame(error)
                 return await self._request(head, frame, eras, loan)
@@ -218,23 +229,33 @@ class Exchanges:
                 # basic/transports/streamable-http: one request or notification; clients MUST NOT send responses
                 return refuse(400, "the body must be a single request or notification", code=INVALID_REQUEST)
 
-    def _check(self, head: Head, frame: Request) -> Declared:
+    def _check(self, head: Head, frame: Request, size: int) -> Declared:
         """What the headers say and what the body says must be the same, or somebody on the way was misled."""
         served: Served = self.endpoint.runtime.app.eras  # type: ignore[assignment]  # the application's own
+        method, params, agreed = frame.method, frame.params, head.agreed
+        parameter = NAMED.get(method)
+        name = None if parameter is None else params.get(parameter)
+        meta = params.get("_meta")
+        if agreed is not None and agreed.method == method and agreed.name == name and agreed.meta == meta:
+            declared = agreed.declared
+        else:
+            declared = self._compare_all(head, frame, served, name)
+            if size <= _SMALL and type(meta) is dict:
+                head.agreed = Agreed(method, name, meta, declared)
+        if method == "tools/call":
+            self._compare_arguments(head, frame)
+        return Declared(served, frame, declared)
+
+    def _compare_all(self, head: Head, frame: Request, served: Served, name: Any) -> tuple[Era, dict[str, Any]]:
         date = declared_date(frame.params)
         if date is not None:  # first: a version that is not served must be the same in both places too
             self._compare(head, frame, b"mcp-protocol-version", date)
         declared = served.declared(frame, required=True)
         assert declared is not None
         self._compare(head, frame, b"mcp-method", frame.method)
-        parameter = NAMED.get(frame.method)
-        if parameter is not None:
-            name = frame.params.get(parameter)
-            if type(name) is str:
-                self._compare(head, frame, b"mcp-name", name, encoded=True)
-        if frame.method == "tools/call":
-            self._compare_arguments(head, frame)
-        return Declared(served, frame, declared)
+        if type(name) is str:
+            self._compare(head, frame, b"mcp-name", name, encoded=True)
+        return declared
 
     def _compare_arguments(self, head: Head, frame: Request) -> None:
         name = frame.params.get("name")
@@ -254,8 +275,6 @@ class Exchanges:
                 self._compare(head, frame, header, value, encoded=True)
 
     def _compare(self, head: Head, frame: Request, name: bytes, wanted: Any, *, encoded: bool = False) -> None:
-        if head.agreed is not None and head.agreed.get(name) == wanted:
-            return
         if head.doubled and head.count(name) > 1:
             raise _mismatch(frame, name, "it was sent twice")
         found = head.text(name)
@@ -267,17 +286,11 @@ class Exchanges:
                 found = decode_header_value(found)
             except ValueError:
                 raise _mismatch(frame, name, "it cannot be decoded") from None
-        if found == wanted:
-            if head.agreed is None:
-                head.agreed = {}
-            head.agreed[name] = wanted
-        elif not _means(found, wanted):
+        if found != wanted and not _means(found, wanted):
             raise _mismatch(frame, name, "it differs from the body")
 
     async def _request(self, head: Head, frame: Request, eras: Declared, loan: Loan | None) -> Plain | Stream:
         endpoint = self.endpoint
-        if endpoint.draining:
-            return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
         refusal = endpoint.check_scopes(head, frame)
         if refusal is not None:
             return refusal
@@ -286,6 +299,8 @@ class Exchanges:
             refusal = await endpoint.admission.enter(head, None, frame.id)
             if refusal is not None:
                 return refusal
+        elif endpoint.draining:
+            return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
         elif endpoint.listeners >= endpoint.config.max_listeners:
             endpoint.limit("max_listeners")
             return overloaded("too many listen streams are open", 5, request_id=frame.id, limit="max_listeners")

@@ -6,7 +6,7 @@ Shells translate between these and a server's own forms; nothing here knows ASGI
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 from attrs import define, field, frozen
@@ -15,6 +15,9 @@ from mcptrio._actors.session import Session
 from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import ErrorResponse, encode
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from .exchange import Agreed
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -63,8 +66,8 @@ class Head:
     """The session it names, once that was looked for."""
     session: Session | None = None
     """That session, between being found before the body was read and being asked."""
-    agreed: dict[bytes, str] | None = None
-    """What headers were found to say, where the body said the same."""
+    agreed: Agreed | None = None
+    """What the body of the last request said where this said the same: clients repeat themselves."""
     fields: dict[bytes, bytes] = field(init=False)
     """Each header once; several lines of one name are joined with a comma (RFC 9110 section 5.3)."""
     doubled: bool = field(init=False, default=False)
