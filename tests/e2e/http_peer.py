@@ -104,6 +104,26 @@ class Response:
         self.stream.socket.close()
 
 
+class Begun:
+    """A request that is being sent."""
+
+    def __init__(self, stream: trio.SocketStream, parser: h11.Connection, data: bytes) -> None:
+        self.stream = stream
+        self._parser = parser
+        self._data = data
+
+    async def go_on(self, count: int) -> Begun:
+        """Send so many bytes."""
+        now, self._data = self._data[:count], self._data[count:]
+        await self.stream.send_all(now)
+        return self
+
+    async def finish(self) -> Response:
+        """Send the rest, and wait for the beginning of the answer."""
+        await self.stream.send_all(self._data)
+        return await Response(self.stream, self._parser).start()
+
+
 class HttpClient:
     """One session; every request on a connection of its own."""
 
@@ -123,6 +143,10 @@ class HttpClient:
         return client
 
     async def send(self, method: str, body: bytes = b"", *, path: str = "/mcp", **headers: Any) -> Response:
+        return await (await self.begin(method, body, path=path, **headers)).finish()
+
+    async def begin(self, method: str, body: bytes = b"", *, path: str = "/mcp", **headers: Any) -> Begun:
+        """Connect for a request, of which nothing is sent yet."""
         stream = await self.server.connect()
         fields = {
             "host": f"127.0.0.1:{self.server.address.port}",
@@ -133,11 +157,11 @@ class HttpClient:
         }
         parser = h11.Connection(h11.CLIENT)
         request = h11.Request(method=method, target=path, headers=[(n, str(v)) for n, v in fields.items()])
-        await stream.send_all((parser.send(request) or b"") + body)
+        data = (parser.send(request) or b"") + body
         if method == "POST":
             parser.send(h11.Data(data=body))
         parser.send(h11.EndOfMessage())
-        return await Response(stream, parser).start()
+        return Begun(stream, parser, data)
 
     async def listen(self, cursor: str | None = None) -> Response:
         return await self.send("GET", last_event_id=cursor)

@@ -47,6 +47,11 @@ class ServerProcess:
                         raise RuntimeError(self.log.read_text()) from None
                 await trio.sleep(0.02)
 
+    async def wait_draining(self, within: float = 5) -> None:
+        with trio.fail_after(within):
+            while b"draining" not in self.log.read_bytes():
+                await trio.sleep(0.02)
+
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
