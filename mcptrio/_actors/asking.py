@@ -16,7 +16,7 @@ from mcptrio._actors.call import Call
 from mcptrio._actors.handling import Handling
 from mcptrio._actors.journal import MISSING, Check
 from mcptrio._actors.link import Link
-from mcptrio._actors.reply import ProgressCallback, Reply
+from mcptrio._actors.reply import Reply
 from mcptrio._peer.messages import Asked, Gathered, GaveUp, Message, Notified
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio._wire.request_state import digest
@@ -48,12 +48,13 @@ class Asking(Handling, kw_only=True):
         *,
         call: Call | None = None,
         timeout: float | None = None,
-        on_progress: ProgressCallback | None = None,
+        reply: Reply | None = None,
         key: str | None = None,
         check: Check | None = None,
     ) -> Any:
         """Ask the peer for something and wait for its answer.
 
+        Whoever gives a `reply` keeps the time, and settles it with a `RequestTimeout` when that is over.
         Where questions travel in results, `key` names this one and `check` raises on an answer that cannot be used.
 
         Raises:
@@ -64,41 +65,47 @@ class Asking(Handling, kw_only=True):
             TypeError, ValueError: the parameters have no JSON form.
         """
         encode_value(params)  # a fault is the caller's; in the loop it would be the session's
-        journal = call.journal if call is not None and call.start.era.features.asks_in_results else None
-        question = ""
-        if journal is not None:
+        journal, question = None, ""
+        if call is not None and call.start.era.features.asks_in_results:
+            journal = call.journal
             question = digest([method, params])
             key = key or journal.key_for(question)
             known = journal.look_up(key, question, check)
             if known is not MISSING:
                 return known
-        reply = Reply(on_progress)
+        if reply is not None:
+            timeout = inf
+        else:
+            reply = Reply()
+            if timeout is None:
+                timeout = self.service.limits.ask_timeout
         hub = self.service.telemetry
-        began = trio.current_time()
+        began = 0.0
         outcome = "cancelled"
         if hub:
+            began = trio.current_time()
             hub.emit(telemetry.AskSent(session=self.id, method=method))
         number = call.start.call if call is not None else None
-        asked = Asked(number, method, params, reply, on_progress is not None, key or "", check)
-        if timeout is None:
-            timeout = self.service.limits.ask_timeout
+        asked = Asked(number, method, params, reply, reply.wants_progress, key or "", check)
         if call is not None:
             call.pause()
         try:
-            if timeout == inf:  # whoever asks keeps the time
+            if timeout == inf:
                 result = await self._answer(asked, gather=journal is not None)
             else:
                 with trio.move_on_after(timeout) as scope:
                     result = await self._answer(asked, gather=journal is not None)
                 if scope.cancelled_caught:
-                    outcome = "timeout"
                     raise RequestTimeout(f"{method} was not answered in time")
             outcome = "ok"
+        except RequestTimeout:
+            outcome = "timeout"
+            raise
         except Exception:
-            outcome = outcome if outcome == "timeout" else "error"
+            outcome = "error"
             raise
         finally:
-            if not reply.settled:
+            if not reply.settled or outcome == "timeout":
                 await self._say(GaveUp(reply, outcome))
             if call is not None:
                 call.resume()

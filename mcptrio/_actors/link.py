@@ -56,6 +56,10 @@ class Outbox(Entity):
         return len(self._items) >= self.max_items or self._bytes >= self.max_bytes
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def empty(self) -> bool:
         return not self._items
 
@@ -77,6 +81,11 @@ class Outbox(Entity):
         self._wake()
         if self._waiting_for_room is not None:
             self._waiting_for_room.unpark_all()
+
+    def clear(self) -> None:
+        """Forget what waits."""
+        self._items.clear()
+        self._bytes = 0
 
     def _wake(self) -> None:
         if self._consumer is not None:

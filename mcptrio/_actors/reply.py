@@ -16,6 +16,8 @@ class Reply(Entity):
     """The answer to something that was asked of the peer."""
 
     on_progress: ProgressCallback | None = None
+    wants_progress: bool = False
+    """Whether the peer is asked to tell."""
     settled: bool = False
     _result: Any = None
     _error: Exception | None = None
@@ -30,22 +32,23 @@ class Reply(Entity):
             trio.lowlevel.reschedule(self._waiting)
             self._waiting = None
 
+    def progressed(self, params: Mapping[str, Any]) -> None:
+        """The peer tells how far it is."""
+        if self.on_progress is not None:
+            self.on_progress(params)
+
     def _abandon(self, _: object) -> trio.lowlevel.Abort:
         self._waiting = None
         return trio.lowlevel.Abort.SUCCEEDED
 
-    async def wait_settled(self) -> None:
-        """Wait until there is an answer, without taking it. Only one task at a time may."""
+    async def wait(self) -> Any:
+        """The result, or the error raised. Only one task at a time may wait."""
         if self.settled:
             await trio.lowlevel.checkpoint()
-            return
-        assert self._waiting is None
-        self._waiting = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._abandon)
-
-    async def wait(self) -> Any:
-        """The result, or the error raised."""
-        await self.wait_settled()
+        else:
+            assert self._waiting is None
+            self._waiting = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abandon)
         if self._error is not None:
             raise self._error
         return self._result

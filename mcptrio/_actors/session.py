@@ -476,10 +476,8 @@ class Session(Asking, kw_only=True):
                 self.ended = cause
 
     def _tell_progress(self, reply: Reply, params: dict[str, Any]) -> None:
-        if reply.on_progress is None:
-            return
         try:
-            reply.on_progress(params)
+            reply.progressed(params)
         except Exception:
             logger.exception("a progress callback failed")
 

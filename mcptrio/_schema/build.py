@@ -59,6 +59,8 @@ def describe(
     """
     plain = _unwrapped(fn)
     title = getattr(plain, "__qualname__", repr(plain)).rpartition("<locals>.")[2]
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise DeclarationError(f"`{title}` yields, and there is one answer; return it, as a list if it has parts")
     hints = records.hints_of(plain, names or {})
     doc = docs.parse(inspect.getdoc(plain))
     shapes = Shapes(closed=True, names=names)
@@ -131,7 +133,17 @@ def _check_parameter(title: str, parameter: inspect.Parameter, hint: Any) -> Non
         case parameter.POSITIONAL_ONLY:
             raise DeclarationError(f"`{name}` of `{title}` is positional-only; arguments have names, so remove the `/`")
     if hint is MISSING:
-        raise DeclarationError(f"`{name}` of `{title}` has no annotation; write for example `{name}: str`")
+        raise DeclarationError(f"`{name}` of `{title}` has no annotation; {_annotate(name)}")
+
+
+def _annotate(name: str) -> str:
+    match name:
+        case "self" | "cls":
+            return "declare the method of an object, which has no such parameter: `server.tool(thing.method)`"
+        case "ctx" | "context":
+            return f"write `{name}: Context`"
+        case _:
+            return f"write for example `{name}: str`"
 
 
 def _is_pydantic_field(default: Any) -> bool:

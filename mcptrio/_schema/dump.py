@@ -165,4 +165,6 @@ def _model(value: Any) -> Any:
 
 
 def _refuse(value: Any) -> Any:
+    if isinstance(value, collections.abc.Awaitable):
+        raise ValueError(f"a {type(value).__name__} was returned instead of what it gives: an `await` is missing")
     raise ValueError(f"a {type(value).__name__} has no JSON form; return a dataclass, a dict or a plain value")

@@ -78,7 +78,11 @@ def _talk(name: str, arguments: list[str]) -> int:
         import cyclopts  # noqa: F401  # only to know that it is there
         import rich  # noqa: F401
     except ImportError:
-        print(f'mcptrio: `mcptrio {name}` needs more packages: pip install "mcptrio[cli]"', file=sys.stderr)
+        print(
+            f'mcptrio: `mcptrio {name}` needs more packages: pip install "mcptrio[cli]", '
+            'or in a checkout pip install ".[cli]"',
+            file=sys.stderr,
+        )
         return USAGE
     from mcptrio.cli.talk import main as talk
 

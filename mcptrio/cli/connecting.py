@@ -16,6 +16,7 @@ from mcptrio.cli.screen import Screen
 from mcptrio.cli.target import Target, read_target
 from mcptrio.client.client import Client
 from mcptrio.client.config import Reconnect
+from mcptrio.errors import LocalProtocolError
 from mcptrio.extensions.client import extended
 from mcptrio.extensions.tasks import Tasks
 
@@ -42,6 +43,12 @@ def make_client(target: str, options: Options, screen: Screen, *, reconnect: Rec
         raise UsageError("--timeout takes a number of seconds above 0")
     idle = patience or _IDLE
     person = Person(screen, lambda: _name(client, where))
+
+    def hear(line: str) -> None:
+        # A file that cannot be loaded says so in the line that the command ends with.
+        if options.verbose or (where.own and _is_open(client)):
+            screen.note(line)
+
     client = Client(
         where.url or list(where.argv),
         elicit=person.elicit,
@@ -53,7 +60,7 @@ def make_client(target: str, options: Options, screen: Screen, *, reconnect: Rec
         auth=auth,
         headers=headers,
         env={**where.env, **_env(options)},
-        on_stderr=screen.note if options.verbose else lambda line: None,
+        on_stderr=hear,
         protocol=options.protocol,
         timeout=idle,
         total_timeout=max(idle, _TOTAL),
@@ -62,6 +69,13 @@ def make_client(target: str, options: Options, screen: Screen, *, reconnect: Rec
         reconnect=reconnect,
     )
     return extended(client, Tasks())  # a call that became a task is waited for like any other
+
+
+def _is_open(client: Client) -> bool:
+    try:
+        return bool(client.protocol_version)
+    except LocalProtocolError:
+        return False
 
 
 def _name(client: Client, where: Target) -> str:

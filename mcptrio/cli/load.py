@@ -7,7 +7,9 @@ import traceback
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import NoReturn
 
+from mcptrio.errors import DeclarationError
 from mcptrio.server.server import Server
 
 
@@ -66,13 +68,24 @@ def _execute(path: Path) -> object:
     assert spec is not None
     module = module_from_spec(spec)
     sys.modules[path.stem] = module
+    serve = Server.run
+    Server.run = _not_now  # type: ignore[method-assign]  # one that serves itself never comes back
     try:
         loader.exec_module(module)
     except SyntaxError as error:
         raise LoadError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
     except Exception as error:
         raise LoadError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
+    finally:
+        Server.run = serve  # type: ignore[method-assign]
     return module
+
+
+def _not_now(*args: object, **settings: object) -> NoReturn:
+    raise DeclarationError(
+        'the server would run while the file is loaded: put run() behind `if __name__ == "__main__":`, '
+        "or start the file with python"
+    )
 
 
 def _where(error: BaseException, path: Path) -> str:

@@ -37,4 +37,4 @@ class Options:
     log_level: Annotated[LoggingLevel, Parameter(metavar="LEVEL")] = "info"
     """Show log messages of the server from this level on (default: info)."""
     verbose: Annotated[bool, Parameter(alias="-v")] = False
-    """Show what the client notices, and what a command writes to its standard error."""
+    """Show what the client notices, and what a command writes to its standard error; of a file that is shown anyway."""

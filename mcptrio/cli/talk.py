@@ -24,6 +24,9 @@ def main(name: str, arguments: Sequence[str]) -> int:
     """Run a command. Returns its exit code."""
     try:
         code = app_for(name)([name, *with_command(arguments)], exit_on_error=False, print_error=False)
+    except cyclopts.UnusedCliTokensError as error:
+        print(f"mcptrio: {_too_many(error.unused_tokens or [])}. See mcptrio {name} --help", file=sys.stderr)
+        return 64
     except cyclopts.CycloptsError as error:
         print(f"mcptrio: {' '.join(str(error).split())} See mcptrio {name} --help", file=sys.stderr)
         return 64
@@ -34,6 +37,11 @@ def main(name: str, arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_OUTPUT
     return code if isinstance(code, int) else 0
+
+
+def _too_many(words: Sequence[str]) -> str:
+    hint = f"; an argument of a tool is written --arg {words[0]}" if "=" in words[0] else ""
+    return f"{' '.join(words)!r} is one word too many{hint}"
 
 
 def app_for(name: str) -> cyclopts.App:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from attrs import field, frozen
 from mcptrio.cli.exits import UNREACHABLE, Failure, UsageError
 
 SCHEMES: Final = ("http", "https", "ws", "wss")
+_ADDRESS: Final = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|[\w.-]+:\d+|\[[\da-fA-F:]+\](:\d+)?)(/.*)?")
 _MARK: Final = "\0"  # no argument can hold it, so nothing that somebody types is taken for it
 
 
@@ -25,6 +28,8 @@ class Target:
     url: str | None = None
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(factory=dict, repr=False)
+    own: bool = False
+    """It is a file of the user's, who wants to know what it says on its standard error."""
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
@@ -53,7 +58,7 @@ def read_target(text: str) -> Target:
     if file.suffix == ".py" and _is_there(file):
         # The user's own program: it sees what it would see if it was started by hand.
         argv = (sys.executable, "-m", "mcptrio", "run", text)
-        return Target(title=text, argv=argv, env={"MCPTRIO_LOG_LEVEL": "warning", **os.environ})
+        return Target(title=text, argv=argv, env={"MCPTRIO_LOG_LEVEL": "warning", **os.environ}, own=True)
     try:
         words = shlex.split(text) if os.name != "nt" else [word.strip('"') for word in shlex.split(text, posix=False)]
     except ValueError as error:
@@ -66,6 +71,8 @@ def read_target(text: str) -> Target:
 def _command(text: str, words: Sequence[str]) -> Target:
     if not words or not words[0]:
         raise UsageError("the target is empty: give a URL, a server file or a command")
+    if len(words) == 1 and _ADDRESS.fullmatch(words[0]) and shutil.which(words[0]) is None:
+        raise UsageError(f"{text!r} is no command; if it is the address of a server, write http://{text}")
     return Target(title=text, argv=tuple(words))
 
 

@@ -7,11 +7,14 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from math import inf
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import trio
 from attrs import define, field
 
+from mcptrio._struct import Entity
 from mcptrio._wire.converter import StructureError, structure, unstructure
 from mcptrio.client.cache import ResultCache
 from mcptrio.client.connection import ClientService, Connection
@@ -19,6 +22,7 @@ from mcptrio.client.features import rounds
 from mcptrio.client.features.visits import Visits, required
 from mcptrio.client.healing import Keeper
 from mcptrio.client.opening import another, request_meta
+from mcptrio.client.patience import Wait
 from mcptrio.client.plain import open_plain_nursery
 from mcptrio.errors import (
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -26,7 +30,6 @@ from mcptrio.errors import (
     McpError,
     Overloaded,
     RemoteProtocolError,
-    RequestTimeout,
 )
 from mcptrio.transports.carrier import NotDelivered
 from mcptrio.types import ProgressParams
@@ -84,17 +87,22 @@ class How(TypedDict, total=False):
 _KNOWN: Final = How.__optional_keys__
 
 
-@define(eq=False, repr=False, kw_only=True)
-class _Wish:
+class _Wish(Entity, kw_only=True):
     """One request, as the caller wants it made."""
 
     method: str
+    params: dict[str, Any]
     repeat: bool
-    timeout: float | None = None
-    total_timeout: float
+    idle: float
+    """Seconds without a sign of life after which it is given up."""
+    total: float
     left: float
     """Seconds that the server still has, over all rounds, attempts and pauses."""
+    max_rounds: int
+    others: Mapping[str, rounds.OtherResult]
     on_progress: ProgressCallback | None = None
+    asked: int = 0
+    """How often the server was asked."""
 
 
 @define(eq=False, repr=False, kw_only=True)
@@ -116,9 +124,10 @@ class Asker:
             await trio.lowlevel.checkpoint()
             return read(kept, cls, method)
         changes = self.cache.changes
-        result, several = await self._ask(method, params, how, repeat=None)
+        wish = self._wish(method, params, how, None)
+        result = await self._fulfil(wish)
         era = self.keeper.era
-        if key is not None and not several and era is not None and era.features.cache_hints:
+        if key is not None and wish.asked == 1 and era is not None and era.features.cache_hints:
             self.cache.put(key, result, trio.current_time(), changes)
         return read(result, cls, method)
 
@@ -130,108 +139,138 @@ class Asker:
             InputRequired: the server asks back more often than allowed.
             RequestTimeout, LinkClosed, RemoteProtocolError, LocalProtocolError
         """
-        return (await self._ask(method, params, how, repeat=repeat))[0]
+        return await self._fulfil(self._wish(method, params, how, repeat))
 
-    async def _ask(
-        self, method: str, params: dict[str, Any], how: How, *, repeat: bool | None
-    ) -> tuple[dict[str, Any], bool]:
-        """The result, and whether it took several rounds."""
-        if how and not how.keys() <= _KNOWN:
-            wrong = ", ".join(sorted(how.keys() - _KNOWN))
-            raise TypeError(f"{method} takes no {wrong}; there are {', '.join(sorted(_KNOWN))}")
-        whole = dict(params)
-        if meta := how.get("meta"):
-            whole["_meta"] = {**whole.get("_meta", {}), **meta}
-        if (answers := how.get("answers")) is not None:
-            whole["inputResponses"] = {key: unstructure(answer) for key, answer in answers.items()}
-        if (state := how.get("state")) is not None:
-            whole["requestState"] = state
-        if (said := how.get("repeat")) is not None:
-            repeat = said
-        timeout, total = how.get("timeout"), how.get("total_timeout")
-        total = max(self.service.config.total_timeout if total is None else total, timeout or 0)
+    def _wish(self, method: str, params: dict[str, Any], how: How, repeat: bool | None) -> _Wish:
+        config = self.service.config
         wish = _Wish(
             method=method,
+            params=params,
             repeat=method in _SAFE if repeat is None else repeat,
-            timeout=timeout,
-            total_timeout=total,
-            left=total,
-            on_progress=how.get("on_progress"),
+            idle=config.timeout,
+            total=config.total_timeout,
+            left=config.total_timeout,
+            max_rounds=config.max_rounds,
+            others=self.result_types,
         )
-        allowed = how.get("max_rounds")
-        if allowed is None:
-            allowed = self.service.config.max_rounds
-        times = 0
+        if how:
+            _refine(wish, how)
+        return wish
 
-        async def ask(asked: dict[str, Any]) -> dict[str, Any]:
-            nonlocal times
-            times += 1
-            try:
-                return await self._in_time(wish, asked)
-            except McpError as error:
-                wanted = required(error, self.keeper.era)
-                if wanted is None:
-                    raise
-            if not allowed:
-                raise wanted
-            times += 1
-            await self.visits.make(wanted)
-            try:
-                return await self._in_time(wish, asked)
-            except McpError as error:
-                raise required(error, self.keeper.era) or error from None
+    async def _fulfil(self, wish: _Wish) -> dict[str, Any]:
+        result = await self._ask(wish, wish.params)
+        if result.get("resultType", rounds.COMPLETE) == rounds.COMPLETE:
+            return result
+        return await rounds.complete(
+            wish.method,
+            wish.params,
+            result,
+            partial(self._ask, wish),
+            self.service.host,
+            max_rounds=wish.max_rounds,
+            others=wish.others,
+        )
 
-        others: Mapping[str, rounds.OtherResult] = self.result_types
-        if (own := how.get("result_types")) is not None:
-            others = {**others, **own}
-        result = await rounds.complete(method, whole, ask, self.service.host, max_rounds=allowed, others=others)
-        return result, times > 1
+    async def _ask(self, wish: _Wish, params: dict[str, Any]) -> dict[str, Any]:
+        """One round: once, or twice if a person must visit a page first."""
+        wish.asked += 1
+        try:
+            return await self._try(wish, params)
+        except McpError as error:
+            wanted = required(error, self.keeper.era)
+            if wanted is None:
+                raise
+        if not wish.max_rounds:
+            raise wanted
+        await self.visits.make(wanted)
+        wish.asked += 1
+        try:
+            return await self._try(wish, params)
+        except McpError as error:
+            raise required(error, self.keeper.era) or error from None
 
-    async def _in_time(self, wish: _Wish, params: dict[str, Any]) -> dict[str, Any]:
+    async def _try(self, wish: _Wish, params: dict[str, Any]) -> dict[str, Any]:
+        connection = self.keeper.ready
+        if connection is None or wish.on_progress is not None:
+            return await self._insist(wish, params)
+        try:
+            return await self._once(connection, wish, params, None)
+        except (LinkClosed, Overloaded) as error:
+            if not self._may_repeat(wish, error, 1):
+                raise
+            failed = error
+        return await self._insist(wish, params, failed)
+
+    async def _insist(
+        self, wish: _Wish, params: dict[str, Any], failed: LinkClosed | Overloaded | None = None
+    ) -> dict[str, Any]:
+        """Try until it works, as often as is allowed and in the time that is left, whatever it is spent on."""
         patience = self.service.patience
-        with trio.move_on_after(wish.left) as scope:
-            patience.begin(scope)
+        with trio.CancelScope() as scope:
+            wait = Wait(method=wish.method, left=wish.left, on_late=scope.cancel)
+            patience.begin(wait)
+            wish.left = inf  # it is counted here
             try:
-                return await self._attempt(wish, params)
+                for attempt in itertools.count(1 if failed is None else 2):
+                    if failed is not None:
+                        await self._pause(attempt - 1, failed)
+                    connection = await self.keeper.connected()
+                    try:
+                        if wish.on_progress is None:
+                            return await self._once(connection, wish, params, None)
+                        return await self._with_progress(connection, wish, params, wish.on_progress)
+                    except (LinkClosed, Overloaded) as error:
+                        if not self._may_repeat(wish, error, attempt):
+                            raise
+                        failed = error
             finally:
-                wish.left = max(0.0, patience.end(scope))
-        raise RequestTimeout(f"{wish.method} was not answered within {wish.total_timeout:g} s")
+                patience.end(wait)
+                wish.left = wait.left
+        raise wait.timeout(wish.total)
 
-    async def _attempt(self, wish: _Wish, params: dict[str, Any]) -> dict[str, Any]:
+    def _may_repeat(self, wish: _Wish, error: LinkClosed | Overloaded, attempt: int) -> bool:
+        allowed = wish.repeat or isinstance(error, NotDelivered)
+        if not allowed or attempt > self.service.config.reconnect.tries:
+            return False
+        if isinstance(error, LinkClosed):
+            if self.keeper.closed:
+                return False
+            logger.info("%s is repeated: %s", wish.method, error)
+        return True
+
+    async def _pause(self, attempt: int, failed: LinkClosed | Overloaded) -> None:
         policy = self.service.config.reconnect
-        for attempt in itertools.count(1):
-            connection = await self.keeper.connected()
-            try:
-                if wish.on_progress is None:
-                    return await self._once(connection, wish, params, None)
-                return await self._with_progress(connection, wish, params, wish.on_progress)
-            except LinkClosed as error:
-                may_repeat = wish.repeat or isinstance(error, NotDelivered)
-                if not may_repeat or attempt > policy.tries or self.keeper.closed:
-                    raise
-                logger.info("%s is repeated: %s", wish.method, error)
-            except Overloaded as error:
-                if not wish.repeat or attempt > policy.tries:
-                    raise
-                await trio.sleep(min(error.retry_after, policy.most))
-            await trio.sleep(policy.pause(attempt))
-        raise AssertionError("unreachable")
+        if isinstance(failed, Overloaded):
+            await trio.sleep(min(failed.retry_after, policy.most))
+        await trio.sleep(policy.pause(attempt))
 
     async def _once(
         self, connection: Connection, wish: _Wish, params: dict[str, Any], tell: _Tell | None
     ) -> dict[str, Any]:
+        method = wish.method
         for _ in range(2):
             era = connection.era
             whole = params
             if era is not None and not era.stateful:
                 whole = {**params, "_meta": {**request_meta(connection, era), **params.get("_meta", {})}}
+            wait = Wait(
+                method=method,
+                idle=wish.idle,
+                total=wish.total,
+                left=wish.left,
+                on_progress=tell,
+                # A call that reports progress is alive: its token is sent even if nobody wants to see it.
+                wants_progress=tell is not None or method == "tools/call",
+            )
             try:
-                return await connection.ask(wish.method, whole, timeout=wish.timeout, on_progress=tell)
+                return await connection.ask(method, whole, wait=wait)
             except McpError as error:
                 if error.code != UNSUPPORTED_PROTOCOL_VERSION or era is None or era.stateful:
                     raise
                 connection.switch(another(self.service.eras, error))
-        raise RemoteProtocolError(f"the server refuses {wish.method} in every protocol version it says it supports")
+            finally:
+                wish.left = wait.left
+        raise RemoteProtocolError(f"the server refuses {method} in every protocol version it says it supports")
 
     async def _with_progress(
         self, connection: Connection, wish: _Wish, params: dict[str, Any], on_progress: ProgressCallback
@@ -258,6 +297,33 @@ class Asker:
             with send:
                 result = await self._once(connection, wish, params, tell)
         return result
+
+
+def _refine(wish: _Wish, how: How) -> None:
+    """Take up what the caller said of this request."""
+    if not how.keys() <= _KNOWN:
+        wrong = ", ".join(sorted(how.keys() - _KNOWN))
+        hint = "; the arguments of a tool are one object: call_tool(name, {…})" if wish.method == "tools/call" else ""
+        raise TypeError(f"{wish.method} takes no {wrong}; there are {', '.join(sorted(_KNOWN))}{hint}")
+    whole = wish.params = dict(wish.params)
+    if meta := how.get("meta"):
+        whole["_meta"] = {**whole.get("_meta", {}), **meta}
+    if (answers := how.get("answers")) is not None:
+        whole["inputResponses"] = {key: unstructure(answer) for key, answer in answers.items()}
+    if (state := how.get("state")) is not None:
+        whole["requestState"] = state
+    if (repeat := how.get("repeat")) is not None:
+        wish.repeat = repeat
+    if (total := how.get("total_timeout")) is not None:
+        wish.total = wish.left = total
+    if (timeout := how.get("timeout")) is not None:
+        wish.idle = timeout
+        wish.total = wish.left = max(wish.total, timeout)
+    if (rounds_allowed := how.get("max_rounds")) is not None:
+        wish.max_rounds = rounds_allowed
+    if (others := how.get("result_types")) is not None:
+        wish.others = {**wish.others, **others}
+    wish.on_progress = how.get("on_progress")
 
 
 def read(result: dict[str, Any], cls: type[T], method: str) -> T:

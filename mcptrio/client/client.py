@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any
 
+import trio
+
 from mcptrio import telemetry
 from mcptrio._eras.choose import Served
 from mcptrio.client.asking import Asker
@@ -120,7 +122,7 @@ class Client(Requests):
                 **settings,
             )
         except (TypeError, ValueError) as error:
-            raise DeclarationError(f"a setting of the client is wrong: {error}") from error
+            raise DeclarationError(_what_is_wrong(settings, error)) from error
         host = Host(
             elicit=elicit,
             elicit_modes=elicit_modes,
@@ -168,6 +170,8 @@ class Client(Requests):
     async def __aenter__(self) -> Client:
         if self._manager is not None:
             raise LocalProtocolError("a client is opened once; make another one")
+        if not trio.lowlevel.in_trio_run():
+            raise LocalProtocolError("mcptrio needs Trio: start the program with trio.run(main), not with asyncio")
         self._manager = self._open()
         return await self._manager.__aenter__()
 
@@ -269,6 +273,17 @@ def connect(target: Target, **options: Any) -> Client:
     those of `Client`.
     """
     return Client(target, **options)
+
+
+def _what_is_wrong(settings: Mapping[str, Any], error: Exception) -> str:
+    from difflib import get_close_matches
+    from inspect import signature
+
+    known = {*signature(Client).parameters, *signature(ClientConfig).parameters} - {"settings"}
+    for name in settings.keys() - known:
+        near = get_close_matches(name, known, n=1)
+        return f"a client has no setting {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+    return f"a setting of the client is wrong: {error}"
 
 
 def _own_info() -> Implementation:

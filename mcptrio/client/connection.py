@@ -11,7 +11,6 @@ import itertools
 import logging
 from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager
-from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -25,13 +24,13 @@ from mcptrio._actors.session import Session
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
-from mcptrio._peer.messages import Cause, Opened
-from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
+from mcptrio._peer.messages import Cause, Opened, Received
+from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request, Response
 from mcptrio.client.config import ClientConfig
 from mcptrio.client.host import Host
 from mcptrio.client.methods import METHODS
-from mcptrio.client.patience import Patience
-from mcptrio.errors import LinkClosed, McpError, RemoteProtocolError, RequestTimeout
+from mcptrio.client.patience import Patience, Wait
+from mcptrio.errors import LinkClosed, McpError, RemoteProtocolError
 from mcptrio.transports.carrier import Carrier, Line
 from mcptrio.types import LoggingLevel, ServerCapabilities
 
@@ -40,8 +39,6 @@ logger = logging.getLogger("mcptrio.client")
 LISTEN: Final = "subscriptions/listen"
 _LISTEN: Final = b'"method":"subscriptions/listen"'
 _numbers: Final = itertools.count(1)
-
-OnProgress = Callable[[Mapping[str, Any]], None]
 
 
 @define(eq=False, repr=False, kw_only=True)
@@ -209,6 +206,10 @@ class Connection:
                 return
         await self.session.deliver(frame, self)
 
+    def deliver_nowait(self, answer: Response) -> bool:
+        """Something that the server answered, if it can be taken here and now."""
+        return self.session.post_nowait(Received(answer, self))
+
     def headers_for(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return self.mirror(method, params)
 
@@ -243,39 +244,30 @@ class Connection:
         params: dict[str, Any],
         *,
         timeout: float | None = None,
-        on_progress: OnProgress | None = None,
+        wait: Wait | None = None,
     ) -> dict[str, Any]:
         """Ask the server and wait for its result, for as long as it shows signs of life.
 
         Raises:
             McpError, LinkClosed, RequestTimeout, RemoteProtocolError, CapabilityMissing
         """
-        idle = self.service.config.timeout if timeout is None else timeout
+        if wait is None:
+            wait = Wait(method=method, idle=self.service.config.timeout if timeout is None else timeout)
         patience = self.service.patience
-        with trio.CancelScope(deadline=trio.current_time() + idle) as scope:
-
-            def progressed(progress: Mapping[str, Any]) -> None:
-                patience.renew(scope, idle)
-                if on_progress is not None:
-                    on_progress(progress)
-
-            # A call that reports progress is alive: its token is sent even if nobody wants to see it.
-            wanted = progressed if on_progress is not None or method == "tools/call" else None
-            patience.begin(scope)
-            try:
-                result = await self.session.ask(method, params, timeout=inf, on_progress=wanted)
-            except LinkClosed as error:
-                raise LinkClosed(f"{method}: {self._why or error}") from error
-            except McpError as error:
-                if isinstance(error.data, Exception):
-                    raise error.data from None  # of this side: nothing that came as JSON is an exception
-                raise
-            finally:
-                patience.end(scope)
-            if not isinstance(result, dict):
-                raise RemoteProtocolError(f"the result of {method} is no object")
-            return result
-        raise RequestTimeout(f"{method} was not answered within {idle:g} s")
+        patience.begin(wait)
+        try:
+            result = await self.session.ask(method, params, reply=wait)
+        except LinkClosed as error:
+            raise LinkClosed(f"{method}: {self._why or error}") from error
+        except McpError as error:
+            if isinstance(error.data, Exception):
+                raise error.data from None  # of this side: nothing that came as JSON is an exception
+            raise
+        finally:
+            patience.end(wait)
+        if type(result) is not dict:
+            raise RemoteProtocolError(f"the result of {method} is no object")
+        return result
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         try:

@@ -18,7 +18,7 @@ from mcptrio.client.connection import ClientService, Connection
 from mcptrio.client.opening import MODERN, Introduction, introduce
 from mcptrio.client.plain import plain
 from mcptrio.client.targets import older
-from mcptrio.errors import LinkClosed, McpError, MCPTrioException, Overloaded, RequestTimeout
+from mcptrio.errors import LinkClosed, LocalProtocolError, McpError, MCPTrioException, Overloaded, RequestTimeout
 from mcptrio.transports.carrier import Carrier
 
 logger = logging.getLogger("mcptrio.client")
@@ -54,9 +54,11 @@ class Keeper:
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._tell_host)
+                self._nursery.start_soon(self.service.patience.keep_time)
                 task_status.started()
                 await self._closing.wait()
                 self._host_scope.cancel()
+                self.service.patience.stop()
                 self._close_connections()
                 self._nursery.cancel_scope.deadline = trio.current_time() + _GOODBYE
         finally:
@@ -89,6 +91,12 @@ class Keeper:
     def era(self) -> Era | None:
         return self.introduction.era if self.introduction is not None else None
 
+    @property
+    def ready(self) -> Connection | None:
+        """The open connection, if there is one."""
+        connection = self._connection
+        return connection if connection is not None and connection.alive else None
+
     async def connected(self) -> Connection:
         """An open connection: the one there is, or a new one.
 
@@ -96,11 +104,11 @@ class Keeper:
             LinkClosed: the client was closed, or the server cannot be reached.
             MCPTrioException: it can, but not be talked to.
         """
-        if self._connection is not None and self._connection.alive:
-            return self._connection
+        if (connection := self.ready) is not None:
+            return connection
         async with self._lock:
-            if self._connection is not None and self._connection.alive:
-                return self._connection
+            if (connection := self.ready) is not None:
+                return connection
             if self.introduction is None:
                 return await self._open()
             return await self._open_again()
@@ -138,8 +146,10 @@ class Keeper:
             return connection
 
     async def _open_with(self, carrier: Carrier) -> Connection:
-        if self.closed or self._nursery is None:
+        if self.closed:
             raise LinkClosed("the client is closed")
+        if self._nursery is None:
+            raise LocalProtocolError("the client is not open: use `async with`")
         connection = Connection(service=self.service, carrier=carrier, on_told=self.on_told, mirror=self.mirror)
         again = self.introduction is not None
         await self._nursery.start(self._guard, connection)

@@ -52,7 +52,8 @@ def carrier_for(target: Any, how: HowToReach) -> Carrier:
                 url=target, headers=how.headers, auth=how.auth, config=how.http or HttpClientConfig()
             )
         raise DeclarationError(
-            f"cannot connect to {target!r:.200}: give a URL (http, https, ws, wss) or a command as a list of arguments"
+            f"cannot connect to {target!r:.200}: give a URL (http://, https://, ws:// or wss://), a command as a "
+            'list, such as ["mcptrio", "run", "server.py"], or a Server'
         )
     if hasattr(target, "open_memory_link"):
         return MemoryCarrier(target)

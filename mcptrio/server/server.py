@@ -225,6 +225,8 @@ class Server:
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[Callable[..., Any]], Declared]:
         """Declare a resource, or with `{variables}` in its URI (RFC 6570) a template; the variables are parameters."""
+        if not isinstance(uri, str):
+            raise DeclarationError('a resource needs its URI: write @server.resource("notes://today")')
         names = caller_names(2)
 
         return lambda fn: self._add_resource(uri, fn, names, options)

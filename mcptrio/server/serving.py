@@ -290,6 +290,11 @@ def run(
     """Serve until the client hangs up (stdio) or a signal arrives."""
     if transport not in ("stdio", "http", "sse"):
         raise DeclarationError(f"unknown transport {transport!r}: use stdio, http or sse")
+    if trio.lowlevel.in_trio_run():
+        raise DeclarationError(
+            "server.run() starts Trio, which runs already: write `await nursery.start(server.serve_http)`, "
+            "or `await server.serve_stdio()`"
+        )
     if protocols is not None:
         server.eras = Served.only(protocols)
     if state_keys is not None:

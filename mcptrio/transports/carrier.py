@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from mcptrio._peer.era import Era
-from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Frame, RequestId
+from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Frame, RequestId, Response
 from mcptrio.errors import INTERNAL_ERROR, LinkClosed
 
 
@@ -33,6 +33,10 @@ class Receiver(Protocol):
         Raises:
             LinkClosed: nobody wants it any more.
         """
+        ...
+
+    def deliver_nowait(self, answer: Response) -> bool:
+        """A result that the server sent, if it can be taken without waiting. What it does not take is delivered."""
         ...
 
     def lost(self, reason: str) -> None:

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from mcptrio._actors.link import Outbox
 from mcptrio._peer.era import Era
-from mcptrio._wire.jsonrpc import decode
+from mcptrio._wire.jsonrpc import Response, decode
 from mcptrio.errors import LinkClosed, RemoteProtocolError
 from mcptrio.transports.carrier import Receiver, failure
 from mcptrio.transports.pipe import Pipe
@@ -76,6 +76,15 @@ async def open_pipe_line(
             nursery.cancel_scope.cancel()
 
 
+def take_answer(receiver: Receiver, message: bytes) -> bool:
+    """Deliver a message if it is an answer that can be taken at once; the reader sees to all others."""
+    try:
+        frame = decode(message)
+    except RemoteProtocolError:
+        return False
+    return type(frame) is Response and receiver.deliver_nowait(frame)
+
+
 async def _write(pipe: Pipe, outbox: Outbox, receiver: Receiver, written: trio.Event) -> None:
     try:
         while True:
@@ -110,7 +119,8 @@ async def _read(pipe: Pipe, receiver: Receiver, why: Callable[[], Awaitable[str]
                     if skipped <= _WARNINGS:
                         logger.warning("the server wrote something that is no message: %.200r", message[:200])
                     continue
-                await receiver.deliver(frame)
+                if type(frame) is not Response or not receiver.deliver_nowait(frame):
+                    await receiver.deliver(frame)
         receiver.lost(await why())
     except LinkClosed:
         with suppress(trio.ClosedResourceError):

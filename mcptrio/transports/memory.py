@@ -1,15 +1,22 @@
-"""A pipe inside one process: what `connect(server)` and tests use."""
+"""A pipe inside one process: what `connect(server)` and tests use.
+
+Theory of operation. Each direction is a bounded queue of encoded frames, and both sides encode, decode and check as
+they do over any other pipe. Only the last step of an answer is shorter: when the client has nothing left to read, it is
+handed over in the task that answers, since taking it never waits (`MemoryEnd.hand_to`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import trio
-from attrs import define
+from attrs import define, field
 
+from mcptrio._actors.link import Outbox
 from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import LinkClosed, RemoteProtocolError
 from mcptrio.transports.pipe import PipeLimits, serve_pipe
@@ -19,8 +26,10 @@ from mcptrio.transports.pipe import PipeLimits, serve_pipe
 class MemoryEnd:
     """The client's end: encoded frames in and out. Both directions are bounded; a full one makes the sender wait."""
 
-    _outgoing: trio.MemorySendChannel[bytes]
-    _incoming: trio.MemoryReceiveChannel[bytes]
+    _outgoing: Outbox
+    _incoming: Outbox
+    _received: deque[bytes] = field(factory=deque)
+    _take: Callable[[bytes], bool] | None = None
 
     async def send(self, frame: bytes) -> None:
         """Send one message.
@@ -28,14 +37,19 @@ class MemoryEnd:
         Raises:
             LinkClosed: the other end is gone, or this one was closed.
         """
-        try:
-            await self._outgoing.send(frame)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            raise LinkClosed("the memory link is closed") from None
+        await trio.lowlevel.checkpoint()
+        await self._outgoing.room()
+        if self._outgoing.closed:
+            raise LinkClosed("the memory link is closed")
+        self._outgoing.put(frame)
 
     def send_nowait(self, frame: bytes) -> bool:
         """Send one message if there is room for it."""
-        return _send_nowait(self._outgoing, frame)
+        outgoing = self._outgoing
+        if outgoing.full or outgoing.closed:
+            return False
+        outgoing.put(frame)
+        return True
 
     async def receive(self) -> bytes:
         """The next message.
@@ -43,42 +57,55 @@ class MemoryEnd:
         Raises:
             LinkClosed: the other end is gone, or this one was closed.
         """
-        try:
-            return await self._incoming.receive()
-        except (trio.EndOfChannel, trio.ClosedResourceError):
-            raise LinkClosed("the memory link is closed") from None
+        if self._received:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._received.extend(await self._incoming.take_all())
+        if not self._received:
+            raise LinkClosed("the memory link is closed")
+        return self._received.popleft()
+
+    def hand_to(self, take: Callable[[bytes], bool]) -> None:
+        """Let `take` have each answer that finds nothing before it; those that it does not want are received."""
+        self._take = take
+
+    def take(self, frame: bytes) -> bool:
+        return self._take is not None and self._incoming.idle and self._take(frame)
 
     def close(self) -> None:
         """Hang up. Messages that were not received yet are lost."""
+        self._received.clear()
+        self._incoming.clear()
         self._outgoing.close()
         self._incoming.close()
 
 
 @define(eq=False, repr=False)
 class _ServerEnd:
-    _outgoing: trio.MemorySendChannel[bytes]
-    _incoming: trio.MemoryReceiveChannel[bytes]
+    _client: MemoryEnd
+    _outgoing: Outbox
+    _incoming: Outbox
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         try:
-            return (await self._incoming.receive(),)
-        except trio.EndOfChannel:
+            return await self._incoming.take_all()
+        except LinkClosed:
             return ()
 
     def send_nowait(self, message: bytes) -> bool:
-        return _send_nowait(self._outgoing, message)
+        if self._client.take(message):
+            return True
+        if self._outgoing.full:
+            return False
+        self._outgoing.put(message)
+        return True
 
     async def send(self, messages: list[bytes]) -> None:
         for message in messages:
-            await self._outgoing.send(message)
-
-
-def _send_nowait(channel: trio.MemorySendChannel[bytes], frame: bytes) -> bool:
-    try:
-        channel.send_nowait(frame)
-    except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
-        return False  # full, or gone: whoever may wait will see
-    return True
+            await self._outgoing.room()
+            if self._outgoing.closed:
+                raise trio.BrokenResourceError
+            self._outgoing.put(message)
 
 
 @asynccontextmanager
@@ -90,15 +117,17 @@ async def open_memory_link(
     Raises:
         Overloaded: there are too many sessions, or the process is about to end.
     """
-    to_server = trio.open_memory_channel[bytes](max_frames)
-    to_client = trio.open_memory_channel[bytes](max_frames)
-    client = MemoryEnd(to_server[0], to_client[1])
+    to_server, to_client = Outbox(max_items=max_frames), Outbox(max_items=max_frames)
+    client = MemoryEnd(to_server, to_client)
     serve = partial(serve_pipe, transport="memory", principal=principal, limits=limits)
     runtime.supervisor.check_room()
 
     async def serve_and_hang_up() -> None:
-        with to_server[1], to_client[0]:
-            await serve(runtime, _ServerEnd(to_client[0], to_server[1]))
+        try:
+            await serve(runtime, _ServerEnd(client, to_client, to_server))
+        finally:
+            to_server.close()
+            to_client.close()
 
     try:
         async with trio.open_nursery() as nursery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -11,7 +12,7 @@ from attrs import define, frozen
 
 from mcptrio.errors import LinkClosed, RemoteProtocolError
 from mcptrio.transports.carrier import Receiver
-from mcptrio.transports.client_pipe import PipeLine, open_pipe_line
+from mcptrio.transports.client_pipe import PipeLine, open_pipe_line, take_answer
 
 
 class End(Protocol):
@@ -58,5 +59,8 @@ class MemoryCarrier:
 
     @asynccontextmanager
     async def open(self, receiver: Receiver) -> AsyncIterator[PipeLine]:
-        async with self.server.open_memory_link() as end, open_pipe_line(_MemoryPipe(end), receiver) as line:
-            yield line
+        async with self.server.open_memory_link() as end:
+            if (hand_to := getattr(end, "hand_to", None)) is not None:
+                hand_to(partial(take_answer, receiver))
+            async with open_pipe_line(_MemoryPipe(end), receiver) as line:
+                yield line

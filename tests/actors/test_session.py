@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Limits
+from mcptrio._actors.reply import Reply
 from mcptrio._peer.messages import Cause, Notified
 from mcptrio._wire.jsonrpc import Request, Response
 from mcptrio.errors import INTERNAL_ERROR, CapabilityMissing, LinkClosed, McpError, RequestTimeout
@@ -456,7 +457,7 @@ async def test_progress_on_an_ask_reaches_its_callback_and_a_bad_callback_hurts_
         raise ValueError("bad callback")
 
     async def ask(ctx: Ctx, params: Any) -> Any:
-        return await ctx.session.ask("sampling/createMessage", {}, call=ctx.call, on_progress=watch)
+        return await ctx.session.ask("sampling/createMessage", {}, call=ctx.call, reply=Reply(watch, True))
 
     async with open_talk({"ask": ask}) as talk:
         await talk.deliver(request(1, "ask"))

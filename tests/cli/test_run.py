@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mcptrio import Server
 from mcptrio.cli import main, run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -59,6 +60,20 @@ def test_a_command_line_that_cannot_be_used_is_answered_in_one_line(
     code, said = refused(capsys, *arguments)
     assert code == 2
     assert line in said
+
+
+@pytest.mark.parametrize("call", ["server.run()", 'server.run("http", port=0)'])
+def test_a_file_that_serves_itself_while_it_is_loaded_is_told_how_not_to(
+    call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would serve where nobody asked for it, and what the command line says would mean nothing."""
+    file = tmp_path / "eager.py"
+    file.write_text(f"from mcptrio import Server\nserver = Server('eager')\n{call}\n")
+    code, said = refused(capsys, str(file), "--transport", "http", "--port", "0")
+    assert code == 2
+    assert "eager.py:3: " in said
+    assert 'put run() behind `if __name__ == "__main__":`' in said
+    assert Server.run.__name__ == "run", "whoever serves afterwards can"
 
 
 def test_a_port_that_is_taken_is_answered_with_what_to_do(taken: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -53,6 +54,12 @@ def test_anything_else_is_a_command_that_no_shell_sees(text: str, argv: tuple[st
 @pytest.mark.parametrize("text", ["", " ", "ftp://x", "file:///x", "'", "''"])
 def test_what_is_none_of_these_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
+        read_target(text)
+
+
+@pytest.mark.parametrize("text", ["localhost", "localhost:8000/mcp", "127.0.0.1:8000", "example.org/mcp", "[::1]:80/x"])
+def test_an_address_without_a_scheme_is_a_usage_error_that_says_so(text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"write http://{text}")):
         read_target(text)
 
 

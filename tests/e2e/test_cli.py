@@ -269,6 +269,27 @@ def test_a_tool_that_only_runs_as_a_task_is_waited_for(tmp_path: Path) -> None:
     assert ok("call", "server.py", "triple", "--arg", "number=7", cwd=tmp_path) == "21\n"
 
 
+def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
+    """Who tries their own server needs its log, and what it prints, more than anything else."""
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "from mcptrio import Server\n"
+        "server = Server('broken')\n"
+        "@server.tool\n"
+        "async def divide() -> float:\n"
+        "    print('about to divide')\n"
+        "    return 1 / 0\n"
+    )
+    done = mcptrio("call", str(file), "divide")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("about to divide\n")
+    assert "broken.py" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert done.stderr.endswith("mcptrio: the tool 'divide' failed: The tool failed. Its log has the details.\n")
+    file.write_text("import nothing_of_this_name\n")
+    assert "broken.py:1: ModuleNotFoundError" in fails(3, "inspect", str(file))
+
+
 @pytest.mark.parametrize(
     ("code", "arguments", "line"),
     [
@@ -281,8 +302,12 @@ def test_a_tool_that_only_runs_as_a_task_is_waited_for(tmp_path: Path) -> None:
         (3, ["inspect", "no_such_file.py"], "no_such_file.py: no such file"),
         (3, ["inspect", "no_such_file.py:server"], "no_such_file.py: no such file"),
         (3, ["inspect", "no_such_program --flag"], "'no_such_program' could not be started"),
-        (3, ["inspect", "http://127.0.0.1:9/mcp"], "no connection to the server: Connection refused"),
-        (3, ["inspect", "ws://127.0.0.1:9/mcp"], "no connection to the server: Connection refused"),
+        (
+            3,
+            ["inspect", "http://127.0.0.1:9/mcp"],
+            "no connection to the server at http://127.0.0.1:9: Connection refused",
+        ),
+        (3, ["inspect", "ws://127.0.0.1:9/mcp"], "no connection to the server"),
         (3, ["inspect", "http://nobody.invalid/mcp"], "no connection to the server"),
         (3, ["inspect", "--", sys.executable, "-c", "raise SystemExit('not today')"], "it said last: not today"),
         (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", SILENT], "was not answered within 1 s"),

@@ -11,7 +11,7 @@ import pytest
 
 from mcptrio import Context, DeclarationError, Server, connect
 from mcptrio._eras.choose import ERAS
-from tests.server.talk import talking
+from tests.server.talk import refusal, talking
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -52,6 +52,23 @@ async def only_for_checkers(x: Decimal) -> str:
 async def gives_a_socket() -> socket.socket: ...
 
 
+async def yields() -> AsyncIterator[str]:
+    yield ""
+
+
+def yields_too() -> Iterator[str]:
+    yield ""
+
+
+async def bare_context(ctx) -> str:  # type: ignore[no-untyped-def]
+    return ""
+
+
+class Desk:
+    async def method(self, x: str) -> str:
+        return x
+
+
 async def one(x: str) -> str:
     return ""
 
@@ -66,6 +83,10 @@ TOOLS: list[tuple[str, Callable[..., Any], dict[str, Any], str]] = [
     ("a long name", ok, {"name": "x" * 129}, "is not a valid tool name"),
     ("a lambda", lambda: "", {}, "a lambda has no name; pass name="),
     ("no annotation", no_annotation, {}, "`x` of `no_annotation` has no annotation; write for example `x: str`"),
+    ("no annotation of the context", bare_context, {}, "write `ctx: Context`"),
+    ("a method of no object", Desk.method, {}, r"declare the method of an object.*server.tool\(thing.method\)"),
+    ("an async generator", yields, {}, "tool 'yields': `yields` yields, and there is one answer; return it"),
+    ("a generator", yields_too, {}, "`yields_too` yields, and there is one answer; return it"),
     ("no JSON form", a_socket, {}, "tool 'a_socket': parameter `x` of `a_socket`: "),
     ("*args", star, {}, r"take `args: list\[…\]` instead"),
     ("**kwargs", two_stars, {}, r"name each one, or take `kwargs: dict\[str, …\]` instead"),
@@ -89,6 +110,46 @@ def test_a_tool_that_cannot_be_one_is_refused_with_a_hint(
     with pytest.raises(DeclarationError, match=text):
         server.add_tool(fn, **options)
     assert len(server.tools.registry) == 0
+
+
+async def test_a_method_of_an_object_is_a_tool() -> None:
+    server = Server("x")
+    server.tool(Desk().method)
+    async with talking(server) as talk:
+        assert await talk.text("method", x="3") == "3"
+
+
+def test_a_resource_without_its_uri_is_refused_with_a_hint() -> None:
+    with pytest.raises(DeclarationError, match=r'write @server.resource\("notes://today"\)'):
+        Server("x").resource(ok)  # type: ignore[arg-type]
+
+
+async def test_a_server_is_not_run_inside_trio() -> None:
+    with pytest.raises(DeclarationError, match=r"await nursery.start\(server.serve_http\)"):
+        Server("x").run("http")
+
+
+async def test_what_a_handler_returned_by_mistake_is_logged_with_the_way_to_mend_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def forgets() -> Any:
+        class Later:
+            def __await__(self) -> Iterator[None]:
+                yield
+
+        return Later()
+
+    async def counts() -> Any:
+        return 3
+
+    server = Server("x")
+    server.tool(forgets)
+    server.prompt(counts)
+    async with talking(server) as talk:
+        await talk.fault("forgets")
+        await refusal(talk, "prompts/get", name="counts")
+    assert "a Later was returned instead of what it gives: an `await` is missing" in caplog.text
+    assert "prompt 'counts' returned a int; return a text, a Message, or a list of these" in caplog.text
 
 
 RESOURCES: list[tuple[str, str, Callable[..., Any], dict[str, Any], str]] = [

@@ -41,13 +41,14 @@ OtherResult = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 async def complete(
     method: str,
     params: dict[str, Any],
+    result: dict[str, Any],
     ask: Ask,
     host: Host,
     *,
     max_rounds: int,
     others: Mapping[str, OtherResult],
 ) -> dict[str, Any]:
-    """Ask until the result is complete, answering the server's questions with the host's callbacks.
+    """Ask again until the result is complete, answering the server's questions with the host's callbacks.
 
     `others` knows what to do with results of extensions, by their type.
 
@@ -56,9 +57,7 @@ async def complete(
         RemoteProtocolError: the result is of no known type.
     """
     rounds = 0
-    asked = params
     while True:
-        result = await ask(asked)
         kind = result.get("resultType", COMPLETE)
         if kind == COMPLETE:
             return result
@@ -76,6 +75,7 @@ async def complete(
             asked["inputResponses"] = await host.answer_all(questions)
         if wanted.request_state is not None:
             asked["requestState"] = wanted.request_state
+        result = await ask(asked)
 
 
 def _read(method: str, result: dict[str, Any]) -> InputRequiredResult:

@@ -22,7 +22,7 @@ from mcptrio._actors.call import Call
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.extension import Proceed
 from mcptrio._actors.journal import MISSING, Check
-from mcptrio._actors.reply import ProgressCallback, Reply
+from mcptrio._actors.reply import Reply
 from mcptrio._actors.router import failure
 from mcptrio._peer.effects import Send, Start
 from mcptrio._peer.machine import usable_answers
@@ -262,7 +262,7 @@ class TaskRun(Exchange, kw_only=True):
         *,
         call: Call | None = None,
         timeout: float | None = None,
-        on_progress: ProgressCallback | None = None,
+        reply: Reply | None = None,
         key: str | None = None,
         check: Check | None = None,
     ) -> Any:

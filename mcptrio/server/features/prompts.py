@@ -172,6 +172,9 @@ def prompt_result(prompt: Prompt, value: Any) -> GetPromptResult:
             messages.append(item)
         elif isinstance(item, types.Message):
             messages.append(item.to_prompt_message())
-        else:
+        elif isinstance(item, types.ContentLike):
             messages.append(types.user(item).to_prompt_message())
+        else:
+            kind = type(item).__name__
+            raise ValueError(f"prompt {prompt.name!r} returned a {kind}; return a text, a Message, or a list of these")
     return types.GetPromptResult(description=prompt.description, messages=messages)

@@ -231,7 +231,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError) as error:
-        raise NotDelivered(f"no connection to the server: {_why(error)}") from error
+        raise NotDelivered(f"no connection to the server{_at(error)}: {_why(error)}") from error
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
         raise NotDelivered(f"not a URL to connect to: {error}") from error
     except (httpx2.TransportError, httpx2.StreamError) as error:
@@ -240,12 +240,22 @@ def translated() -> Iterator[None]:
         raise RemoteProtocolError(f"the server's HTTP cannot be read: {error}") from error
 
 
+def _at(error: httpx2.RequestError) -> str:
+    try:
+        url = error.request.url
+    except RuntimeError:  # it was raised before there was a request
+        return ""
+    return f" at {url.scheme}://{url.netloc.decode()}"
+
+
 def _why(error: BaseException) -> str:
     """What the system said at the bottom of it: httpx2's own words are few, or none."""
     below = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted, {error.verify_message}"
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return "it does not speak TLS, so its URL begins with http or ws"
         case ssl.SSLError():
             return f"no TLS, {(error.reason or str(error)).replace('_', ' ').lower()}"
         case OSError(errno=int(number), strerror=str(words)):

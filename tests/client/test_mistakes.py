@@ -1,0 +1,54 @@
+"""What is wrong with the way a client is used is said with the way to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mcptrio import DeclarationError, LocalProtocolError, Server, connect
+
+server = Server("empty")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"timout": 3}, "a client has no setting 'timout'; did you mean timeout?"),
+        ({"max_page": 3}, "a client has no setting 'max_page'; did you mean max_pages?"),
+        ({"xyzzy": 3}, "a client has no setting 'xyzzy'"),
+        ({"max_pages": 0}, "'max_pages' must be >= 1"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_a_setting_that_does_not_exist_or_cannot_be_is_named(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        connect(server, **settings)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["server.py", "localhost:8000/mcp", "ftp://example.org"])
+def test_what_cannot_be_connected_to_is_told_what_can(target: str) -> None:
+    with pytest.raises(DeclarationError, match=r"give a URL .* or a Server"):
+        connect(target)
+
+
+async def test_a_client_that_was_never_opened_says_so() -> None:
+    with pytest.raises(LocalProtocolError, match="the client is not open: use `async with`"):
+        await connect(server).list_tools()
+
+
+async def test_arguments_of_a_tool_that_were_given_as_keywords_are_told_where_they_belong() -> None:
+    async with connect(server) as client:
+        with pytest.raises(TypeError, match=r"takes no city; .*call_tool\(name, {…}\)"):
+            await client.call_tool("forecast", city="Oslo")  # type: ignore[call-arg]
+
+
+def test_a_program_on_asyncio_is_told_that_trio_is_needed() -> None:
+    async def main() -> None:
+        async with connect(server):
+            pass
+
+    with pytest.raises(LocalProtocolError, match=r"start the program with trio.run\(main\)"):
+        asyncio.run(main())
