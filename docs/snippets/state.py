@@ -37,7 +37,7 @@ async def basket(session: SessionHandle) -> AsyncIterator[list[str]]:
         raise SessionRefused("Please update your client.")
     items: list[str] = []
     yield items
-    print(f"{session} ended ({session.ended}) with {len(items)} items")
+    print(f"{session} ended with {len(items)} items")
 
 
 @server.tool

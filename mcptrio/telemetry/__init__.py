@@ -26,17 +26,23 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionOpened(Event, frozen=True):
+    """A client came; `transport` says how."""
+
     session: str
     transport: str
 
 
 class SessionClosed(Event, frozen=True):
+    """A session ended: `cause` says why, `seconds` how long it was."""
+
     session: str
     cause: str
     seconds: float
 
 
 class CallStarted(Event, frozen=True):
+    """A handler begins its work; `call` is our own number, which no peer can choose twice."""
+
     session: str
     call: int
     request_id: int | str | None
@@ -63,6 +69,8 @@ class AskSent(Event, frozen=True):
 
 
 class AskEnded(Event, frozen=True):
+    """The question of an `AskSent` was answered, or given up."""
+
     session: str
     method: str
     outcome: str
@@ -77,6 +85,8 @@ class StreamOpened(Event, frozen=True):
 
 
 class StreamClosed(Event, frozen=True):
+    """An SSE answer ended, or its connection was lost."""
+
     session: str
     cause: str
 
