@@ -126,6 +126,16 @@ class Peer(Entity, kw_only=True):
         """Requests of the peer that have not even begun."""
         return self._ledger.waiting
 
+    @property
+    def at_work(self) -> int:
+        """Requests of the peer that are worked on or wait for that; not those that only listen."""
+        return self._ledger.running + self._ledger.waiting
+
+    @property
+    def listening(self) -> int:
+        """Requests of the peer that only wait for things to happen."""
+        return self.calls - self.at_work
+
     def step(self, message: Message) -> list[Effect]:
         if type(message) is Received:  # the two that every call consists of come first, by the quickest test
             return self._receive(message.frame, message.link, message.context)

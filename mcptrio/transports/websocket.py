@@ -120,7 +120,7 @@ class _Bounds:
         self.admission.carry(session, self.who)
 
     def check(self, session: Session) -> None:
-        self.admission.check(self.who, self.who or session.id)
+        self.admission.check_carried(session, self.who)
 
 
 async def _send_refusal(refusal: Plain, scope: Scope, send: Send) -> None:

@@ -10,8 +10,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server
 from mcptrio._eras.stateless import SERVER_INFO, SUBSCRIPTION
+from mcptrio.server.features.listening import MAX_LISTENING
 from mcptrio.transports.http_server.config import HttpConfig
-from tests.server.talk import Talk, open_house
+from tests.server.talk import Talk, open_house, refusal
 from tests.transports.app_for_tests import Client, Reader, request
 
 from .kit import Poster, meta, posting
@@ -213,7 +214,7 @@ async def test_after_the_client_ended_it_nothing_more_comes(how: str, autojump_c
         server.publish("news://open")
         await wait_all_tasks_blocked()
         assert talk.raw == before
-        assert server._runtimes[0][0].bus._topics.keys() <= {"list tools", "list prompts", "list resources"}
+        assert server.publisher.runtimes[0][0].bus._topics.keys() <= {"list tools", "list prompts", "list resources"}
 
 
 async def test_a_disconnect_ends_it(autojump_clock: MockClock) -> None:
@@ -278,6 +279,16 @@ async def test_listeners_take_no_place_from_calls_on_a_pipe(autojump_clock: Mock
     async with open_house(make_server()) as join, join(opened=False) as talk:
         for _ in range(100):
             await talk.begin("subscriptions/listen", _meta=meta(), notifications=ALL)
+        result = await talk.request("tools/call", _meta=meta(), name="a_tool", arguments={})
+        assert result["content"][0]["text"] == "a"
+
+
+async def test_a_pipe_has_only_so_many_listeners(autojump_clock: MockClock) -> None:
+    async with open_house(make_server()) as join, join(opened=False) as talk:
+        for _ in range(MAX_LISTENING):
+            await talk.begin("subscriptions/listen", _meta=meta(), notifications={})
+        refused = await refusal(talk, "subscriptions/listen", _meta=meta(), notifications={})
+        assert refused.data == {"retryAfter": 5, "limit": "listeners"}
         result = await talk.request("tools/call", _meta=meta(), name="a_tool", arguments={})
         assert result["content"][0]["text"] == "a"
 

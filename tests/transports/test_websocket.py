@@ -113,6 +113,18 @@ async def open_talk(**options: Any) -> AsyncIterator[tuple[FakeSocket, Runtime]]
         yield socket, runtime
 
 
+async def test_the_calls_of_nameless_clients_count_too(autojump_clock: MockClock) -> None:
+    async with open_talk(config=HttpConfig(max_calls=3)) as (socket, _):
+        await socket.say(*[request(number, "slow", seconds=10) for number in range(1, 6)])
+        refused = [(frame["id"], frame["error"]["data"]["limit"]) for frame in await socket.heard()]
+        assert refused == [(4, "max_calls"), (5, "max_calls")]
+        await trio.sleep(11)
+        assert sorted(frame["id"] for frame in await socket.heard()) == [1, 2, 3]
+        for number in range(6, 30):
+            await socket.say(request(number, "slow", seconds=0))
+            assert "result" in (await socket.heard())[0], "a place is free again when its call is done"
+
+
 # -- the handshake
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from msgspec import field
 
-from mcptrio import types
+from mcptrio import telemetry, types
 from mcptrio._actors.call import Call
 from mcptrio._actors.extension import Extensions
 from mcptrio._actors.session import Session
 from mcptrio._eras.stateless import SUBSCRIPTION
 from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
-from mcptrio.errors import INVALID_PARAMS, McpError
+from mcptrio.errors import INVALID_PARAMS, McpError, Overloaded
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.scopes import shown_to
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         SubscriptionsListenParams,
     )
 
+MAX_LISTENING: Final = 1000
+"""So many of these requests may be open in one session, where several share a connection."""
 MAX_URIS: Final = 1000
 MAX_NEWS: Final = MAX_URIS + 100
 _LISTS: Final[Mapping[str, str]] = {
@@ -77,8 +79,12 @@ class Listening(Entity):
 
     async def listen(self, ctx: Context, params: SubscriptionsListenParams) -> dict[str, Any]:
         """Open until the client hangs up, or the server shuts down: then the client is told that it ended well."""
-        ctx._call.limit(math.inf)
         session, call = ctx._session, ctx._call
+        if session.peer.listening > MAX_LISTENING:
+            if hub := session.service.telemetry:
+                hub.emit(telemetry.LimitHit(name="listeners", session=session.id))
+            raise Overloaded("too many subscriptions are open", retry_after=5, limit="listeners")
+        call.limit(math.inf)
         honoured = self._honour(ctx, params.notifications)
         wanted = call.start.params["notifications"]
         heard = [h for extension in self.extensions if (h := await extension.listen(ctx, wanted)) is not None]

@@ -7,12 +7,15 @@ full too, the client with the longest queue loses its last one.
 
 What one principal may do is bounded over all its connections, whatever they are: `check` is asked for each request by
 whoever takes it in, of HTTP, of a WebSocket or of HTTP+SSE.
+
+A session of the latter two has a connection to itself, and its calls come and go unseen. They are counted when they
+come, by `check_carried`, and only when that count says that all places are taken are those that are left counted.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -26,6 +29,9 @@ from .message import Head, Plain, overloaded
 
 if TYPE_CHECKING:
     from .answer import Endpoint
+
+
+_NO_PLACE: Final = "too many requests are being served"
 
 
 @define(eq=False, repr=False)
@@ -45,14 +51,18 @@ class Admission:
 
     endpoint: Endpoint
     calls: int = 0
-    """Calls being served."""
+    """Calls being served, each by a request of its own."""
+    carried: int = 0
+    """Calls of sessions that have a connection to themselves: those that were left when last counted, and all since."""
     waiting: int = 0
     by_principal: dict[str, int] = field(factory=dict)
     """Of both."""
     sessions: dict[str, int] = field(factory=dict)
     """How many each principal has open."""
-    _carried: dict[str, set[Session]] = field(factory=dict)
-    """By principal, the sessions that have a connection to themselves: their calls come and go unseen."""
+    _alone: dict[str, set[Session]] = field(factory=dict)
+    """By principal, the sessions that have a connection to themselves."""
+    _busy: set[Session] = field(factory=set)
+    """Those of them that may have calls."""
     _rates: Rates | None = field(init=False, default=None)
     _queues: dict[str, deque[_Turn]] = field(factory=dict)
     """By client, in the order of their turns."""
@@ -68,7 +78,6 @@ class Admission:
             self.calls += 1
             return None
         endpoint, who = self.endpoint, identity(head.principal)
-        config = endpoint.config
         if endpoint.draining:
             return overloaded("the server is shutting down", 5, request_id=request_id, close=True)
         try:
@@ -77,7 +86,7 @@ class Admission:
             return refuse_excess(error, request_id)
         if who:
             self.by_principal[who] = self.by_principal.get(who, 0) + 1
-        if self.calls < config.max_calls and not self._queues:
+        if self._has_place():
             self.calls += 1
             return None
         admitted = False
@@ -89,17 +98,31 @@ class Admission:
         if admitted:
             return None
         endpoint.limit("max_calls")
-        return overloaded("too many requests are being served", 1, request_id=request_id, limit="max_calls")
+        return overloaded(_NO_PLACE, 1, request_id=request_id, limit="max_calls")
 
     def _has_room(self) -> bool:
         """There is nothing that a request of a nameless client could be refused for."""
         endpoint = self.endpoint
         return (
-            self.calls < endpoint.config.max_calls
+            self.calls + self.carried < endpoint.config.max_calls
             and not self._queues
             and self._rates is None
             and not endpoint.runtime.supervisor.draining
         )
+
+    def _has_place(self) -> bool:
+        """There is a place that nobody waits for."""
+        return not self._queues and self._is_free()
+
+    def _is_free(self) -> bool:
+        places = self.endpoint.config.max_calls
+        return self.calls + self.carried < places or self.calls + self._recount() < places
+
+    def _recount(self) -> int:
+        # One whose message waits in its inbox has its call soon.
+        self._busy = {session for session in self._busy if session.peer.at_work or session.backlog}
+        self.carried = sum(session.peer.at_work for session in self._busy)
+        return self.carried
 
     def leave(self, head: Head) -> None:
         """Give a place back: to the client whose turn it is, if any waits."""
@@ -131,7 +154,20 @@ class Admission:
             raise Overloaded(text, limit="max_calls_per_principal", http_status=429)
 
     def _calls_of(self, who: str) -> int:
-        return self.by_principal.get(who, 0) + sum(session.peer.calls for session in self._carried.get(who, ()))
+        return self.by_principal.get(who, 0) + sum(session.peer.at_work for session in self._alone.get(who, ()))
+
+    def check_carried(self, session: Session, who: str) -> None:
+        """Let a request begin whose session has a connection to itself.
+
+        Raises:
+            Overloaded: its sender asks for more than it may, or all places are taken.
+        """
+        self.check(who, who or session.id)
+        if not self._has_place():
+            self.endpoint.limit("max_calls")
+            raise Overloaded(_NO_PLACE, retry_after=1, limit="max_calls")
+        self._busy.add(session)
+        self.carried += 1
 
     def check_sessions(self, who: str) -> None:
         """Let a session begin.
@@ -153,17 +189,19 @@ class Admission:
 
     def carry(self, session: Session, who: str) -> None:
         """Count a session that has a connection to itself, and its calls, until it ends."""
-        if not who:
-            return
-        self.session_began(who)
-        self._carried.setdefault(who, set()).add(session)
         session.on_end.append(lambda: self._carried_over(session, who))
+        if who:
+            self.session_began(who)
+            self._alone.setdefault(who, set()).add(session)
 
     def _carried_over(self, session: Session, who: str) -> None:
+        self._busy.discard(session)
+        if not who:
+            return
         self.session_over(who)
-        self._carried[who].remove(session)
-        if not self._carried[who]:
-            del self._carried[who]
+        self._alone[who].remove(session)
+        if not self._alone[who]:
+            del self._alone[who]
 
     # -- when there is no room
 
@@ -182,6 +220,9 @@ class Admission:
                 self._give_back()
             raise
         self._forget(client, turn)
+        if not turn.admitted and self._is_free():  # calls of carried sessions end unseen
+            self.calls += 1
+            return True
         return turn.admitted
 
     def _make_room(self, client: str) -> bool:

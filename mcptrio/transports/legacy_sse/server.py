@@ -154,7 +154,7 @@ class LegacyEndpoint:
         refusal = endpoint.check_scopes(head, frame)
         if refusal is None and type(frame) in (Request, tuple):
             try:
-                endpoint.admission.check(link.identity, link.identity or session.id)
+                endpoint.admission.check_carried(session, link.identity)
             except Overloaded as error:
                 return refuse_excess(error, frame.id if type(frame) is Request else None)
         return refusal or await endpoint.sessions.hand_over(session, frame, link) or ACCEPTED

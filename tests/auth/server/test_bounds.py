@@ -118,7 +118,7 @@ class Pair:
         if reply.status == 202:
             return None
         error = json.loads(reply.body)["error"]
-        assert reply.status == 429
+        assert reply.status == (503 if error["data"]["limit"] == "max_calls" else 429)
         assert dict(reply.headers)[b"retry-after"] == b"%d" % error["data"]["retryAfter"]
         return dict(error)
 
@@ -163,6 +163,45 @@ async def test_calls_are_counted_over_all_connections_of_a_principal(transport: 
         await second.close()
         assert [await first.error_of(call(number)) for number in (14, 15, 16)] == [None] * 3, "two went with theirs"
         assert (await first.error_of(call(17)))["data"]["limit"] == "max_calls_per_principal"
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_calls_of_the_whole_process_are_counted_whatever_carries_them(
+    transport: str, autojump_clock: MockClock
+) -> None:
+    """Places that sockets took are taken for HTTP too, and the other way round; each is free when its call is done."""
+    async with opened(max_calls=4) as (endpoint, nursery):
+        kind = CLIENTS[transport]
+        first, second = [await kind.open(endpoint, nursery, name) for name in ("ada", "bob")]
+        over_http = await Caller.open(endpoint, "2026-07-28", "ada")
+        for number in (10, 11):
+            assert await first.error_of(call(number, seconds=50)) is None
+        assert await second.error_of(call(10, seconds=70)) is None
+        nursery.start_soon(over_http.call, "slow")
+        await wait_all_tasks_blocked()
+        for client in (first, second):
+            error = await client.error_of(call(12))
+            assert (error["code"], error["data"]) == (-32603, {"retryAfter": 1, "limit": "max_calls"})
+        began = trio.current_time()
+        refused = await over_http.call("slow")
+        assert (refused.status, refused.error["data"]["limit"]) == (503, "max_calls")
+        assert trio.current_time() - began == pytest.approx(0.25)
+        await trio.sleep(60)
+        assert [await second.error_of(call(number)) for number in (13, 14)] == [None] * 2, "two calls are done"
+        assert (await first.error_of(call(15)))["data"]["limit"] == "max_calls"
+        await second.close()
+        for number in range(16, 30):
+            assert await first.error_of(call(number, seconds=1)) is None, "they went with theirs"
+            await trio.sleep(1)
+
+
+async def test_a_request_that_waits_for_a_place_has_that_of_a_socket_in_time(autojump_clock: MockClock) -> None:
+    async with opened(max_calls=1, busy_timeout=10) as (endpoint, nursery):
+        socket = await Socket.open(endpoint, nursery, "ada")
+        assert await socket.error_of(call(10, seconds=5)) is None
+        over_http = await Caller.open(endpoint, "2026-07-28", "bob")
+        assert (await over_http.call("slow", seconds=1)).status == 200
+        assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
