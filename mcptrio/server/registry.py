@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 
 T = TypeVar("T")
 R = TypeVar("R")
+PageSize = int | Mapping[str, int] | None
 
 # 2025-11-25 server/tools: letters, digits, underscore, dash, dot (and slash, from 2026-07-28), at most 128 characters
 _SIGNS: Final = string.ascii_letters + string.digits + "_-./"
@@ -27,6 +28,14 @@ def check_name(kind: str, name: str) -> str:
             f"{name!r:.140} is not a valid {kind} name: use 1 to 128 letters, digits and the signs _ - . /"
         )
     return name
+
+
+def page_size_of(page_size: PageSize, kind: str) -> int | None:
+    """How many entries a page of this list has, as was said for all lists or for some."""
+    size = page_size.get(kind) if isinstance(page_size, Mapping) else page_size
+    if size is not None and size < 1:
+        raise DeclarationError(f"page_size must be at least 1, not {size}")
+    return size
 
 
 class Registry(Entity, Generic[T]):

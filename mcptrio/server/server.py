@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import trio
-from attrs import evolve
 from msgspec.structs import replace
 
 from mcptrio import telemetry, types
@@ -29,16 +29,16 @@ from mcptrio.server import methods
 from mcptrio.server.agreeing import check_limits
 from mcptrio.server.context import Context, SessionHandle
 from mcptrio.server.features.completion import Completions, Declared
-from mcptrio.server.features.hints import CACHED_LISTS, Cache, Hints
+from mcptrio.server.features.hints import Cache, Hints, caches_of
 from mcptrio.server.features.invoke import caller_names
 from mcptrio.server.features.lifecycle import Lifecycle
 from mcptrio.server.features.listening import Listening
 from mcptrio.server.features.prompts import PromptEntry, PromptOptions, Prompts, declare_prompt
 from mcptrio.server.features.resources import ResourceEntry, ResourceOptions, Resources, declare_resource
 from mcptrio.server.features.scopes import UNSET
-from mcptrio.server.features.subscriptions import Subscriptions, topic
+from mcptrio.server.features.subscriptions import Publisher, Subscriptions, topic
 from mcptrio.server.features.tools import OWN_OPTIONS, ToolEntry, ToolOptions, Tools, declare_tool
-from mcptrio.server.registry import check_name
+from mcptrio.server.registry import PageSize, page_size_of
 
 if TYPE_CHECKING:
     from mcptrio.server.serving import Auth
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     )
 
 F = TypeVar("F", bound=Callable[..., Any])
-PageSize = int | Mapping[str, int] | None
-
-_LISTS = ("tools", "prompts", "resources")
 
 
 class Server:
@@ -133,12 +130,13 @@ class Server:
         self._lifespan = lifespan
         self._roots_changed: Callable[[Context], Any] | None = None
         self._offers: frozenset[str] | None = None
-        self._runtimes: list[tuple[Runtime, trio.lowlevel.TrioToken]] = []
+        self.publisher = Publisher()
         limiter = trio.CapacityLimiter(threads)
-        self.hints = Hints(unstructure(self.info), _caches(cache))
-        self.tools = Tools(limiter, self.hints, _size(page_size, "tools"))
-        self.prompts = Prompts(limiter, self.hints, _size(page_size, "prompts"))
-        self.resources = Resources(limiter, self.hints, _size(page_size, "resources"), _size(page_size, "templates"))
+        self.hints = Hints(unstructure(self.info), caches_of(cache))
+        size_of = partial(page_size_of, page_size)
+        self.tools = Tools(limiter, self.hints, size_of("tools"))
+        self.prompts = Prompts(limiter, self.hints, size_of("prompts"))
+        self.resources = Resources(limiter, self.hints, size_of("resources"), size_of("templates"))
         self.extensions = Extensions()
         self.listening = Listening(self.resources, self.extensions)
         self.subscriptions = Subscriptions(self.resources)
@@ -322,29 +320,9 @@ class Server:
 
     def include(self, other: Server, *, prefix: str = "") -> None:
         """Take over the tools, prompts and resources of another server; names get the prefix, URIs stay."""
-        tools = [_renamed_tool(entry, prefix) for entry in other.tools.registry]
-        prompts = [_renamed_prompt(entry, prefix) for entry in other.prompts.registry]
-        resources = [*other.resources.registry.items(), *other.resources.templates.items()]
-        # Everything or nothing: a name that is taken must not leave half of the other server here.
-        for extension in other.extensions:
-            own = self.extensions.get(extension.identifier)
-            if own is not None and own is not extension:
-                own.absorb(extension)
-        for tool in tools:
-            self.tools.registry.check_free(check_name("tool", tool.tool.name))
-        for prompt in prompts:
-            self.prompts.registry.check_free(check_name("prompt", prompt.prompt.name))
-        for uri, entry in resources:
-            self.resources.registry_for(entry).check_free(uri)
-        for extension in other.extensions:
-            if self.extensions.get(extension.identifier) is None:
-                self.add_extension(extension)
-        for tool in tools:
-            self.tools.registry.add(tool.tool.name, self._extended(tool))
-        for prompt in prompts:
-            self.prompts.registry.add(prompt.prompt.name, prompt)
-        for uri, entry in resources:
-            self.resources.add(uri, _renamed_resource(entry, prefix))
+        from mcptrio.server.including import include
+
+        include(self, other, prefix)
 
     def on_event(self, listener: telemetry.Listener) -> telemetry.Listener:
         """Hear of everything that happens: `listener(event)` gets the classes of `mcptrio.telemetry`."""
@@ -379,41 +357,16 @@ class Server:
 
     def publish(self, uri: str) -> None:
         """Tell every client that subscribed to this resource that it has changed. Callable from any thread."""
-        self._publish(topic(uri), uri)
+        self.publisher.publish(topic(uri), uri)
 
     def _list_changed(self, kind: str) -> None:
         self._offers = None
-        self._publish(f"list {kind}", kind)
-
-    def _publish(self, subject: str, payload: Any) -> None:
-        inside = trio.lowlevel.in_trio_run()
-        for runtime, token in tuple(self._runtimes):
-            if inside and trio.lowlevel.current_trio_token() is token:
-                runtime.bus.publish(subject, payload)
-            else:
-                with suppress(trio.RunFinishedError):
-                    token.run_sync_soon(runtime.bus.publish, subject, payload)
-
-    def attach(self, runtime: Runtime) -> Callable[[], None]:
-        entry = (runtime, trio.lowlevel.current_trio_token())
-        self._runtimes.append(entry)
-
-        def changed(_subject: str, kind: str) -> None:
-            for session in runtime.supervisor:
-                # Only where it was declared: a session may have been offered less, or the list was empty when it began.
-                offered = (session.peer.offers or {}).get(kind) or {}
-                if offered.get("listChanged"):
-                    session.notify_nowait(f"notifications/{kind}/list_changed", {})
-
-        handle = runtime.bus.subscribe([f"list {kind}" for kind in _LISTS], changed)
-
-        def detach() -> None:
-            handle.close()
-            self._runtimes.remove(entry)
-
-        return detach
+        self.publisher.publish(f"list {kind}", kind)
 
     # -- what the runtime needs
+
+    def attach(self, runtime: Runtime) -> Callable[[], None]:
+        return self.publisher.attach(runtime)
 
     def finish(self, result: dict[str, Any], era: Era) -> dict[str, Any]:
         return self.hints.finish(result, era)
@@ -540,38 +493,7 @@ class Server:
             yield end
 
 
-def _caches(cache: Cache | Mapping[str, Cache] | None) -> Mapping[str, Cache]:
-    if cache is None or isinstance(cache, Cache):
-        return {} if cache is None else dict.fromkeys(CACHED_LISTS, cache)
-    unknown = sorted(set(cache) - set(CACHED_LISTS))
-    if unknown:
-        raise DeclarationError(f"cache: there is no list {', '.join(unknown)}; there are {', '.join(CACHED_LISTS)}")
-    return dict(cache)
-
-
 def _keys(keys: KeyRing | Iterable[str] | None) -> KeyRing | None:
     if isinstance(keys, str):
         raise DeclarationError("state_keys is a list of keys; put the one key into a list")
     return keys if keys is None or isinstance(keys, KeyRing) else KeyRing.from_texts(keys)
-
-
-def _size(page_size: PageSize, kind: str) -> int | None:
-    size = page_size.get(kind) if isinstance(page_size, Mapping) else page_size
-    if size is not None and size < 1:
-        raise DeclarationError(f"page_size must be at least 1, not {size}")
-    return size
-
-
-def _renamed_tool(entry: ToolEntry, prefix: str) -> ToolEntry:
-    tool = evolve(entry.tool, name=prefix + entry.tool.name)
-    return replace(entry, tool=tool, wire={**entry.wire, "name": tool.name})
-
-
-def _renamed_prompt(entry: PromptEntry, prefix: str) -> PromptEntry:
-    prompt = evolve(entry.prompt, name=prefix + entry.prompt.name)
-    return replace(entry, prompt=prompt, wire={**entry.wire, "name": prompt.name})
-
-
-def _renamed_resource(entry: ResourceEntry, prefix: str) -> ResourceEntry:
-    resource = evolve(entry.resource, name=prefix + entry.resource.name)
-    return replace(entry, resource=resource, wire={**entry.wire, "name": resource.name})

@@ -244,7 +244,7 @@ class Watcher(logging.Handler):
             names.append(task.name)
             for nursery in task.child_nurseries:
                 todo.extend(nursery.child_tasks)
-        sessions = sum(len(runtime.supervisor.sessions) for runtime, _ in server._runtimes)
+        sessions = sum(len(runtime.supervisor.sessions) for runtime, _ in server.publisher.runtimes)
         found, self.errors = self.errors, []
         return {
             "pid": os.getpid(),

@@ -41,6 +41,16 @@ NO_CACHE = Cache()
 CACHED_LISTS = ("tools", "prompts", "resources", "templates", "discover")
 
 
+def caches_of(cache: Cache | Mapping[str, Cache] | None) -> Mapping[str, Cache]:
+    """By list what was said for all lists, or for some."""
+    if cache is None or isinstance(cache, Cache):
+        return {} if cache is None else dict.fromkeys(CACHED_LISTS, cache)
+    unknown = sorted(set(cache) - set(CACHED_LISTS))
+    if unknown:
+        raise DeclarationError(f"cache: there is no list {', '.join(unknown)}; there are {', '.join(CACHED_LISTS)}")
+    return dict(cache)
+
+
 class Hints(Struct, frozen=True):
     """Completes results."""
 
