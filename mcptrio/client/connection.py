@@ -112,6 +112,8 @@ class Connection:
     _line: Line | None = None
     _over: trio.Event = field(factory=trio.Event)
     _why: str = ""
+    _fault: str = ""
+    """What the server did that it must not, and that the connection ended for."""
     _listens: dict[str, Callable[[int | str], None]] = field(factory=dict)
     """Marker in a listen request -> who wants to know the id that it got."""
     _ended_by_server: dict[int | str, Callable[[], None]] = field(factory=dict)
@@ -195,10 +197,14 @@ class Connection:
 
     async def deliver(self, frame: Frame | Batch) -> None:
         if self.era is not None and not self.era.stateful:
-            if isinstance(frame, Request):
-                # 2026-07-28 basic/transports/stdio: the server MUST NOT write requests
-                logger.warning("the server sent a request (%s), which its protocol version forbids", frame.method)
-                return
+            members = frame if isinstance(frame, tuple) else (frame,)
+            for request in (member for member in members if isinstance(member, Request)):
+                # 2026-07-28 basic/patterns: servers MUST NOT initiate requests, and clients do not send responses. So
+                # it cannot be refused; and on a pipe nobody can say which call it belongs to.
+                self._fault = f"the server sent a request ({request.method:.80}), which its protocol version forbids"
+                logger.warning("%s", self._fault)
+                self.lost(self._fault)
+                raise LinkClosed(self._fault)
             if isinstance(frame, Notification) and frame.method == "notifications/cancelled":
                 done = self._ended_by_server.get(frame.params.get("requestId", ""))
                 if done is not None:
@@ -258,6 +264,8 @@ class Connection:
         try:
             result = await self.session.ask(method, params, reply=wait)
         except LinkClosed as error:
+            if self._fault:
+                raise RemoteProtocolError(f"{method}: {self._fault}") from error
             raise LinkClosed(f"{method}: {self._why or error}") from error
         except McpError as error:
             if isinstance(error.data, Exception):

@@ -243,6 +243,7 @@ for line in sys.stdin:
         if script == "rubbish": print("{ this is no JSON", flush=True)
         if script == "long": sys.stdout.write("x" * 11_000_000 + "\\n"); sys.stdout.flush()
         if script == "request": say({"jsonrpc": "2.0", "id": 5, "method": "sampling/createMessage", "params": {}})
+        if script == "ping": say({"jsonrpc": "2.0", "id": 5, "method": "ping"})
         if script == "exits": os._exit(3)
         if script == "utf8": sys.stdout.buffer.write(b'{"x":"\\xff\\xfe"}\\n'); sys.stdout.flush()
     say({"jsonrpc": "2.0", "id": message["id"], "result": result})

@@ -209,22 +209,38 @@ async def test_a_list_whose_pages_never_end_is_cut_off() -> None:
                 await client.list_tools()
 
 
-async def test_a_stateless_server_that_sends_a_request_is_not_answered(caplog: pytest.LogCaptureFixture) -> None:
-    """2026-07-28 basic/transports/stdio: neither may the server ask, nor the client write responses."""
+async def test_a_stateless_server_that_sends_a_request_is_hung_up_on(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    """2026-07-28 basic/patterns: servers MUST NOT initiate requests, and clients do not send responses."""
 
     async def serve(wire: Wire) -> None:
         await wire.open_stateless()
-        request = await wire.take("tools/list")
-        await wire.say(id=1, method="roots/list", params={})
-        await wire.answer(request, resultType="complete", tools=[])
+        request = await wire.take()
+        if len(server.wires) == 1:
+            await wire.take()
+            await wire.say(id=1, method="roots/list", params={})
+        else:
+            await wire.answer(request, resultType="complete", tools=[])
         await nothing(wire)
 
     server = scripted(serve)
+    failures: list[str] = []
     async with connect(server, protocol=NEW, roots=["file:///secret"]) as client:
-        await client.list_tools()
-        await trio.testing.wait_all_tasks_blocked()
-    assert all("method" in message for message in server.wires[0].received)
-    assert "roots/list" in caplog.text
+
+        async def fail(ask: Any) -> None:
+            with pytest.raises(RemoteProtocolError) as caught:
+                await ask()
+            failures.append(caught.value.message)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail, client.list_tools)
+            nursery.start_soon(fail, client.list_prompts)
+        assert await client.list_tools() == (), "on a new connection"
+    text = "the server sent a request (roots/list), which its protocol version forbids"
+    assert sorted(failures) == [f"prompts/list: {text}", f"tools/list: {text}"]
+    assert all("method" in message for message in server.wires[0].received), "it was not answered"
+    assert text in caplog.text
 
 
 async def test_a_request_that_was_not_offered_is_refused_by_the_client() -> None:
