@@ -8,8 +8,8 @@ it. Repeated requests that bring answers are led back to the call that asked (`p
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Container
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from contextvars import copy_context
 from typing import Any, Protocol
 
@@ -302,17 +302,22 @@ class Handling(Entity, kw_only=True):
         if call.stopped is not Cause.SESSION_END:
             self.post_soon(Finished(number, outcome))
 
-    async def _run(self, call: Call, start: Start) -> Outcome:
+    def _run(self, call: Call, start: Start) -> Awaitable[Outcome]:
+        service = self.service
+        manager = None if start.era.stateful else service.request_scope(self, call)
+        if manager is None and not call.ticket:
+            return service.router.run(start.method, start.params, service.make_context(self, call))
+        return self._run_inside(call, start, manager or nullcontext())
+
+    async def _run_inside(self, call: Call, start: Start, manager: AbstractAsyncContextManager[Any]) -> Outcome:
+        """Run a handler that has to wait for something first."""
         if call.ticket and not await self.runtime.parking.is_new(call.ticket, start):
             return Failed(INVALID_PARAMS, REFUSED)
-        router = self.service.router
-        manager = None if start.era.stateful else self.service.request_scope(self, call)
-        if manager is None:
-            return await router.run(start.method, start.params, self.service.make_context(self, call))
         outcome: Outcome | None = None
         try:
             async with manager as call.state:
-                outcome = await router.run(start.method, start.params, self.service.make_context(self, call))
+                context = self.service.make_context(self, call)
+                outcome = await self.service.router.run(start.method, start.params, context)
         except Exception as error:
             if outcome is None:
                 return failure(error, start.method)

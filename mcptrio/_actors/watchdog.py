@@ -78,6 +78,8 @@ class Watchdog:
     def _watch(self, token: trio.lowlevel.TrioToken, loop: int) -> None:
         while not self._stop.wait(self.every):
             self._answered.clear()
+            if self._stop.is_set():  # asked now, nobody would answer: the loop waits for this thread
+                return
             self._culprit = None
             self._asked_at = perf_counter()
             try:

@@ -155,7 +155,8 @@ class Context(Asking):
     __slots__ = ("_data", "_last_progress")
 
     def __init__(self, session: Session, call: Call) -> None:
-        super().__init__(session, call)
+        self._session = session
+        self._call = call
         self._data: dict[str, Any] | None = None
         self._last_progress: float | None = None
 

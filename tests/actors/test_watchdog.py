@@ -143,3 +143,16 @@ async def test_a_runtime_has_a_watchdog_only_if_it_is_given_one_and_ends_it(auto
     assert len(watchdogs()) == before
     runtime.hub.emit(telemetry.LimitHit(name="afterwards"))
     assert heard == [telemetry.LimitHit(name="x")]
+
+
+def test_a_watch_that_ends_at_this_moment_asks_nobody() -> None:
+    """The loop waits for the thread then: it would be found blocked by its own goodbye."""
+
+    class Ending(threading.Event):
+        def clear(self) -> None:
+            super().clear()
+            watchdog._stop.set()
+
+    watchdog = Watchdog(telemetry.Hub(), every=0.0)
+    watchdog._answered = Ending()
+    watchdog._watch(None, threading.get_ident())  # type: ignore[arg-type]  # asking it would fail

@@ -179,9 +179,11 @@ async def test_fault_question_answered_too_late(open_house: Open, autojump_clock
         assert house.counted(dropped) == 0
         late = {"id": question["id"], "result": {"action": "accept", "content": {"word": guest.word}}}
         assert (await guest.post(late, guest.headers("", None))).status == 202
+        await wait_all_tasks_blocked()  # it was accepted, and is taken in its turn
         assert house.counted(dropped) == 1
         refusal = {"id": question["id"], "error": {"code": -1, "message": "no"}}
         assert (await guest.post(refusal, guest.headers("", None))).status == 202
+        await wait_all_tasks_blocked()
         assert house.counted(dropped) == 2
         assert trail.done == ["RequestTimeout"]
         await guest.echo()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,14 +39,16 @@ class Function(Struct, frozen=True, eq=False):
     inline: bool = False
     """A plain function that is quick and never blocks: called directly instead of in a thread."""
 
-    async def __call__(self, ctx: Context, kwargs: dict[str, Any], threads: trio.CapacityLimiter) -> Any:
+    def __call__(self, ctx: Context, kwargs: dict[str, Any], threads: trio.CapacityLimiter) -> Awaitable[Any]:
+        """What has to be awaited: an async function's own coroutine, nothing around it."""
         signature = self.signature
         if signature.injected is not None:
             kwargs[signature.injected] = ctx
         if signature.is_async:
-            return await self.fn(**kwargs)
-        if self.inline:
-            return await _settled(self.fn(**kwargs))
+            return self.fn(**kwargs)  # type: ignore[no-any-return]  # it is
+        return _settled(self.fn(**kwargs)) if self.inline else self._call_in_thread(kwargs, threads)
+
+    async def _call_in_thread(self, kwargs: dict[str, Any], threads: trio.CapacityLimiter) -> Any:
         if threads.statistics().tasks_waiting >= MAX_WAITING_FOR_A_THREAD:
             raise Overloaded("every worker thread is busy")
         # A thread cannot be ended from outside: when the call is cancelled it is left to itself.

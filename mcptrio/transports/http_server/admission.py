@@ -74,9 +74,6 @@ class Admission:
 
     async def enter(self, head: Head, session: str | None, request_id: int | str | None) -> Plain | None:
         """Take a place; whoever got None has to `leave`. Otherwise the answer to give."""
-        if head.principal is None and self._has_room():
-            self.calls += 1
-            return None
         endpoint, who = self.endpoint, identity(head.principal)
         if endpoint.draining:
             return overloaded("the server is shutting down", 5, request_id=request_id, close=True)
@@ -100,15 +97,19 @@ class Admission:
         endpoint.limit("max_calls")
         return overloaded(_NO_PLACE, 1, request_id=request_id, limit="max_calls")
 
-    def _has_room(self) -> bool:
-        """There is nothing that a request of a nameless client could be refused for."""
+    def enter_at_once(self, head: Head) -> bool:
+        """The same for a nameless client that there is nothing to refuse for, without waiting."""
         endpoint = self.endpoint
-        return (
-            self.calls + self.carried < endpoint.config.max_calls
-            and not self._queues
+        if (
+            head.principal is None
             and self._rates is None
+            and self.calls + self.carried < endpoint.config.max_calls
+            and not self._queues
             and not endpoint.runtime.supervisor.draining
-        )
+        ):
+            self.calls += 1
+            return True
+        return False
 
     def _has_place(self) -> bool:
         """There is a place that nobody waits for."""

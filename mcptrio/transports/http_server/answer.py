@@ -4,7 +4,7 @@ Pure of any server: shells (`app` for ASGI, the express lane of the listener) on
 every status is here. The order of the checks is the order of this file: who is asked and from where, which thing is
 asked for, in which form; then, with the body read, what it says.
 
-A request of a date without sessions is told from the others in `_post`, before a session is looked for: `Exchanges`
+A request of a date without sessions is told from the others in `post`, before a session is looked for: `Exchanges`
 serves it then, and not `Sessions`.
 """
 
@@ -70,6 +70,7 @@ class Endpoint:
     dates: dict[str, Era] = field(init=False)
     _sessions_served: bool = field(init=False)
     _answers: tuple[str, ...] = field(init=False)
+    _needed_scopes: Callable[..., tuple[str, ...]] = field(init=False)
     _legacy: Any = None
     _authorizer: Authorizer | None = field(init=False, default=None)
     """The authenticator, if it is ours and can say more."""
@@ -88,6 +89,7 @@ class Endpoint:
         self.sessions = Sessions(self)
         self.exchanges = Exchanges(self)
         self.dates = cast(Served, self.runtime.app.eras).eras
+        self._needed_scopes = getattr(self.runtime.app, "needed_scopes", lambda *_: ())
         self._sessions_served = any(era.http.sessions for era in self.dates.values())
         # basic/transports: a client lists both. Where a stream is never sent the other one will do.
         self._answers = ("application/json",) if self.config.json_only else ("application/json", "text/event-stream")
@@ -215,9 +217,7 @@ class Endpoint:
         if head.scopes is None:
             return None
         needed = self._needed(frame)
-        if not needed:
-            return None
-        if head.scopes.issuperset(needed):
+        if not needed or head.scopes.issuperset(needed):
             return None
         request_id = frame.id if type(frame) is Request else None
         if self._authorizer is not None:
@@ -232,12 +232,9 @@ class Endpoint:
         return ((b"retry-after", b"%d" % retry_after(answer)),) if status in (429, 503) else ()
 
     def _needed(self, frame: Frame | Batch, *, all_of_them: bool = False) -> Collection[str]:
-        needed = getattr(self.runtime.app, "needed_scopes", None)
-        if needed is None:
-            return ()
+        needed = self._needed_scopes
         if type(frame) is Request:
-            scopes: tuple[str, ...] = needed(frame.method, frame.params, all_of_them)
-            return scopes
+            return needed(frame.method, frame.params, all_of_them)
         requests = frame if type(frame) is tuple else (frame,)
         found: set[str] = set()
         for each in requests:
@@ -254,10 +251,10 @@ class Endpoint:
     # -- with the body
 
     async def answer(self, head: Head, body: bytes, loan: Loan | None = None) -> Plain | Stream:
-        """Serve a request that `refuse_early` let pass; with a loan the answer may be `ELSEWHERE`."""
+        """Serve any request that `refuse_early` let pass, as `post` does."""
         if head.path == self.config.path:
             if head.method == "POST":
-                return await self._post(head, body, loan)
+                return await self.post(head, body, loan)
             if head.method == "GET":
                 return leased(head, await self.sessions.listen(head))
             return self.sessions.delete(head)
@@ -288,7 +285,8 @@ class Endpoint:
 
     # -- POST: a message of the client
 
-    async def _post(self, head: Head, body: bytes, loan: Loan | None) -> Plain | Stream:
+    async def post(self, head: Head, body: bytes, loan: Loan | None = None) -> Plain | Stream:
+        """Serve a POST for the endpoint that `refuse_early` let pass; with a loan the answer may be `ELSEWHERE`."""
         try:
             frame = decode(body, self.config.json_limits)
         except RemoteProtocolError as error:

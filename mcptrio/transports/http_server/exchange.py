@@ -39,6 +39,8 @@ NAMED: Final[Mapping[str, str]] = {
     "tasks/cancel": "taskId",
 }
 """Which parameter `Mcp-Name` repeats."""
+EXCHANGE_ID: Final = "-"
+"""What has no session is called so."""
 _PARAM: Final = b"mcp-param-"
 _CHUNK: Final = 64 * 1024  # what a stream hands out at once; the rest waits where it is counted
 _SMALL: Final = 4096  # what a connection may remember of a body
@@ -71,7 +73,8 @@ class ExchangeLink:
     shared: bool = field(default=False, init=False)
     head: Head
     endpoint: Endpoint
-    exchange: Exchange = field(init=False)
+    exchange: Exchange | None = None
+    """Until it is over: the two would keep each other alive until the garbage is collected."""
     listens: bool
     """It stays open, and is a stream from the first message on."""
     phase: Phase = Phase.PENDING
@@ -92,7 +95,7 @@ class ExchangeLink:
                 self._settle(Phase.ANSWERED)
             elif config.json_only and not final and not self.listens:
                 if hub := self.endpoint.hub:
-                    hub.emit(telemetry.Dropped(kind="json_only", session=self.exchange.id))
+                    hub.emit(telemetry.Dropped(kind="json_only", session=EXCHANGE_ID))
             else:
                 self._open()
         if self._outbox is not None:
@@ -104,6 +107,7 @@ class ExchangeLink:
         if self._done:
             return
         self._done = True
+        self.exchange = None
         if self.listens:
             self.endpoint.listeners -= 1
         else:
@@ -180,7 +184,7 @@ class ExchangeLink:
         """2026-07-28 basic/transports/streamable-http: a closed stream MUST be taken for a cancellation."""
         if self._heartbeat is not None:
             self._heartbeat.forget_deadline()
-        if not self._done:
+        if self.exchange is not None:
             self.exchange.lose(self)
             self.end()
 
@@ -216,18 +220,52 @@ class Exchanges:
 
     async def post(self, head: Head, frame: Frame | Batch, size: int, loan: Loan | None = None) -> Plain | Stream:
         """Serve a message whose body had `size` bytes."""
-        match frame:
-            case Request():
-                try:
-                    eras = self._check(head, frame, size)
-                except RemoteProtocolError as error:
-                    return refuse_frame(error)
-                return await self._request(head, frame, eras, loan)
-            case Notification():
+        if type(frame) is not Request:
+            if type(frame) is Notification:
                 return Plain(202)
-            case _:
-                # basic/transports/streamable-http: one request or notification; clients MUST NOT send responses
-                return refuse(400, "the body must be a single request or notification", code=INVALID_REQUEST)
+            # basic/transports/streamable-http: one request or notification; clients MUST NOT send responses
+            return refuse(400, "the body must be a single request or notification", code=INVALID_REQUEST)
+        try:
+            eras = self._check(head, frame, size)
+        except RemoteProtocolError as error:
+            return refuse_frame(error)
+        endpoint = self.endpoint
+        refusal = endpoint.check_scopes(head, frame)
+        if refusal is not None:
+            return refusal
+        listens = frame.method == "subscriptions/listen"
+        if listens:
+            loan = None  # it waits in any case
+            refusal = self._enter_listener(frame)
+        elif not endpoint.admission.enter_at_once(head):
+            refusal = await endpoint.admission.enter(head, None, frame.id)
+        if refusal is not None:
+            return refusal
+        link = ExchangeLink(head=head, endpoint=endpoint, listens=listens)
+        runtime = endpoint.runtime
+        exchange = Exchange(
+            id=EXCHANGE_ID, service=runtime.app, link=link, transport="http", runtime=runtime, principal=head.principal
+        )
+        exchange.peer.eras = eras
+        link.exchange = exchange
+        if loan is not None:
+            loan.rest = partial(self._outcome, link, frame)
+        await exchange.deliver(frame, link, None, loan)
+        if loan is not None and loan.taken:
+            return ELSEWHERE
+        if link.phase is Phase.ANSWERED and link.status == 200:
+            return Plain(200, JSON, link.answer)
+        return await self._outcome(link, frame)
+
+    def _enter_listener(self, frame: Request) -> Plain | None:
+        endpoint = self.endpoint
+        if endpoint.draining:
+            return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
+        if endpoint.listeners >= endpoint.config.max_listeners:
+            endpoint.limit("max_listeners")
+            return overloaded("too many listen streams are open", 5, request_id=frame.id, limit="max_listeners")
+        endpoint.listeners += 1
+        return None
 
     def _check(self, head: Head, frame: Request, size: int) -> Declared:
         """What the headers say and what the body says must be the same, or somebody on the way was misled."""
@@ -242,8 +280,10 @@ class Exchanges:
             declared = self._compare_all(head, frame, served, name)
             if size <= _SMALL and type(meta) is dict:
                 head.agreed = Agreed(method, name, meta, declared)
-        if method == "tools/call":
-            self._compare_arguments(head, frame)
+        if method == "tools/call" and type(name) is str:
+            marks = self.endpoint.runtime.app.parameter_headers(name)
+            if marks:
+                self._compare_arguments(head, frame, marks)
         return Declared(served, frame, declared)
 
     def _compare_all(self, head: Head, frame: Request, served: Served, name: Any) -> tuple[Era, dict[str, Any]]:
@@ -257,11 +297,7 @@ class Exchanges:
             self._compare(head, frame, b"mcp-name", name, encoded=True)
         return declared
 
-    def _compare_arguments(self, head: Head, frame: Request) -> None:
-        name = frame.params.get("name")
-        marks = self.endpoint.runtime.app.parameter_headers(name) if type(name) is str else {}
-        if not marks:
-            return
+    def _compare_arguments(self, head: Head, frame: Request, marks: Mapping[str, tuple[str, ...]]) -> None:
         arguments = frame.params.get("arguments")
         for mark, path in marks.items():
             value: Any = arguments if isinstance(arguments, dict) else {}
@@ -288,36 +324,6 @@ class Exchanges:
                 raise _mismatch(frame, name, "it cannot be decoded") from None
         if found != wanted and not _means(found, wanted):
             raise _mismatch(frame, name, "it differs from the body")
-
-    async def _request(self, head: Head, frame: Request, eras: Declared, loan: Loan | None) -> Plain | Stream:
-        endpoint = self.endpoint
-        refusal = endpoint.check_scopes(head, frame)
-        if refusal is not None:
-            return refusal
-        listens = frame.method == "subscriptions/listen"
-        if not listens:
-            refusal = await endpoint.admission.enter(head, None, frame.id)
-            if refusal is not None:
-                return refusal
-        elif endpoint.draining:
-            return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
-        elif endpoint.listeners >= endpoint.config.max_listeners:
-            endpoint.limit("max_listeners")
-            return overloaded("too many listen streams are open", 5, request_id=frame.id, limit="max_listeners")
-        else:
-            endpoint.listeners += 1
-        link = ExchangeLink(head=head, endpoint=endpoint, listens=listens)
-        runtime = endpoint.runtime
-        link.exchange = Exchange(
-            id="-", service=runtime.app, link=link, transport="http", runtime=runtime, principal=head.principal
-        )
-        link.exchange.peer.eras = eras
-        if listens:
-            loan = None  # it waits in any case
-        if loan is not None:
-            loan.rest = partial(self._outcome, link, frame)
-        await link.exchange.deliver(frame, link, None, loan)
-        return ELSEWHERE if loan is not None and loan.taken else await self._outcome(link, frame)
 
     async def _outcome(self, link: ExchangeLink, frame: Request) -> Plain | Stream:
         endpoint = self.endpoint

@@ -236,7 +236,9 @@ class Express:
             else:
                 goes_on = goes_on and CLOSE not in reply.headers
                 data = self._head(reply.status, reply.headers, goes_on, len(reply.body)) + reply.body
-            await guarded.send_soon(data)
+            unsent = guarded.send_now(data)
+            if unsent:
+                await guarded.send_all(unsent)
             return goes_on
         finally:
             self.endpoint.bodies.leave(head)
@@ -269,9 +271,11 @@ class Express:
             body = b"".join(parts)
         if len(body) > endpoint.config.max_body:
             return endpoint.too_large()
-        if endpoint.config.json_only and head.method == "POST":
+        if head.method != "POST":
+            return await endpoint.answer(head, body)
+        if endpoint.config.json_only:
             return await self._answer_watched(guarded, head, body)
-        return await endpoint.answer(head, body, loan)
+        return await endpoint.post(head, body, loan)
 
     async def _answer_watched(self, guarded: GuardedStream, head: Head, body: bytes) -> Plain | Stream | None:
         """The answer where no stream is opened meanwhile that would notice a disconnect; None after one."""

@@ -77,10 +77,12 @@ class Sessions:
                 return await self._initialize(head, frame)
             return session_needed(_id_of(frame))
         session, head.session = head.session, None
-        if session is None or session.ended is not None or cast(HttpLink, session.link).closed:
+        http: HttpLink
+        if session is None or session.ended is not None or session.link.closed:  # type: ignore[attr-defined]  # as below
             session = self.find(head)
             if session is None:
                 return unknown_session(_id_of(frame))
+        http = session.link  # type: ignore[assignment]  # `find` gives no other
         self._note_version(head, session)
         if type(frame) is tuple:
             try:
@@ -94,21 +96,26 @@ class Sessions:
             # Taken in any case: running calls may wait for an answer.
             return await self.hand_over(session, frame, session.link) or ACCEPTED
         refusal = self.endpoint.check_scopes(head, frame)
-        if refusal is None:
-            refusal = await self.endpoint.admission.enter(head, session.id, _id_of(frame))
+        admission = self.endpoint.admission
+        if refusal is None and not admission.enter_at_once(head):
+            refusal = await admission.enter(head, session.id, _id_of(frame))
         if refusal is not None:
             return refusal
         config = self.endpoint.config
         patience = math.inf if config.json_only else config.stream_after
-        post = cast(HttpLink, session.link).new_post(head, patience=patience)
-        if loan is not None:
+        post = http.new_post(head, patience=patience)
+        if loan is not None and session.at_rest and not session.congested:
             loan.rest = partial(self._outcome, post, frame)
-        refusal = await self.hand_over(session, frame, post, loan)
-        if refusal is not None:
-            post.end()
-            return refusal
-        if loan is not None and loan.taken:
-            return ELSEWHERE
+            await session.deliver(frame, post, None, loan)
+            if loan.taken:
+                return ELSEWHERE
+        else:
+            refusal = await self.hand_over(session, frame, post)
+            if refusal is not None:
+                post.end()
+                return refusal
+        if post.phase is Phase.ANSWERED and post.status == 200:
+            return Plain(200, JSON, post.answer)
         return await self._outcome(post, frame)
 
     async def _outcome(self, post: PostStream, frame: Frame | Batch, headers: Headers = ()) -> Plain | Stream:
@@ -131,9 +138,7 @@ class Sessions:
         # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one; this one says nothing.
         return ACCEPTED if self.endpoint.config.json_only else Plain(200, EVENTS + headers, b":\n\n")
 
-    async def hand_over(
-        self, session: Session, frame: Frame | Batch, link: Link, loan: Loan | None = None
-    ) -> Plain | None:
+    async def hand_over(self, session: Session, frame: Frame | Batch, link: Link) -> Plain | None:
         """Put a message into the session's inbox, or say why not."""
         if session.congested and type(frame) in (Request, tuple):
             with trio.move_on_after(self.endpoint.config.busy_timeout):
@@ -142,9 +147,6 @@ class Sessions:
                 self.endpoint.limit("waiting", session)
                 text = "the session has too many requests waiting"
                 return overloaded(text, 1, request_id=_id_of(frame), limit="waiting")
-        if loan is not None and session.at_rest:
-            await session.deliver(frame, link, None, loan)
-            return None
         session.last_used = trio.current_time()
         if session.post_nowait(Received(frame, link, contextvars.copy_context())):
             return None
