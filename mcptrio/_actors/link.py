@@ -92,6 +92,10 @@ class Outbox(Entity):
             trio.lowlevel.reschedule(self._consumer)
             self._consumer = None
 
+    def _abandon(self, _: object) -> trio.lowlevel.Abort:
+        self._consumer = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
     async def take_all(self, at_most: int | None = None) -> list[bytes]:
         """Everything that waits, or what comes first of it until there are `at_most` bytes; at least one item.
 
@@ -100,12 +104,7 @@ class Outbox(Entity):
         """
         if not self._items and not self._closed:
             self._consumer = trio.lowlevel.current_task()
-
-            def abort(_: object) -> trio.lowlevel.Abort:
-                self._consumer = None
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abort)
+            await trio.lowlevel.wait_task_rescheduled(self._abandon)
         else:
             await trio.lowlevel.checkpoint()
         if not self._items:

@@ -177,7 +177,8 @@ class Session(Asking, kw_only=True):
         """Do the loop's work for it, see the module's docstring."""
         self._stepping = True
         try:
-            going_on = self._step(message)
+            self._perform(self.peer.step(message))
+            going_on = self.ended is None
         except Exception as error:  # noqa: BLE001 - it is the session's fault and not the poster's: the loop raises it
             self._failure = error
             going_on = False
@@ -442,6 +443,8 @@ class Session(Asking, kw_only=True):
                 # An inline handler is done at once: what follows from that is performed in its place.
                 if more := self._begin(effect):  # type: ignore[arg-type]  # narrowed
                     self._perform(more)
+            elif kind is Settle:
+                effect.reply.settle(effect.result, effect.error)  # type: ignore[union-attr]  # narrowed
             else:
                 self._do(effect)
 
@@ -452,8 +455,6 @@ class Session(Asking, kw_only=True):
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case Settle(reply, result, error):
-                reply.settle(result, error)
             case AskInResult(start, questions):
                 self._perform(self._ask_in_result(start, questions) or [])
             case Gather(call, reply):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec.structs import replace
 
 from mcptrio._eras import v2025_11_25 as before
@@ -25,10 +22,6 @@ REQUESTS = {
     "subscriptions/listen": Method(TO_SERVER),
 }
 SHAPES = before.ERA.shapes
-
-
-def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-    return before.missing(declared, method, params)
 
 
 ERA = replace(
@@ -53,7 +46,6 @@ ERA = replace(
         missing_capability_status=400,
         disconnect_cancels=True,
     ),
-    missing=missing,
     resource_not_found=INVALID_PARAMS,
     may_ask=MAY_ASK,
 )

@@ -131,15 +131,17 @@ class Asker:
             self.cache.put(key, result, trio.current_time(), changes)
         return read(result, cls, method)
 
-    async def ask(self, method: str, params: dict[str, Any], how: How, *, repeat: bool | None = None) -> dict[str, Any]:
-        """The result as it came. `repeat` says whether the request may be made twice; None: if it is known to be safe.
+    def ask(
+        self, method: str, params: dict[str, Any], how: How, *, repeat: bool | None = None
+    ) -> Awaitable[dict[str, Any]]:
+        """The result as it came, to be awaited. `repeat` says whether the request may be made twice; None: if it is known to be safe.
 
         Raises:
             McpError: the server refused it.
             InputRequired: the server asks back more often than allowed.
             RequestTimeout, LinkClosed, RemoteProtocolError, LocalProtocolError
         """
-        return await self._fulfil(self._wish(method, params, how, repeat))
+        return self._fulfil(self._wish(method, params, how, repeat))
 
     def _wish(self, method: str, params: dict[str, Any], how: How, repeat: bool | None) -> _Wish:
         config = self.service.config

@@ -109,6 +109,8 @@ class Connection:
     session: Session = field(init=False)
     era: Era | None = None
     capabilities: ServerCapabilities | None = None
+    meta: tuple[Era, LoggingLevel | None, dict[str, Any]] | None = None
+    """What every request of a stateless date says of its sender, and what that was made of."""
     _line: Line | None = None
     _over: trio.Event = field(factory=trio.Event)
     _why: str = ""

@@ -74,7 +74,8 @@ class Patience:
         now = trio.current_time()
         wait.idle_until, wait.until = now + wait.idle, now + wait.left
         self._waiting.add(wait)
-        self._wake_for(wait)
+        if wait.idle_until < self._wakes_at or wait.until < self._wakes_at:
+            self._wake_for(wait)
 
     def end(self, wait: Wait) -> None:
         """It waits no more."""

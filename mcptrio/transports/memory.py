@@ -37,11 +37,12 @@ class MemoryEnd:
         Raises:
             LinkClosed: the other end is gone, or this one was closed.
         """
-        await trio.lowlevel.checkpoint()
-        await self._outgoing.room()
-        if self._outgoing.closed:
-            raise LinkClosed("the memory link is closed")
-        self._outgoing.put(frame)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self.send_nowait(frame):
+            if self._outgoing.closed:
+                raise LinkClosed("the memory link is closed")
+            await self._outgoing.room()
+        await trio.lowlevel.cancel_shielded_checkpoint()  # after it was sent: in the order in which `send` was called
 
     def send_nowait(self, frame: bytes) -> bool:
         """Send one message if there is room for it."""
@@ -85,6 +86,8 @@ class _ServerEnd:
     _client: MemoryEnd
     _outgoing: Outbox
     _incoming: Outbox
+    gathers: bool = False
+    """Answers need not leave together."""
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         try:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 import trio
-from attrs import define, frozen
+from attrs import frozen
 
 from mcptrio.errors import LinkClosed, RemoteProtocolError
 from mcptrio.transports.carrier import Receiver
@@ -29,18 +29,16 @@ class HasMemoryLink(Protocol):
     def open_memory_link(self) -> AbstractAsyncContextManager[End]: ...
 
 
-@define(eq=False, repr=False)
 class _MemoryPipe:
-    _end: End
+    def __init__(self, end: End) -> None:
+        self._end = end
+        self.send_nowait = end.send_nowait
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         try:
             return (await self._end.receive(),)
         except LinkClosed:
             return ()
-
-    def send_nowait(self, message: bytes) -> bool:
-        return self._end.send_nowait(message)
 
     async def send(self, messages: list[bytes]) -> None:
         try:

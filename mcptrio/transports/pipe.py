@@ -89,16 +89,15 @@ class PipeLink(Entity):
     send_nowait: Callable[[bytes], bool] | None = None
     """Writes one message at once if the pipe takes it whole; None where that cannot be known."""
     is_last: Callable[[], bool] | None = None
-    """Whether no other answer is to come."""
+    """Whether no other answer is to come; None where it does not matter."""
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         # The answer to the only call is written here and now; those of a burst gather, and leave in one write.
         if (
             final
             and self.send_nowait is not None
-            and self.is_last is not None
             and self.outbox.idle
-            and self.is_last()
+            and (self.is_last is None or self.is_last())
             and self.send_nowait(data)
         ):
             return
@@ -136,7 +135,8 @@ async def serve_pipe(
     if bounds is not None:
         bounds.opened(session)
     link.send_nowait = getattr(pipe, "send_nowait", None)
-    link.is_last = lambda: not session.peer.calls and not reader.pending
+    if getattr(pipe, "gathers", True):
+        link.is_last = lambda: not session.peer.calls and not reader.pending
     over = trio.Event()
     session.on_end.append(over.set)
     writing = trio.CancelScope(shield=True)  # a message cut in two would spoil the pipe; each way out sets a deadline

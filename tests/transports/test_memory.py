@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from mcptrio._actors.supervisor import SupervisorLimits
 from mcptrio._wire.jsonrpc import encode
@@ -89,3 +89,63 @@ async def test_there_must_be_room_for_another_session(autojump_clock: MockClock)
         with pytest.raises(Overloaded):
             async with open_memory_link(runtime):
                 pass
+
+
+async def test_messages_leave_in_the_order_in_which_they_were_sent(autojump_clock: MockClock) -> None:
+    sent: list[int] = []
+
+    async def send(number: int) -> None:
+        sent.append(number)
+        await end.send(encode(request(number, "echo")))
+
+    async with open_runtime(App({"echo": echo})) as runtime, open_memory_link(runtime, max_frames=100) as end:
+        await end.send(encode(initialize()))
+        await end.receive()
+        async with trio.open_nursery() as nursery:
+            for number in range(1, 30):
+                nursery.start_soon(send, number)
+        assert [msgspec.json.decode(await end.receive())["id"] for _ in sent] == sent
+
+
+async def test_sending_and_receiving_are_checkpoints(autojump_clock: MockClock) -> None:
+    async with open_runtime(App({"echo": echo})) as runtime, open_memory_link(runtime) as end:
+        with assert_checkpoints():
+            await end.send(encode(initialize()))
+        for number in (1, 2):
+            await end.send(encode(request(number, "echo")))
+        await wait_all_tasks_blocked()
+        for _ in range(3):
+            with assert_checkpoints():
+                await end.receive()
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_an_answer_is_handed_over_when_the_client_has_nothing_left_to_read(
+    wanted: bool, autojump_clock: MockClock
+) -> None:
+    handed: list[bytes] = []
+    received: list[bytes] = []
+
+    def take(answer: bytes) -> bool:
+        handed.append(answer)
+        return wanted
+
+    async def receive() -> None:
+        while True:
+            received.append(await end.receive())
+
+    async with open_runtime(App({"echo": echo})) as runtime, open_memory_link(runtime) as end:
+        await end.send(encode(initialize()))
+        await end.receive()
+        end.hand_to(take)
+        await end.send(encode(request(1, "echo")))
+        await wait_all_tasks_blocked()
+        assert handed == []  # nobody reads: it would overtake what is to be read first
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            await wait_all_tasks_blocked()
+            await end.send(encode(request(2, "echo")))
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert [msgspec.json.decode(answer)["id"] for answer in handed] == [2]
+    assert [msgspec.json.decode(answer)["id"] for answer in received] == ([1] if wanted else [1, 2])
