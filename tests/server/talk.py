@@ -107,10 +107,10 @@ class Talk:
 
     async def begin(self, method: str, **params: Any) -> int:
         """Send a request without waiting for its answer; returns its id."""
-        self._last_id += 1
-        self._waiting[self._last_id] = (trio.Event(), [])
-        await self.send(id=self._last_id, method=method, params=params)
-        return self._last_id
+        number = self._last_id = self._last_id + 1  # others may begin while this one is sent
+        self._waiting[number] = (trio.Event(), [])
+        await self.send(id=number, method=method, params=params)
+        return number
 
     async def request(self, method: str, **params: Any) -> Json:
         """Ask for something and return the result.
