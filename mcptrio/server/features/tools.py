@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -16,7 +15,7 @@ from msgspec import field
 from mcptrio import types
 from mcptrio._actors.extension import Around
 from mcptrio._eras.shape import lower_content, trim
-from mcptrio._schema.build import ArgumentFaults, OutputSchema, Signature, dump, output_schema
+from mcptrio._schema.build import ArgumentFaults, OutputSchema, dump, output_schema
 from mcptrio._struct import Entity
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import (
@@ -32,7 +31,7 @@ from mcptrio.errors import (
 from mcptrio.server.context import Context
 from mcptrio.server.features.headers import header_marks
 from mcptrio.server.features.hints import Hints
-from mcptrio.server.features.invoke import Function, declare, function_name, is_context
+from mcptrio.server.features.invoke import Function, declare, function_name
 from mcptrio.server.features.media import names_files, read_files
 from mcptrio.server.features.scopes import caller_of, declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
@@ -155,12 +154,16 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
     checker = check_result = structured = None
     try:
         if input_schema is not None:
-            checker = _checker(input_schema)
-            function = Function(fn, _by_hand(fn, input_schema, names), inline)
+            from mcptrio.server.features.by_hand import Checker, by_hand
+
+            checker = Checker(input_schema)
+            function = Function(fn, by_hand(fn, input_schema, names), inline)
         else:
             function = declare(fn, inline=inline, names=names)
         if output is not None:
-            check_result = _checker(output)
+            from mcptrio.server.features.by_hand import Checker
+
+            check_result = Checker(output)
         else:
             structured = output_schema(function.signature.returns, is_content=is_content, names=names)
     except DeclarationError as error:
@@ -206,45 +209,6 @@ def _annotations(options: ToolOptions) -> ToolAnnotations | None:
         open_world_hint=options.get("open_world"),
     )
     return None if annotations == types.ToolAnnotations() else annotations
-
-
-def _checker(schema: Mapping[str, Any]) -> Any:
-    from mcptrio._schema.check import Checker  # jsonschema-rs is only needed for schemas written by hand
-
-    return Checker(schema)
-
-
-def _by_hand(fn: Callable[..., Any], schema: Mapping[str, Any], names: Mapping[str, Any]) -> Signature:
-    """The signature of a function whose input schema was written by hand: it takes the arguments as one object."""
-    if schema.get("type") != "object":
-        raise DeclarationError('an input schema must have "type": "object" at its root')
-    try:
-        signature = inspect.signature(fn, locals=dict(names), eval_str=True)
-    except NameError as error:
-        raise DeclarationError(f"the annotation `{error.name}` cannot be found; import it for real") from error
-    parameters = signature.parameters
-    injected = next((p.name for p in parameters.values() if is_context(p.annotation)), None)
-    others = [p.name for p in parameters.values() if p.name != injected]
-    if len(others) != 1:
-        raise DeclarationError(
-            "with input_schema= the function takes one parameter that gets the arguments as they came "
-            f"(and a Context if it likes), not {len(others)}: {', '.join(others) or 'none'}"
-        )
-    (parameter,) = others
-
-    def bind(arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {parameter: arguments}
-
-    doc = inspect.getdoc(fn)
-    return Signature(
-        input_schema=dict(schema),
-        bind=bind,
-        bind_text=bind,
-        injected=injected,
-        description=doc.partition("\n\n")[0] if doc else None,
-        returns=signature.return_annotation,
-        is_async=inspect.iscoroutinefunction(fn),
-    )
 
 
 def usual_call(params: dict[str, Any]) -> CallToolParams | None:
