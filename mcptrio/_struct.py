@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+
+__all__ = ["Entity", "Options"]
+
+if TYPE_CHECKING:
+    from typing import TypedDict as Options
+else:
+
+    class Options:
+        """Names of keyword arguments and their types; only type checkers read the types.
+
+        A real TypedDict compiles each of its annotations, and a start should not take longer for that.
+        """
+
+        def __init_subclass__(cls, *, total: bool = True) -> None: ...
 
 
 class Entity(msgspec.Struct, eq=False):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 # Something that looks like a section of a Google, NumPy, Sphinx or Epydoc docstring. Without one there is nothing to
 # parse, and the parser need not be imported.
@@ -15,7 +17,7 @@ _SECTIONS: Final = (
 )
 
 
-class Doc(NamedTuple):
+class Doc(msgspec.Struct, frozen=True):
     """`text` is the short and long description; `params` what is said about each parameter or attribute."""
 
     text: str | None

@@ -5,13 +5,14 @@ All of them travel as JSON objects, NamedTuple too: names tell a reader more tha
 
 from __future__ import annotations
 
-import enum
 import sys
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
+import msgspec
+from msgspec.structs import replace
 
 from mcptrio._schema import docs
 from mcptrio._schema.faults import Faults, Place, show
@@ -19,16 +20,11 @@ from mcptrio._schema.scalars import said
 from mcptrio._schema.shape import Load, Shape
 from mcptrio.errors import DeclarationError
 
-
-class Missing(enum.Enum):
-    MISSING = enum.auto()
-
-
-MISSING: Final = Missing.MISSING
+MISSING: Final[Any] = object()
 _EMPTY_FACTORIES: Final = (list, dict, set, tuple, frozenset)
 
 
-class Field(typing.NamedTuple):
+class Field(msgspec.Struct, frozen=True):
     """One field: `name` for the constructor, `key` in JSON. `default` is MISSING where none can be shown."""
 
     name: str
@@ -87,7 +83,7 @@ def hints_of(thing: Any, names: Mapping[str, Any]) -> dict[str, Any]:
 def fields_of(cls: Any, names: Mapping[str, Any]) -> list[Field]:
     hints = hints_of(cls, names)
     said_so = docs.parse(own_doc(cls)).params
-    return [f._replace(description=f.description or said_so.get(f.name)) for f in _reader_of(cls)(cls, hints)]
+    return [replace(f, description=f.description or said_so.get(f.name)) for f in _reader_of(cls)(cls, hints)]
 
 
 def _reader_of(cls: Any) -> Callable[[Any, dict[str, Any]], list[Field]]:

@@ -16,7 +16,7 @@ from mcptrio.errors import MCPTrioException
 from .names import wire_name
 from .plain import READERS
 from .readers import FAILURES, MAX_FAULTS, Structure, faults_inside
-from .writers import OFTEN, unstructure
+from .writers import OFTEN, unstructure, write_fields
 
 T = TypeVar("T")
 
@@ -82,4 +82,4 @@ def structure(value: Any, cls: type[T] | str, *, at: str = "params") -> T:
     raise StructureError(tuple(faults))
 
 
-__all__ = ["StructureError", "structure", "unstructure", "wire_name"]
+__all__ = ["StructureError", "structure", "unstructure", "wire_name", "write_fields"]

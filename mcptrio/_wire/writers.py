@@ -115,6 +115,11 @@ class _Writers(dict[type, Unstructure]):
 _write: Final = _Writers()
 
 
+def write_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a class of `mcptrio.types` with these fields is written as; the class need not be made for that."""
+    return {wire_name(name): unstructure(value) for name, value in fields.items() if value is not None}
+
+
 def unstructure(value: Any) -> Any:
     """Write a typed value as JSON: a new dict with what is not `None`. Plain JSON values come back as they are."""
     return _write[value.__class__](value)

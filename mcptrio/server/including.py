@@ -31,7 +31,7 @@ def include(into: Server, other: Server, prefix: str) -> None:
         if own is not None and own is not extension:
             own.absorb(extension)
     for tool in tools:
-        into.tools.registry.check_free(check_name("tool", tool.tool.name))
+        into.tools.registry.check_free(check_name("tool", tool.name))
     for prompt in prompts:
         into.prompts.registry.check_free(check_name("prompt", prompt.prompt.name))
     for uri, entry in resources:
@@ -40,7 +40,7 @@ def include(into: Server, other: Server, prefix: str) -> None:
         if into.extensions.get(extension.identifier) is None:
             into.add_extension(extension)
     for tool in tools:
-        into.tools.registry.add(tool.tool.name, into._extended(tool))
+        into.tools.registry.add(tool.name, into._extended(tool))
     for prompt in prompts:
         into.prompts.registry.add(prompt.prompt.name, prompt)
     for uri, entry in resources:
@@ -48,8 +48,8 @@ def include(into: Server, other: Server, prefix: str) -> None:
 
 
 def _renamed_tool(entry: ToolEntry, prefix: str) -> ToolEntry:
-    tool = evolve(entry.tool, name=prefix + entry.tool.name)
-    return replace(entry, tool=tool, wire={**entry.wire, "name": tool.name})
+    name = prefix + entry.name
+    return replace(entry, name=name, wire={**entry.wire, "name": name})
 
 
 def _renamed_prompt(entry: PromptEntry, prefix: str) -> PromptEntry:
@@ -58,5 +58,4 @@ def _renamed_prompt(entry: PromptEntry, prefix: str) -> PromptEntry:
 
 
 def _renamed_resource(entry: ResourceEntry, prefix: str) -> ResourceEntry:
-    resource = evolve(entry.resource, name=prefix + entry.resource.name)
-    return replace(entry, resource=resource, wire={**entry.wire, "name": resource.name})
+    return replace(entry, wire={**entry.wire, "name": prefix + entry.wire["name"]})

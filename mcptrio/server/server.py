@@ -177,10 +177,10 @@ class Server:
         extra = {name: value for name, value in options.items() if name not in OWN_OPTIONS and value is not None}
         entry = declare_tool(fn, names, **{name: value for name, value in options.items() if name in OWN_OPTIONS})
         entry = self._extended(replace(entry, extra=extra))
-        self.tools.registry.check_free(entry.tool.name)
+        self.tools.registry.check_free(entry.name)
         for option, value in extra.items():
             self._extension_for(option).declared(self, entry, option, value)
-        self.tools.registry.add(entry.tool.name, entry)
+        self.tools.registry.add(entry.name, entry)
 
     def _extended(self, entry: ToolEntry) -> ToolEntry:
         for option, value in entry.extra.items():

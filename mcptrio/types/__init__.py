@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from .annotations import Annotations
     from .base import (
         NULL,
         CacheScope,
         InputResponseParams,
         JsonObject,
         Null,
-        PaginatedParams,
         Params,
         PingParams,
         ProgressToken,
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         to_content,
         user,
     )
+    from .icons import Icon
     from .levels import (
         LOGGING_LEVELS,
         LoggingLevel,
@@ -91,14 +92,17 @@ if TYPE_CHECKING:
         LoggingMessageParams,
         SetLevelParams,
     )
-    from .marks import (
-        Annotations,
-        Icon,
-    )
     from .meta import (
         NotificationMeta,
         RequestMeta,
         ResultMeta,
+    )
+    from .pages import (
+        ListPromptsParams,
+        ListResourcesParams,
+        ListResourceTemplatesParams,
+        ListToolsParams,
+        PaginatedParams,
     )
     from .progress import (
         CancelledParams,
@@ -107,7 +111,6 @@ if TYPE_CHECKING:
     from .prompts import (
         GetPromptParams,
         GetPromptResult,
-        ListPromptsParams,
         ListPromptsResult,
         Prompt,
         PromptArgument,
@@ -115,8 +118,6 @@ if TYPE_CHECKING:
         PromptMessage,
     )
     from .resource_params import (
-        ListResourcesParams,
-        ListResourceTemplatesParams,
         ReadResourceParams,
         ResourceListChangedParams,
         ResourceUpdatedParams,
@@ -172,17 +173,18 @@ if TYPE_CHECKING:
         SubscriptionsListenParams,
         SubscriptionsListenResult,
     )
+    from .tool_params import (
+        CallToolParams,
+        ToolListChangedParams,
+    )
     from .tool_results import (
         CallToolResult,
         ListToolsResult,
     )
     from .tools import (
-        CallToolParams,
-        ListToolsParams,
         Tool,
         ToolAnnotations,
         ToolExecution,
-        ToolListChangedParams,
     )
 
 __all__ = [
@@ -319,9 +321,9 @@ __all__ = [
 _HOME: Final = {
     name: module
     for module, names in {
+        "annotations": "Annotations",
         "base": (
-            "NULL CacheScope InputResponseParams JsonObject Null PaginatedParams Params PingParams ProgressToken "
-            "Record RequestId Role"
+            "NULL CacheScope InputResponseParams JsonObject Null Params PingParams ProgressToken Record RequestId Role"
         ),
         "client_capabilities": "ClientCapabilities ElicitationCapability RootsCapability SamplingCapability",
         "completion": (
@@ -336,20 +338,20 @@ _HOME: Final = {
         "elicitation": "ElicitParams ElicitResult ElicitationCompleteParams",
         "error_data": "MissingClientCapabilityData UnsupportedProtocolVersionData UrlElicitationRequiredData",
         "helpers": "Audio ContentLike Image Link Message assistant to_content user",
+        "icons": "Icon",
         "levels": "LOGGING_LEVELS LoggingLevel",
         "lifecycle": "DiscoverParams Implementation InitializeParams InitializedParams",
         "lifecycle_results": "DiscoverResult InitializeResult",
         "logging": "LoggingMessageParams SetLevelParams",
-        "marks": "Annotations Icon",
         "meta": "NotificationMeta RequestMeta ResultMeta",
+        "pages": ("ListPromptsParams ListResourceTemplatesParams ListResourcesParams ListToolsParams PaginatedParams"),
         "progress": "CancelledParams ProgressParams",
         "prompts": (
-            "GetPromptParams GetPromptResult ListPromptsParams ListPromptsResult Prompt PromptArgument "
+            "GetPromptParams GetPromptResult ListPromptsResult Prompt PromptArgument "
             "PromptListChangedParams PromptMessage"
         ),
         "resource_params": (
-            "ListResourceTemplatesParams ListResourcesParams ReadResourceParams ResourceListChangedParams "
-            "ResourceUpdatedParams SubscribeParams UnsubscribeParams"
+            "ReadResourceParams ResourceListChangedParams ResourceUpdatedParams SubscribeParams UnsubscribeParams"
         ),
         "resource_results": "ListResourceTemplatesResult ListResourcesResult ReadResourceResult",
         "resources": "Resource ResourceTemplate",
@@ -365,7 +367,8 @@ _HOME: Final = {
             "SubscriptionFilter SubscriptionsAcknowledgedParams SubscriptionsListenParams SubscriptionsListenResult"
         ),
         "tool_results": "CallToolResult ListToolsResult",
-        "tools": "CallToolParams ListToolsParams Tool ToolAnnotations ToolExecution ToolListChangedParams",
+        "tool_params": "CallToolParams ToolListChangedParams",
+        "tools": "Tool ToolAnnotations ToolExecution",
     }.items()
     for name in names.split()
 }

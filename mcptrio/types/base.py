@@ -114,13 +114,6 @@ class Params(Record):
 
 
 @frozen(kw_only=True)
-class PaginatedParams(Params):
-    """The parameters of a request for one page of a list."""
-
-    cursor: str | None = None
-
-
-@frozen(kw_only=True)
 class InputResponseParams(Params):
     """The parameters of a request that the server may answer with questions first (multi round-trip requests).
 

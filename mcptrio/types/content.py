@@ -7,9 +7,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import field
 
+from .annotations import Annotations
 from .base import NULL_MATTERS, JsonObject, Record, as_optional_tuple, as_tuple, frozen
 from .contents import ResourceContents
-from .marks import Annotations, Icon
+from .icons import Icon
 
 
 @frozen(kw_only=True)

@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 
 from attrs import field
 
+from .annotations import Annotations
 from .base import JsonObject, Record, Role, frozen
 from .content import AudioContent, ContentBlock, ImageContent, ResourceLink, TextContent
-from .marks import Annotations
 from .prompts import PromptMessage, check_role
 
 # What a file of the type begins with, and where; RIFF and ISO containers name their content a little later.

@@ -6,7 +6,7 @@ from attrs import field
 
 from .base import Params, Record, as_optional_tuple, frozen
 from .client_capabilities import ClientCapabilities
-from .marks import Icon
+from .icons import Icon
 
 
 @frozen(kw_only=True)

@@ -9,7 +9,6 @@ from attrs import field
 from .base import (
     InputResponseParams,
     JsonObject,
-    PaginatedParams,
     Params,
     Record,
     Role,
@@ -19,7 +18,7 @@ from .base import (
     role_check,
 )
 from .content import ContentBlock
-from .marks import Icon
+from .icons import Icon
 from .result import PaginatedResult, Result
 
 check_role = role_check("put the text in a user message or in the instructions of the server")
@@ -78,5 +77,4 @@ class GetPromptResult(Result):
     messages: tuple[PromptMessage, ...] = field(converter=as_tuple)
 
 
-ListPromptsParams = PaginatedParams
 PromptListChangedParams = Params

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import InputResponseParams, PaginatedParams, Params, frozen
+from .base import InputResponseParams, Params, frozen
 
 
 @frozen(kw_only=True)
@@ -26,7 +26,5 @@ class ResourceUpdatedParams(Params):
     uri: str
 
 
-ListResourcesParams = PaginatedParams
-ListResourceTemplatesParams = PaginatedParams
 ResourceListChangedParams = Params
 UnsubscribeParams = SubscribeParams

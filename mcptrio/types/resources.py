@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from attrs import field
 
+from .annotations import Annotations
 from .base import JsonObject, Record, as_optional_tuple, frozen
-from .marks import Annotations, Icon
+from .icons import Icon
 
 
 @frozen(kw_only=True)

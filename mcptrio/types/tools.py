@@ -6,8 +6,8 @@ from typing import Literal
 
 from attrs import field
 
-from .base import InputResponseParams, JsonObject, PaginatedParams, Params, Record, as_optional_tuple, frozen
-from .marks import Icon
+from .base import JsonObject, Record, as_optional_tuple, frozen
+from .icons import Icon
 
 
 @frozen(kw_only=True)
@@ -41,16 +41,3 @@ class Tool(Record):
     execution: ToolExecution | None = None
     icons: tuple[Icon, ...] | None = field(default=None, converter=as_optional_tuple)
     meta: JsonObject | None = None
-
-
-@frozen(kw_only=True)
-class CallToolParams(InputResponseParams):
-    """Which tool to call, and with what."""
-
-    name: str
-    arguments: JsonObject | None = None
-    task: JsonObject | None = None
-
-
-ListToolsParams = PaginatedParams
-ToolListChangedParams = Params

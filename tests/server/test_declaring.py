@@ -159,6 +159,13 @@ RESOURCES: list[tuple[str, str, Callable[..., Any], dict[str, Any], str]] = [
     ("no variables at all", "n://x", one, {}, "the function needs x, which the URI, which has no variables"),
     ("broken braces", "n://{x", one, {}, "resource 'n://{x': "),
     ("the size of a template", "n://{x}", one, {"size": 3}, "a template has no size of its own"),
+    (
+        "an option that there is not",
+        "n://{x}",
+        one,
+        {"mime": "a/b"},
+        "there is no option mime; there are annotations, any_path, ",
+    ),
 ]
 
 

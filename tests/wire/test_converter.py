@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mcptrio import types
 from mcptrio._wire import generated
-from mcptrio._wire.converter import StructureError, structure, unstructure, wire_name
+from mcptrio._wire.converter import StructureError, structure, unstructure, wire_name, write_fields
 from mcptrio._wire.plain import READERS
 from mcptrio._wire.readers import FAILURES, MAX_FAULTS
 from mcptrio._wire.writers import OFTEN, plain_writer
@@ -336,6 +336,19 @@ def test_a_long_value_is_not_sent_back_whole() -> None:
     assert fault == "params.name: expected string, got a very large integer"
     (fault,) = faults_of({"name": "p", "arguments": {"k" * 10_000: 1}}, types.GetPromptParams)
     assert len(fault) < 200
+
+
+# -- without the class
+
+
+@pytest.mark.parametrize(
+    "cls", [types.Tool, types.ToolAnnotations, types.Resource, types.ResourceTemplate], ids=lambda cls: cls.__name__
+)
+@relaxed
+@given(data=st.data())
+def test_fields_alone_are_written_as_the_class_that_has_them(cls: type, data: st.DataObject) -> None:
+    value = data.draw(instances_of(cls))
+    assert write_fields({f.name: getattr(value, f.name) for f in attrs.fields(cls)}) == unstructure(value)
 
 
 # -- plainly at first, with generated functions later

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
 from msgspec.structs import replace
 
 from mcptrio._actors.extension import Extension, declared
-from mcptrio._wire.converter import unstructure
 from mcptrio.errors import DeclarationError
 from mcptrio.extensions.apps.page import Ui
 from mcptrio.server.context import Context
@@ -42,9 +41,8 @@ class Apps(Extension):
 
     def tool(self, entry: ToolEntry, option: str, value: Any) -> ToolEntry:
         page = _page(entry, value)
-        meta = {**(entry.tool.meta or {}), "ui": page.tool_meta()}
-        tool = evolve(entry.tool, meta=meta)
-        return replace(entry, tool=tool, wire=unstructure(tool))
+        meta = {**entry.wire.get("_meta", {}), "ui": page.tool_meta()}
+        return replace(entry, wire={**entry.wire, "_meta": meta})
 
     def declared(self, server: Any, entry: ToolEntry, option: str, value: Any) -> None:
         page = _page(entry, value)
@@ -77,7 +75,7 @@ def _page(entry: ToolEntry, value: Any) -> Ui:
         return value if isinstance(value, Ui) else Ui(value)
     except (DeclarationError, AttributeError, TypeError) as error:
         hint = "ui= is a Ui, or the ui:// URI of a resource that is declared elsewhere"
-        raise DeclarationError(f"tool {entry.tool.name!r}: {hint}: {error}") from error
+        raise DeclarationError(f"tool {entry.name!r}: {hint}: {error}") from error
 
 
 async def _html(page: Ui, ctx: Context) -> str:

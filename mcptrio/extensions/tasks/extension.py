@@ -94,7 +94,7 @@ class Tasks(Extension):
             "later": partial(self._when_it_says, entry.timeout),
         }
         if not isinstance(value, bool | str) or value not in ways:
-            raise DeclarationError(f'tool {entry.tool.name!r}: task= is True, False, "auto" or "later", not {value!r}')
+            raise DeclarationError(f'tool {entry.name!r}: task= is True, False, "auto" or "later", not {value!r}')
         return replace(entry, around=ways[value])
 
     # -- tools/call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 from msgspec import field
@@ -11,7 +11,7 @@ from msgspec import field
 from mcptrio import types
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._schema.build import ArgumentFaults
-from mcptrio._struct import Entity
+from mcptrio._struct import Entity, Options
 from mcptrio._wire.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
@@ -42,7 +42,7 @@ class PromptEntry(Entity):
     wire: dict[str, Any] = field(default_factory=dict)
 
 
-class PromptOptions(TypedDict, total=False):
+class PromptOptions(Options, total=False):
     """What can be said of a prompt beside its function."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 import trio
@@ -14,14 +14,15 @@ from msgspec import field
 from mcptrio import types
 from mcptrio._eras.shape import trim, trim_all
 from mcptrio._schema.build import ArgumentFaults, dump
-from mcptrio._struct import Entity
-from mcptrio._wire.converter import unstructure
+from mcptrio._struct import Entity, Options
+from mcptrio._wire.converter import unstructure, write_fields
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
 from mcptrio.server.context import Context
 from mcptrio.server.features.hints import NO_CACHE, Cache, Hints
 from mcptrio.server.features.invoke import Function, declare, function_name
 from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry
+from mcptrio.types.base import as_optional_tuple
 
 if TYPE_CHECKING:
     from mcptrio._wire.uri_template import UriTemplate
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
         ListResourceTemplatesParams,
         ReadResourceParams,
         ReadResourceResult,
-        Resource,
-        ResourceTemplate,
         TextResourceContents,
     )
 
@@ -52,15 +51,16 @@ class ResourceNotFound(McpError):
 class ResourceEntry(Entity):
     """A resource, or with `template` a family of them."""
 
-    resource: Resource | ResourceTemplate
     function: Function
+    wire: dict[str, Any]
+    """What is listed."""
+    mime_type: str | None = None
     template: UriTemplate | None = None
     completers: dict[str, Function] = field(default_factory=dict)
     visible: Callable[[Context], bool] | None = None
     scopes: tuple[str, ...] = ()
     cache: Cache = NO_CACHE
     any_path: bool = False
-    wire: dict[str, Any] = field(default_factory=dict)
 
     def match(self, uri: str) -> Mapping[str, Any] | None:
         """The values of a template's variables in a URI; None if it is none of its URIs."""
@@ -70,7 +70,7 @@ class ResourceEntry(Entity):
         return None if found is None or (leads_elsewhere(found) and not self.any_path) else found
 
 
-class ResourceOptions(TypedDict, total=False):
+class ResourceOptions(Options, total=False):
     """What can be said of a resource beside its URI and function."""
 
     name: str
@@ -134,26 +134,31 @@ def declare_resource(
             template.require_matchable()
     except DeclarationError as error:
         raise DeclarationError(f"resource {uri!r:.200}: {error}") from error
-    own = ("visible", "scopes", "cache", "any_path")
-    about: dict[str, Any] = {key: value for key, value in options.items() if key not in own}
-    about.setdefault("name", function_name(fn))
-    about.setdefault("description", function.signature.description)
-    resource: Resource | ResourceTemplate
-    if not variables:
-        resource = types.Resource(uri=uri, **about)
-    elif "size" in about:
+    if unknown := sorted(options.keys() - ResourceOptions.__annotations__.keys()):
+        known = ", ".join(sorted(ResourceOptions.__annotations__))
+        raise DeclarationError(f"resource {uri!r:.200}: there is no option {', '.join(unknown)}; there are {known}")
+    if variables and "size" in options:
         raise DeclarationError(f"resource {uri!r:.200}: a template has no size of its own")
-    else:
-        resource = types.ResourceTemplate(uri_template=uri, **about)
+    about = {
+        "uri_template" if variables else "uri": uri,
+        "name": options.get("name") or function_name(fn),
+        "title": options.get("title"),
+        "description": options.get("description", function.signature.description),
+        "mime_type": options.get("mime_type"),
+        "size": options.get("size"),
+        "icons": as_optional_tuple(options.get("icons")),
+        "annotations": options.get("annotations"),
+        "meta": options.get("meta"),
+    }
     return ResourceEntry(
-        resource=resource,
         function=function,
+        wire=write_fields(about),
+        mime_type=options.get("mime_type"),
         template=template if variables else None,
         visible=options.get("visible"),
         scopes=declared_scopes(options.get("scopes", ())),
         cache=options.get("cache", NO_CACHE),
         any_path=options.get("any_path", False),
-        wire=unstructure(resource),
     )
 
 
@@ -235,7 +240,7 @@ class Resources(Entity):
             value = await entry.function(ctx, kwargs, self.threads)
         except ResourceNotFound:
             raise self.not_found(ctx, uri) from None
-        wire = unstructure(read_result(entry.resource, uri, value))
+        wire = unstructure(read_result(entry.mime_type, uri, value))
         era = ctx._call.start.era
         wire["contents"] = [trim(era, "contents", item) for item in wire["contents"]]
         if era.features.cache_hints:
@@ -246,7 +251,7 @@ class Resources(Entity):
         return McpError(ctx._call.start.era.resource_not_found, "resource not found", {"uri": uri})
 
 
-def read_result(resource: Resource | ResourceTemplate, uri: str, value: Any) -> ReadResourceResult:
+def read_result(mime_type: str | None, uri: str, value: Any) -> ReadResourceResult:
     """What a resource function returned, as the protocol has it."""
     if isinstance(value, types.ReadResourceResult):
         return value
@@ -256,7 +261,7 @@ def read_result(resource: Resource | ResourceTemplate, uri: str, value: Any) -> 
         and all(isinstance(item, types.TextResourceContents | types.BlobResourceContents) for item in value)
     ):
         return types.ReadResourceResult(contents=value)
-    return types.ReadResourceResult(contents=[_contents(resource.mime_type, uri, value)])
+    return types.ReadResourceResult(contents=[_contents(mime_type, uri, value)])
 
 
 def _contents(mime_type: str | None, uri: str, value: Any) -> TextResourceContents | BlobResourceContents:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import msgspec
 import trio
@@ -16,8 +16,8 @@ from mcptrio import types
 from mcptrio._actors.extension import Around
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._schema.build import ArgumentFaults, OutputSchema, dump, output_schema
-from mcptrio._struct import Entity
-from mcptrio._wire.converter import unstructure
+from mcptrio._struct import Entity, Options
+from mcptrio._wire.converter import unstructure, write_fields
 from mcptrio.errors import (
     INVALID_PARAMS,
     CapabilityMissing,
@@ -35,6 +35,7 @@ from mcptrio.server.features.invoke import Function, declare, function_name
 from mcptrio.server.features.media import names_files, read_files
 from mcptrio.server.features.scopes import caller_of, declared_scopes, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
+from mcptrio.types.base import as_optional_tuple
 
 if TYPE_CHECKING:
     from mcptrio._actors.call import Call
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
         CallToolParams,
         Icon,
         ListToolsParams,
-        Tool,
-        ToolAnnotations,
     )
 
 logger = logging.getLogger("mcptrio.tools")
@@ -65,8 +64,10 @@ def _content_classes() -> tuple[type, ...]:
 class ToolEntry(Entity):
     """A tool as it is listed, and how to call it."""
 
-    tool: Tool
+    name: str
     function: Function
+    wire: dict[str, Any]
+    """What is listed."""
     output: OutputSchema | None = None
     check_arguments: Any = None
     """A `Checker` for an input schema that was written by hand."""
@@ -81,14 +82,13 @@ class ToolEntry(Entity):
     replay: bool = False
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`x-mcp-header` marks: the header's name -> the path of the argument that it repeats."""
-    wire: dict[str, Any] = field(default_factory=dict)
     around: Around | None = None
     """How an extension runs it."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """The options that belong to extensions."""
 
 
-class ToolOptions(TypedDict, total=False):
+class ToolOptions(Options, total=False):
     """What can be said of a tool beside its function."""
 
     name: str
@@ -168,22 +168,24 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
             structured = output_schema(function.signature.returns, is_content=is_content, names=names)
     except DeclarationError as error:
         raise DeclarationError(f"tool {name!r}: {error}") from error
-    tool = types.Tool(
-        name=name,
-        title=options.get("title"),
-        description=options.get("description", function.signature.description),
-        input_schema=function.signature.input_schema,
-        output_schema=structured.schema if structured is not None else output,
-        annotations=_annotations(options),
-        icons=options.get("icons"),
-        meta=options.get("meta"),
-    )
+    schema = function.signature.input_schema
+    about = {
+        "name": name,
+        "input_schema": schema,
+        "title": options.get("title"),
+        "description": options.get("description", function.signature.description),
+        "output_schema": structured.schema if structured is not None else output,
+        "annotations": _annotations(options),
+        "icons": as_optional_tuple(options.get("icons")),
+        "meta": options.get("meta"),
+    }
     limit, rate = options.get("limit"), options.get("rate")
     if rate is not None and not rate > 0:
         raise DeclarationError(f"tool {name!r}: rate must be positive, got {rate!r}")
     return ToolEntry(
-        tool=tool,
+        name=name,
         function=function,
+        wire=write_fields(about),
         output=structured,
         check_arguments=checker,
         check_result=check_result,
@@ -195,20 +197,19 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
         rates=None if rate is None else _rates(rate),
         requires=tuple(options.get("requires", ())),
         replay=any(options.get(key) for key in ("replay", "read_only", "idempotent")),
-        headers=header_marks(name, tool.input_schema),
-        wire=unstructure(tool),
+        headers=header_marks(name, schema),
     )
 
 
-def _annotations(options: ToolOptions) -> ToolAnnotations | None:
-    annotations = types.ToolAnnotations(
-        title=options.get("title"),
-        read_only_hint=options.get("read_only"),
-        destructive_hint=options.get("destructive"),
-        idempotent_hint=options.get("idempotent"),
-        open_world_hint=options.get("open_world"),
-    )
-    return None if annotations == types.ToolAnnotations() else annotations
+def _annotations(options: ToolOptions) -> dict[str, Any] | None:
+    annotations = {
+        "title": options.get("title"),
+        "read_only_hint": options.get("read_only"),
+        "destructive_hint": options.get("destructive"),
+        "idempotent_hint": options.get("idempotent"),
+        "open_world_hint": options.get("open_world"),
+    }
+    return write_fields(annotations) or None
 
 
 def usual_call(params: dict[str, Any]) -> CallToolParams | None:
@@ -294,7 +295,7 @@ class Tools(Entity):
         async with AsyncExitStack() as stack:
             if entry.serial:
                 locks = ctx._session.data.setdefault("serial tools", {})
-                await stack.enter_async_context(locks.setdefault(entry.tool.name, trio.Lock()))
+                await stack.enter_async_context(locks.setdefault(entry.name, trio.Lock()))
             if entry.limiter is not None:  # second: who waits for a turn in a session must not take a place from others
                 await stack.enter_async_context(entry.limiter)
             return await entry.function(ctx, kwargs, self.threads)
@@ -311,7 +312,7 @@ def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:
     if wait:
         from mcptrio._actors.rates import whole_seconds
 
-        text = f"{entry.tool.name} is called too often"
+        text = f"{entry.name} is called too often"
         raise Overloaded(text, retry_after=whole_seconds(wait), limit="rate", http_status=429)
 
 
@@ -319,7 +320,7 @@ def _require(entry: ToolEntry, ctx: Context) -> None:
     missing: dict[str, Any] = {name: {} for name in entry.requires if ctx._declared.get(name) is None}
     if missing:
         raise CapabilityMissing(
-            f"tool {entry.tool.name!r} needs what the client did not declare: {', '.join(missing)}", required=missing
+            f"tool {entry.name!r} needs what the client did not declare: {', '.join(missing)}", required=missing
         )
 
 
@@ -338,7 +339,7 @@ def _failure(entry: ToolEntry, error: BaseException, call: Call) -> dict[str, An
         return failed(str(error))
     if isinstance(error, LinkClosed) and call.stopped is not None:
         return failed(str(error))  # its session ended while it asked: no fault of its own, and nobody will read this
-    logger.error("tool %r failed", entry.tool.name, exc_info=error)
+    logger.error("tool %r failed", entry.name, exc_info=error)
     return failed("The tool failed. Its log has the details.")
 
 
@@ -379,7 +380,7 @@ def _check(entry: ToolEntry, wire: Mapping[str, Any]) -> None:
 
 def _refuse_faults(entry: ToolEntry, faults: Sequence[str]) -> None:
     if faults:
-        raise ValueError(f"tool {entry.tool.name!r} returned what its output schema forbids: {'; '.join(faults)}")
+        raise ValueError(f"tool {entry.name!r} returned what its output schema forbids: {'; '.join(faults)}")
 
 
 def _blocks(value: Any) -> list[dict[str, Any]]:

@@ -1,8 +1,6 @@
-"""What hosts show beside other things, and how much those matter: icons and annotations."""
+"""Annotations: for whom a piece of content is meant, and how much it matters."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from attrs import field
 
@@ -16,13 +14,3 @@ class Annotations(Record):
     audience: tuple[Role, ...] | None = field(default=None, converter=as_optional_tuple)
     priority: float | None = None
     last_modified: str | None = None
-
-
-@frozen(kw_only=True)
-class Icon(Record):
-    """A picture that a host may show beside a name."""
-
-    src: str
-    mime_type: str | None = None
-    sizes: tuple[str, ...] | None = field(default=None, converter=as_optional_tuple)
-    theme: Literal["light", "dark"] | None = None
