@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -120,6 +121,19 @@ def code(text: str) -> str:
 
 def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+# -- the examples
+
+
+def examples() -> str:
+    """Each file of `examples/`, with the sentence that it begins with."""
+    folder = Path(__file__).resolve().parents[1] / "examples"
+    rows = []
+    for file in sorted(folder.glob("*.py")):
+        words = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0]
+        rows.append(f"| `examples/{file.name}` | {cell(words)} |")
+    return "\n".join(["| file | |", "|---|---|", *rows])
 
 
 # -- the command line

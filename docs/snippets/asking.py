@@ -38,8 +38,7 @@ async def describe(city: str, ctx: Context) -> str:
         reply = await ctx.sample(f"Describe {city} in one sentence.", max_tokens=60)
     except CapabilityMissing:
         return f"{city} is a city."  # this client lets nobody ask its model
-    block = reply.content if not isinstance(reply.content, tuple) else reply.content[0]
-    return getattr(block, "text", "")
+    return reply.text
 
 
 @server.tool

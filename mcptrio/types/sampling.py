@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from attrs import field, has
 
 from .base import JsonObject, Params, Record, Role, as_optional_tuple, as_tuple, frozen, role_check
-from .content import SamplingContent
+from .content import SamplingContent, TextContent
 from .result import Result
 from .tools import Tool
 
@@ -83,3 +83,8 @@ class CreateMessageResult(Result):
     content: tuple[SamplingContent, ...] = field(converter=as_blocks, metadata=ONE_OR_MANY)
     model: str
     stop_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All that is text in it; empty if the model answered with something else."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))

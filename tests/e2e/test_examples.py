@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,6 +25,7 @@ import trio
 
 from mcptrio import connect
 from mcptrio._eras.choose import ERAS
+from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
 from mcptrio.extensions.client import extended
 from mcptrio.extensions.tasks import Tasks
 from tests.conformance.fixture import PROGRAM, free_port, last_lines, wait_ready
@@ -28,6 +33,7 @@ from tests.conformance.toolchain import ROOT
 
 EXAMPLES = ROOT / "examples"
 PATIENCE = 30.0
+STATELESS = next(date for date, era in ERAS.items() if not era.stateful)
 DATE = next(date for date, era in reversed(ERAS.items()) if era.stateful)
 Json = dict[str, Any]
 Answers = dict[str, Callable[[Json], Json]]
@@ -185,6 +191,64 @@ def test_middleware(way: str) -> None:
 
 
 @both_ways
+def test_writing_desk(way: str) -> None:
+    def model(params: Json) -> Json:
+        assert "headline" in params["messages"][0]["content"]["text"]
+        return {"role": "assistant", "model": "m", "content": {"type": "text", "text": "It Is Spring"}}
+
+    with piped(*command("writing_desk.py", way), answers={"sampling/createMessage": model}) as client:
+        messages = client.ask("prompts/get", name="review", arguments={"draft": "sea", "tone": "harsh"})["messages"]
+        assert [message["role"] for message in messages] == ["user", "assistant"]
+        assert "a harsh review" in messages[0]["content"]["text"]
+        for argument, value, values in (("draft", "s", ["spring", "sea"]), ("tone", "h", ["harsh"])):
+            asked = {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": argument, "value": value}}
+            assert client.ask("completion/complete", **asked)["completion"]["values"] == values
+        (message,) = client.ask("prompts/get", name="go_on", arguments={"draft": "sea", "sentences": "3"})["messages"]
+        assert message["content"]["text"].startswith("Write 3 more sentences")
+        assert text_of(client.call("headline", draft="spring")) == "It Is Spring"
+
+
+def test_client() -> None:
+    """It answers what the order desk asks with what is typed."""
+    done = subprocess.run(
+        command("client.py"),
+        cwd=ROOT,
+        input="y\nlate\n\n",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("order desk speaks ")
+    assert "The server asks: Refund 120.00 to Ada?" in done.stdout
+    assert "[info] {'order': '7', 'reason': 'late', 'note': ''}" in done.stdout
+    assert done.stdout.endswith("Refunded 120.00 to Ada (late).\n")
+    gone = (*command("client.py"), f"http://127.0.0.1:{free_port()}/mcp", "any")
+    lost = subprocess.run(gone, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert lost.returncode == 1
+    assert "Connection refused" in lost.stderr
+    assert "Traceback" not in lost.stderr
+
+
+def test_many_servers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("many_servers.py"), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, *answers = done.stdout.splitlines()
+    assert first.startswith("gone cannot be reached: ")
+    assert second == "3 tools: weather_forecast, desk_order, desk_refund"
+    assert sorted(answer.partition(":")[0] for answer in answers) == ["desk_order", "weather_forecast"]
+    one, *arguments = command("weather.py")
+    configuration = {"mcpServers": {"weather": {"command": one, "args": arguments, "cwd": str(ROOT)}}}
+    (tmp_path / "mcp.json").write_text(json.dumps(configuration))
+    mine = (*command("many_servers.py"), str(tmp_path / "mcp.json"))
+    done = subprocess.run(mine, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.stdout.startswith("1 tools: weather_forecast\nweather_forecast: {'city': 'Oslo'"), done.stderr
+
+
+@both_ways
 async def test_tasks(way: str) -> None:
     """With a client that knows tasks, and with one that does not."""
     survey: Json = {"village": "Ely", "houses": 2}
@@ -301,6 +365,66 @@ def test_protected(tmp_path: Path) -> None:
             Http(f"{base}/mcp")
         refused.value.close()
         assert (refused.value.code, "resource_metadata=" in refused.value.headers["WWW-Authenticate"]) == (401, True)
+
+
+class ThroughTheSocket(http.client.HTTPConnection):
+    """What a proxy does: it connects to a Unix socket, and passes the original Host on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("orders.example.org", timeout=PATIENCE)
+        self.path = str(path)
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no Unix sockets")
+def test_behind_a_proxy() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # the name of a socket must be short
+        path, log = Path(folder, "s"), Path(folder, "log")
+        command = (sys.executable, "examples/behind_proxy.py", str(path), "orders.example.org")
+        with log.open("wb") as sink:
+            child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+        try:
+            until_served(child, path, log)
+            assert path.stat().st_mode & 0o777 == 0o660
+            frame = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "who_asks", "arguments": {}}}
+            frame["params"] |= {"_meta": stateless_meta()}  # type: ignore[operator]
+            headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+            headers |= {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call", "Mcp-Name": "who_asks"}
+            status, answer = post(path, frame, {**headers, "X-Forwarded-For": "192.0.2.7, 10.0.0.1"})
+            assert status == 200, answer
+            assert result_of(answer)["structuredContent"] == {"host": "orders.example.org", "client": "192.0.2.7"}
+            assert post(path, frame, {**headers, "Host": "elsewhere.example.org"})[0] == 421
+            assert post(path, frame, {**headers, "Origin": "https://elsewhere.example.org"})[0] == 403
+            child.terminate()
+            assert child.wait(PATIENCE) == 0, last_lines(log)
+        finally:
+            child.kill()
+            child.wait()
+
+
+def until_served(child: subprocess.Popen[bytes], path: Path, log: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and child.poll() is None:
+        with contextlib.suppress(OSError), contextlib.closing(ThroughTheSocket(path)) as proxy:
+            proxy.request("GET", "/readyz")
+            if proxy.getresponse().status == 200:
+                return
+        threading.Event().wait(0.05)
+    raise AssertionError(f"it does not serve:\n{last_lines(log)}")
+
+
+def stateless_meta() -> Json:
+    return {VERSION: STATELESS, CLIENT_INFO: {"name": "test", "version": "1"}, CAPABILITIES: {}}
+
+
+def post(path: Path, frame: Json, headers: dict[str, str]) -> tuple[int, Json]:
+    with contextlib.closing(ThroughTheSocket(path)) as proxy:
+        proxy.request("POST", "/mcp", json.dumps(frame), headers)
+        answer = proxy.getresponse()
+        return answer.status, json.loads(answer.read() or b"{}")
 
 
 def hypercorn(file: str, port: int) -> tuple[str, ...]:
