@@ -24,8 +24,8 @@ from mcptrio._actors.extension import Proceed
 from mcptrio._actors.journal import MISSING, Check
 from mcptrio._actors.reply import Reply
 from mcptrio._actors.router import failure
+from mcptrio._peer.asks import usable_answers
 from mcptrio._peer.effects import Send, Start
-from mcptrio._peer.machine import usable_answers
 from mcptrio._peer.messages import Answered, Asked, Failed, Outcome, Received
 from mcptrio._wire.jsonrpc import ErrorResponse, Notification, Request, Response, encode_value
 from mcptrio._wire.request_state import digest
