@@ -28,7 +28,8 @@ from .serve import ListenerConfig
 
 _READ_MAX: Final = 64 * 1024
 _WRITE_PIECE: Final = 64 * 1024
-_LINGER: Final = 2.0
+_LINGER: Final = 2.0  # for a peer that has not sent all of its request
+_LINGER_BRIEFLY: Final = 0.25  # for one that has, and sends more perhaps
 _LINGER_BYTES: Final = 16 * 1024 * 1024
 _CAN_WRITE: Final = sys.platform != "win32"  # a socket there is no file descriptor
 TOO_SLOW: Final = Refusal(408, "the request head took too long")
@@ -409,13 +410,10 @@ class GuardedStream(Timed):
         if self._finished:
             return
         self._finished = True
-        self.wait_until(trio.current_time() + _LINGER)
-        if not self.gate.unread:
-            self.kill()
-            return
-        if isinstance(self._stream, trio.SocketStream):
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-                await self._stream.send_eof()
+        more = self.gate.unread or self.gate.held  # else it may be sending all the same: nobody looks meanwhile
+        self.wait_until(trio.current_time() + (_LINGER if more else _LINGER_BRIEFLY))
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
         self._wake()
 
     async def send_eof(self) -> None:
