@@ -31,6 +31,7 @@ CONFIGS = {
     "PromptOptions": "mcptrio.server.features.prompts",
     "BearerAuth": "mcptrio.auth.server",
     "Introspection": "mcptrio.auth.server",
+    "AuthorizationSettings": "mcptrio.transports.oauth",
     "ClientConfig": "mcptrio.client",
     "Reconnect": "mcptrio.client",
     "HttpClientConfig": "mcptrio.transports.http_client",

@@ -8,7 +8,7 @@ Each object signs in to one server and may be used for any number of connections
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from mcptrio.auth.client.binding import FIRST_SEEN
 from mcptrio.auth.client.code_grant import CodeGrant
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST_SEEN",
     "AuthorizationFailed",
+    "AuthorizationSettings",
     "ClientCredentials",
     "EnterpriseManaged",
     "FileStorage",
@@ -44,14 +45,26 @@ __all__ = [
 ]
 
 
-class Authorization:
-    """What the four ways to get tokens have in common: the role that the HTTP transport asks for.
+class AuthorizationSettings(TypedDict, total=False):
+    """What can be said of every way to get tokens."""
 
-    `storage` keeps tokens and registrations, by default as long as this object. `dpop=True` binds tokens to a key
-    and proves possession with every request, False never does, None does so where the server asks for it.
-    `trusted_hosts` are names that may lie in a private network. `http_client` makes the requests of the flow in place
-    of one of our own, for instance through a proxy.
-    """
+    storage: TokenStorage | None
+    """What keeps tokens and registrations; without it they live as long as the object. `FileStorage` spares a person
+    the next sign-in."""
+    dpop: bool | None
+    """True binds tokens to a key and proves possession with every request, False never does; without it that is done
+    where the server asks for it."""
+    trusted_hosts: Iterable[str]
+    """Names that may lie in a private network, for authorization servers inside a company; without it none but those
+    of this machine, for a server on this machine."""
+    verify: ssl.SSLContext | bool
+    """How certificates are checked: by the usual authorities unless an `ssl.SSLContext` says otherwise."""
+    http_client: httpx2.AsyncClient | None
+    """What makes the requests of the flow in place of a client of our own, for instance through a proxy."""
+
+
+class Authorization:
+    """What the four ways to get tokens have in common: the role that the HTTP transport asks for."""
 
     def __init__(
         self,
@@ -60,11 +73,11 @@ class Authorization:
         kind: str,
         named: Iterable[str | None],
         desk: Desk | None = None,
-        storage: TokenStorage | None,
-        dpop: bool | None,
-        trusted_hosts: Iterable[str],
-        verify: ssl.SSLContext | bool,
-        http_client: httpx2.AsyncClient | None,
+        storage: TokenStorage | None = None,
+        dpop: bool | None = None,
+        trusted_hosts: Iterable[str] = (),
+        verify: ssl.SSLContext | bool = True,
+        http_client: httpx2.AsyncClient | None = None,
     ) -> None:
         self._signer = Signer(
             plan,
@@ -93,13 +106,8 @@ class Authorization:
 class OAuth(Authorization):
     """A person signs in, in a browser.
 
-    Without `client_id` the client makes itself known: by `client_metadata_url`, the https address of a document about
-    it, where the authorization server takes that, otherwise by registering. A `client_secret` or a `private_key` goes
-    to `issuer` and nobody else; `issuer=FIRST_SEEN` takes the first one that the server names.
-
-    `scopes` are asked for beside those that the server wants. The answer comes back to `redirect_uri`, where a
-    listener waits; port 0 takes any. `visit`, if given, replaces browser and listener: it is called with the page's
-    URL and returns the URL that it redirected to.
+    Without `client_id` the client makes itself known: by `client_metadata_url`, where the authorization server takes
+    that, otherwise by registering.
     """
 
     def __init__(
@@ -120,12 +128,28 @@ class OAuth(Authorization):
         open_browser: Callable[[str], Awaitable[bool]] = open_page,
         sign_in_timeout: float = 300.0,
         legacy: bool = True,
-        storage: TokenStorage | None = None,
-        dpop: bool | None = None,
-        trusted_hosts: Iterable[str] = (),
-        verify: ssl.SSLContext | bool = True,
-        http_client: httpx2.AsyncClient | None = None,
+        **settings: Unpack[AuthorizationSettings],
     ) -> None:
+        """
+        Args:
+            client_name: What the person reads on the page that asks them.
+            client_uri: Where they learn more about the application.
+            client_id: Under which name the authorization server knows the application, if it does.
+            client_secret: What belongs to `client_id`, for applications that can keep a secret; needs `issuer`.
+            private_key: The same as a key, which never leaves the program.
+            issuer: The one authorization server that gets these; `FIRST_SEEN` takes the first that the server names.
+            client_metadata_url: The https address of a document about the application, in place of `client_id`.
+            client_metadata: Further fields of the registration, or what that document says.
+            scopes: Asked for beside those that the server wants.
+            offline_access: Ask for a refresh token where the authorization server has a scope for it.
+            redirect_uri: Where the answer comes back to, and a listener waits; port 0 takes any.
+            visit: Replaces browser and listener: it is called with the page's URL, and returns the URL that it
+                redirected to.
+            open_browser: Opens the page; it says whether it could.
+            sign_in_timeout: Seconds that the person may take.
+            legacy: Also sign in to servers of 2025-03-26, which have no metadata of their own.
+            settings: See `AuthorizationSettings`.
+        """
         own = None
         if client_id is not None:
             own = Credentials(client_id=client_id, secret=client_secret, key=private_key)
@@ -151,11 +175,7 @@ class OAuth(Authorization):
             kind="tokens",
             named=(issuer,),
             desk=Desk(redirect_uri=redirect_uri, visit=visit, open_browser=open_browser, patience=sign_in_timeout),
-            storage=storage,
-            dpop=dpop,
-            trusted_hosts=trusted_hosts,
-            verify=verify,
-            http_client=http_client,
+            **settings,
         )
 
 
@@ -170,11 +190,7 @@ class ClientCredentials(Authorization):
         private_key: PrivateKey | None = None,
         issuer: str | None = None,
         scopes: Iterable[str] | None = None,
-        storage: TokenStorage | None = None,
-        dpop: bool | None = None,
-        trusted_hosts: Iterable[str] = (),
-        verify: ssl.SSLContext | bool = True,
-        http_client: httpx2.AsyncClient | None = None,
+        **settings: Unpack[AuthorizationSettings],
     ) -> None:
         if (client_secret is None) == (private_key is None):
             raise DeclarationError("ClientCredentials takes either a client_secret or a private_key")
@@ -185,11 +201,7 @@ class ClientCredentials(Authorization):
             ClientCredentialsGrant(own=own, issuer=issuer, scopes=_scopes(scopes)),
             kind="client credentials tokens",
             named=(issuer,),
-            storage=storage,
-            dpop=dpop,
-            trusted_hosts=trusted_hosts,
-            verify=verify,
-            http_client=http_client,
+            **settings,
         )
 
 
@@ -207,11 +219,7 @@ class WorkloadIdentity(Authorization):
         assertion: str | Callable[[str], str | Awaitable[str]],
         issuer: str | None = None,
         scopes: Iterable[str] | None = None,
-        storage: TokenStorage | None = None,
-        dpop: bool | None = None,
-        trusted_hosts: Iterable[str] = (),
-        verify: ssl.SSLContext | bool = True,
-        http_client: httpx2.AsyncClient | None = None,
+        **settings: Unpack[AuthorizationSettings],
     ) -> None:
         super().__init__(
             WorkloadGrant(
@@ -219,11 +227,7 @@ class WorkloadIdentity(Authorization):
             ),
             kind="workload tokens",
             named=(issuer,),
-            storage=storage,
-            dpop=dpop,
-            trusted_hosts=trusted_hosts,
-            verify=verify,
-            http_client=http_client,
+            **settings,
         )
 
 
@@ -249,11 +253,7 @@ class EnterpriseManaged(Authorization):
         id_token_type: str = ID_TOKEN,
         issuer: str | None = None,
         scopes: Iterable[str] | None = None,
-        storage: TokenStorage | None = None,
-        dpop: bool | None = None,
-        trusted_hosts: Iterable[str] = (),
-        verify: ssl.SSLContext | bool = True,
-        http_client: httpx2.AsyncClient | None = None,
+        **settings: Unpack[AuthorizationSettings],
     ) -> None:
         if idp_issuer is None and idp_token_endpoint is None:
             raise DeclarationError("EnterpriseManaged needs idp_issuer or idp_token_endpoint")
@@ -270,11 +270,7 @@ class EnterpriseManaged(Authorization):
             ),
             kind="enterprise tokens",
             named=(issuer, idp_issuer, idp_token_endpoint),
-            storage=storage,
-            dpop=dpop,
-            trusted_hosts=trusted_hosts,
-            verify=verify,
-            http_client=http_client,
+            **settings,
         )
 
 
