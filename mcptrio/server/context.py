@@ -13,7 +13,7 @@ from mcptrio._actors.call import Call
 from mcptrio._actors.session import Session
 from mcptrio._eras.stateless import CLIENT_INFO, LOG_LEVEL
 from mcptrio._wire.converter import structure, unstructure
-from mcptrio.errors import DeclarationError
+from mcptrio.errors import DeclarationError, LinkClosed
 from mcptrio.server.asking import Asking, Elicited
 from mcptrio.types import LOGGING_LEVELS
 
@@ -91,7 +91,13 @@ class SessionHandle:
         return None if self._session.ended is None else self._session.ended.value
 
     def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Run `fn` in the background for as long as the session lives."""
+        """Run `fn` in the background for as long as the session lives.
+
+        Raises:
+            LinkClosed: the session is over.
+        """
+        if self._session.ended is not None:
+            raise LinkClosed(f"nothing can be started for a session that is over: {self._session.ended.value}")
         self._session.start_background(fn, *args)
 
     async def resource_updated(self, uri: str) -> None:

@@ -14,9 +14,10 @@ from mcptrio import Context, Server, SessionHandle, SessionRefused
 from mcptrio._actors.call import Limits
 from mcptrio._peer.era import Era
 from mcptrio._peer.messages import Cause
-from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, DeclarationError
+from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, DeclarationError, LinkClosed
 from mcptrio.types import Icon, PromptsCapability, ServerCapabilities, ToolsCapability
 from tests.server.talk import NEWEST, every_era, initialize, open_house, refusal, talking
+from tests.stateless.kit import posting
 
 
 async def _nothing() -> str:
@@ -230,6 +231,47 @@ async def test_background_work_of_a_session_ends_with_it() -> None:
             assert not ended.is_set()
             assert await talk.request("ping") == {}
         assert ended.is_set()
+
+
+async def test_nothing_can_be_started_in_the_background_of_a_session_that_is_over() -> None:
+    """Neither while it is torn down nor later; whoever tries is told why."""
+    told: list[str] = []
+    handles: list[SessionHandle] = []
+    server = Server("over")
+
+    def start(session: SessionHandle) -> None:
+        with pytest.raises(LinkClosed) as caught:
+            session.start_soon(trio.sleep_forever)
+        told.append(str(caught.value))
+
+    @server.session
+    async def state(session: SessionHandle) -> AsyncIterator[None]:
+        handles.append(session)
+        yield
+        start(session)
+
+    async with open_house(server) as join:
+        async with join() as talk:
+            await talk.settled()
+        start(handles[0])
+    assert told == ["nothing can be started for a session that is over: the connection was lost"] * 2
+
+
+async def test_nothing_can_be_started_in_the_background_of_a_request_that_was_answered() -> None:
+    handles: list[SessionHandle] = []
+    server = Server("over")
+
+    @server.tool
+    async def keep(ctx: Context) -> str:
+        handles.append(ctx.session)
+        ctx.session.start_soon(trio.sleep_forever)
+        return "kept"
+
+    async with posting(server) as poster:
+        reply = await poster.post("tools/call", {"name": "keep", "arguments": {}})
+        assert reply.status == 200
+        with pytest.raises(LinkClosed, match="a session that is over"):
+            handles[0].start_soon(trio.sleep_forever)
 
 
 async def test_the_lifespan_is_entered_once_and_left_after_the_sessions() -> None:
