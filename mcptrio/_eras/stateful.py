@@ -15,7 +15,7 @@ def missing(declared: Mapping[str, Any], needs: tuple[str, ...]) -> dict[str, An
     """The capability at the path `needs` as a nested object, unless `declared` holds it."""
     here: Any = declared
     for name in needs:
-        found = here.get(name) if isinstance(here, Mapping) else None
+        found = here.get(name) if type(here) is dict or isinstance(here, Mapping) else None  # the first is quicker
         if found is None or found is False:
             wanted: dict[str, Any] = {}
             for key in reversed(needs):

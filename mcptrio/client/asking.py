@@ -134,7 +134,7 @@ class Asker:
     def ask(
         self, method: str, params: dict[str, Any], how: How, *, repeat: bool | None = None
     ) -> Awaitable[dict[str, Any]]:
-        """The result as it came, to be awaited. `repeat` says whether the request may be made twice; None: if it is known to be safe.
+        """The result as it came. `repeat` says whether the request may be made twice; None: if it is known to be safe.
 
         Raises:
             McpError: the server refused it.

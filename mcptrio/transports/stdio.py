@@ -55,8 +55,8 @@ async def serve_stdio(
     async with AsyncExitStack() as stack:
         read = await _open_reader(stdin_fd, stack)
         write = await _open_writer(stdout_fd, stack)
-        fifo = stdout_fd if _can_wait(stdout_fd) and stat.S_ISFIFO(os.fstat(stdout_fd).st_mode) else None
-        pipe = LinePipe(read, write, LineReader(max_line), _fifo=fifo)
+        atomic = _can_wait(stdout_fd) and stat.S_ISFIFO(os.fstat(stdout_fd).st_mode)
+        pipe = LinePipe(read, write, LineReader(max_line), fifo=(lambda: stdout_fd) if atomic else None)
         session = await serve_pipe(runtime, pipe, transport="stdio", principal=principal, limits=limits)
     return session.left_behind
 
@@ -99,18 +99,21 @@ class LinePipe(Entity):
     """At least one byte, or none at the end."""
     _write: Callable[[bytes], Awaitable[None]]
     _lines: LineReader = field(default_factory=LineReader)
-    _eof: bool = False
-    _fifo: int | None = None
+    fifo: Callable[[], int] | None = None
     """The descriptor that is written to, where small writes succeed whole or not at all."""
+    _eof: bool = False
+    _quiet: bool = True
+    """Nothing was written at once since something came: what follows would rather leave together."""
 
     def send_nowait(self, message: bytes) -> bool:
         """Write one message if the pipe takes it at once."""
-        if self._fifo is None or len(message) >= _ATOMIC or b"\n" in message:
+        if self.fifo is None or not self._quiet or len(message) >= _ATOMIC or b"\n" in message:
             return False
         try:
-            os.write(self._fifo, message + b"\n")
+            os.write(self.fifo(), message + b"\n")
         except OSError:
             return False  # full, or gone: the writer will see
+        self._quiet = False
         return True
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
@@ -119,7 +122,7 @@ class LinePipe(Entity):
                 data = await self._read()
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                 data = b""
-            self._eof = not data
+            self._eof, self._quiet = not data, True
             found = self._lines.feed(data) if data else self._lines.eof()
             if found:
                 return [line if isinstance(line, bytes) else _too_long(line.limit) for line in found]
@@ -145,17 +148,22 @@ def _too_long(limit: int) -> RemoteProtocolError:
 async def _open_reader(fd: int, stack: AsyncExitStack) -> Callable[[], Awaitable[bytes]]:
     if _can_wait(fd):
         stream = await stack.enter_async_context(trio.lowlevel.FdStream(os.dup(fd)))
-        return partial(_read_when_ready, stream.fileno())
+        return partial(read_when_ready, stream.fileno)
     limiter = trio.CapacityLimiter(1)
     return lambda: trio.to_thread.run_sync(os.read, fd, READ_SIZE, abandon_on_cancel=True, limiter=limiter)
 
 
-async def _read_when_ready(fd: int) -> bytes:
-    """What `FdStream.receive_some` does, without trying before there is anything to read."""
-    while True:
+async def read_when_ready(fileno: Callable[[], int]) -> bytes:
+    """What `FdStream.receive_some` does, without trying before there is anything to read.
+
+    Raises:
+        OSError, trio.ClosedResourceError: the stream that `fileno` is of was closed.
+    """
+    while (fd := fileno()) >= 0:
         await trio.lowlevel.wait_readable(fd)
         with suppress(BlockingIOError):
             return os.read(fd, READ_SIZE)
+    raise trio.ClosedResourceError
 
 
 async def _open_writer(fd: int, stack: AsyncExitStack) -> Callable[[bytes], Awaitable[None]]:

@@ -25,12 +25,11 @@ from mcptrio.errors import DeclarationError
 from mcptrio.transports.carrier import NotDelivered, Receiver
 from mcptrio.transports.client_pipe import MAX_MESSAGE, PipeLine, open_pipe_line
 from mcptrio.transports.spawn import Process, spawn
-from mcptrio.transports.stdio import LinePipe
+from mcptrio.transports.stdio import READ_SIZE, LinePipe, read_when_ready
 
 logger = logging.getLogger("mcptrio.client.subprocess")
 stderr_logger = logging.getLogger("mcptrio.client.stderr")
 
-READ_SIZE: Final = 64 * 1024
 MAX_STDERR: Final = 1024 * 1024
 """So much of a child's standard error is handed on; the rest is drained and dropped."""
 _LAST_LINES: Final = 5
@@ -122,11 +121,11 @@ class _Child:
 
     def __attrs_post_init__(self) -> None:
         stdin, stdout = self.process.stdin, self.process.stdout
-
-        async def read() -> bytes:
-            return bytes(await stdout.receive_some(READ_SIZE))
-
-        self.pipe = LinePipe(read, stdin.send_all, LineReader(MAX_MESSAGE))
+        lines = LineReader(MAX_MESSAGE)
+        if sys.platform == "win32":
+            self.pipe = LinePipe(partial(stdout.receive_some, READ_SIZE), stdin.send_all, lines)
+        else:
+            self.pipe = LinePipe(partial(read_when_ready, stdout.fileno), stdin.send_all, lines, fifo=stdin.fileno)
 
     async def drain_stderr(self) -> None:
         """Read what the child says, as long as it lives: a full pipe would stop it."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from mcptrio._wire.jsonrpc import encode
 from mcptrio._wire.lines import LineReader
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from mcptrio.transports.pipe import PipeLimits, serve_pipe
-from mcptrio.transports.stdio import LinePipe, private_stdio, serve_stdio
+from mcptrio.transports.stdio import LinePipe, private_stdio, read_when_ready, serve_stdio
 from tests.actors.kit import App, Ctx, initialize, notification, open_runtime, request
 
 
@@ -523,3 +525,66 @@ async def test_a_ctrl_c_never_lands_in_a_task_of_the_session_whose_guard_would_s
         nursery.start_soon(carry)
         await serve_pipe(runtime, Watching(read, write, LineReader(1000)), transport="stdio")
     assert exposed == []
+
+
+# -- one message at once
+
+
+@asynccontextmanager
+async def two_pipes() -> AsyncIterator[tuple[LinePipe, trio.lowlevel.FdStream, int, int]]:
+    """A pipe of lines over two of the system's, its stream for writing, and the ends that a peer has."""
+    there, out = os.pipe()
+    back, here = os.pipe()
+    try:
+        async with trio.lowlevel.FdStream(out) as writer, trio.lowlevel.FdStream(back) as reader:
+            yield (
+                LinePipe(partial(read_when_ready, reader.fileno), writer.send_all, fifo=writer.fileno),
+                writer,
+                there,
+                here,
+            )
+    finally:
+        os.close(there)
+        os.close(here)
+
+
+async def test_one_message_is_written_at_once_and_what_follows_leaves_together() -> None:
+    async with two_pipes() as (pipe, _, there, here):
+        assert pipe.send_nowait(b"first")
+        assert os.read(there, 100) == b"first\n"
+        assert not pipe.send_nowait(b"second")
+        os.write(here, b"{}\n")
+        assert list(await pipe.receive()) == [b"{}"]
+        assert pipe.send_nowait(b"third")
+        assert os.read(there, 100) == b"third\n"
+
+
+async def test_a_message_that_the_system_might_cut_in_two_is_not_written_at_once() -> None:
+    async with two_pipes() as (pipe, _, there, _here):
+        assert not pipe.send_nowait(b"x" * select.PIPE_BUF)
+        assert not pipe.send_nowait(b"two\nlines")
+        assert pipe.send_nowait(b"x" * (select.PIPE_BUF - 1))
+        assert len(os.read(there, 100_000)) == select.PIPE_BUF
+
+
+async def test_a_pipe_that_is_full_or_closed_takes_nothing_at_once() -> None:
+    async with two_pipes() as (pipe, writer, there, _here):
+        with suppress(BlockingIOError):
+            while os.write(writer.fileno(), b"x" * 4096):
+                pass
+        assert not pipe.send_nowait(b"more")
+        os.read(there, 65536)
+        await writer.aclose()
+        assert not pipe.send_nowait(b"more")
+
+
+async def test_reading_ends_when_the_stream_is_closed(autojump_clock: MockClock) -> None:
+    back, here = os.pipe()
+    stream = trio.lowlevel.FdStream(back)
+    pipe = LinePipe(partial(read_when_ready, stream.fileno), stream.send_all)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.aclose)
+        assert list(await pipe.receive()) == []
+    with pytest.raises(trio.ClosedResourceError):
+        await read_when_ready(stream.fileno)
+    os.close(here)
