@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import define, field
+from attrs import define
 from msgspec import Struct
 
 from mcptrio import telemetry
@@ -26,6 +25,7 @@ from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, LinkClosed, RemoteP
 from .deadlines import Deadlines, Timed
 from .lease import leased
 from .message import ELSEWHERE, EVENTS, JSON, Head, Loan, Plain, Stream, overloaded, refuse, refuse_frame
+from .pending import Pending, Phase
 
 if TYPE_CHECKING:
     from .answer import Endpoint
@@ -47,13 +47,6 @@ _SMALL: Final = 4096  # what a connection may remember of a body
 _INTEGER: Final = re.compile(r"-?[0-9]{1,16}(\.0+)?")
 
 
-class Phase(enum.Enum):
-    PENDING = enum.auto()
-    ANSWERED = enum.auto()
-    STREAMING = enum.auto()
-    OVER = enum.auto()
-
-
 class Heartbeat(Timed):
     """Lets a stream say something when it has been silent for long: an empty item stands for a comment."""
 
@@ -66,23 +59,16 @@ class Heartbeat(Timed):
             self._outbox.put(b"")
 
 
-@define(eq=False, repr=False, kw_only=True)
-class ExchangeLink:
+class ExchangeLink(Pending, kw_only=True):
     """The link of one POST: plain JSON if the answer comes first and soon, otherwise a stream. Also its `Events`."""
 
-    shared: bool = field(default=False, init=False)
-    head: Head
     endpoint: Endpoint
     exchange: Exchange | None = None
     """Until it is over: the two would keep each other alive until the garbage is collected."""
     listens: bool
     """It stays open, and is a stream from the first message on."""
-    phase: Phase = Phase.PENDING
-    answer: bytes = b""
-    status: int = 200
     _outbox: Outbox | None = None
     _heartbeat: Heartbeat | None = None
-    _waiter: trio.lowlevel.Task | None = None
     _done: bool = False
 
     # -- the exchange's side: nothing here waits
@@ -129,12 +115,6 @@ class ExchangeLink:
         self._heartbeat = Heartbeat(self.endpoint.deadlines, self._outbox)
         self._settle(Phase.STREAMING)
 
-    def _settle(self, phase: Phase) -> None:
-        self.phase = phase
-        if self._waiter is not None:
-            trio.lowlevel.reschedule(self._waiter)
-            self._waiter = None
-
     # -- the shell's side
 
     async def decided(self) -> None:
@@ -149,22 +129,9 @@ class ExchangeLink:
             self.detach("cancelled")
             raise
 
-    @property
-    def undecided(self) -> bool:
-        return self.phase is Phase.PENDING
-
     def overdue(self) -> None:
         """It took too long for a plain answer."""
         self._open()
-
-    async def _wait(self) -> None:
-        self._waiter = trio.lowlevel.current_task()
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self._waiter = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
 
     @property
     def over(self) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 
 from mcptrio._actors.session import Session
 from mcptrio._peer.era import Era
@@ -111,8 +112,7 @@ Authenticator = Callable[[Head], Awaitable[Any]]
 """Gives the principal of a request, or a `Plain` that refuses it."""
 
 
-@frozen
-class Plain:
+class Plain(Struct, frozen=True):
     """A whole response. Its length and its framing are the shell's."""
 
     status: int
@@ -163,8 +163,7 @@ class Events(Protocol):
         ...
 
 
-@frozen
-class Stream:
+class Stream(Struct, frozen=True):
     """A response that goes on: its head, and where its bytes come from."""
 
     status: int

@@ -28,8 +28,10 @@ from mcptrio.types.lifecycle import InitializeParams
 
 from .admission import identity, refuse_excess
 from .cursor import EventIds, read_cursor
-from .links import HttpLink, Phase, PostStream
+from .links import HttpLink
 from .message import ELSEWHERE, EVENTS, JSON, Head, Headers, Loan, Plain, Stream, overloaded, refuse, refuse_frame
+from .pending import Phase
+from .post import PostStream
 from .stream import Connection
 
 if TYPE_CHECKING:
