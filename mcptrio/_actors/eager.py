@@ -7,6 +7,10 @@ A handler that never waits has cost no task and no turn of the scheduler.
 
 For the handler there is no difference. It is a coroutine in a Trio task either way, it can be cancelled, open nurseries
 and start threads, and its context variables are its own.
+
+One that opens a cancel scope, never waits and leaves it open (as a generator does that is left in the middle) leaves it
+in the carrier's task. Trio says so, by an error, when the carrier's own scope is left; the connection ends with that,
+and nothing else does. Looking for it earlier would cost every call.
 """
 
 from __future__ import annotations
