@@ -42,34 +42,9 @@ class Adapter extends Peer {
   }
 
   request(method, params) {
-    const { client } = this;
     if (STATELESS && (method.endsWith("subscribe") || method === "logging/setLevel")) return this.instead(method, params);
-    switch (method) {
-      case "ping":
-        return client.ping();
-      case "tools/list":
-        return client.listTools(params);
-      case "prompts/list":
-        return client.listPrompts(params);
-      case "prompts/get":
-        return client.getPrompt(params);
-      case "resources/list": // listResources() would walk all the pages by itself
-        return client.request({ method, params });
-      case "resources/templates/list":
-        return client.listResourceTemplates(params);
-      case "resources/read":
-        return client.readResource(params);
-      case "resources/subscribe":
-        return client.subscribeResource(params);
-      case "resources/unsubscribe":
-        return client.unsubscribeResource(params);
-      case "logging/setLevel":
-        return client.setLoggingLevel(params.level);
-      case "completion/complete":
-        return client.complete(params);
-      default:
-        throw new Error(`unknown method ${method}`);
-    }
+    if (method === "resources/list") return this.client.request({ method, params }); // listResources() walks all the pages
+    return super.request(method, params);
   }
 }
 

@@ -38,36 +38,6 @@ class Adapter extends Peer {
   call(name, given, options) {
     return this.client.callTool({ name, arguments: given }, undefined, options);
   }
-
-  request(method, params) {
-    const { client } = this;
-    switch (method) {
-      case "ping":
-        return client.ping();
-      case "tools/list":
-        return client.listTools(params);
-      case "prompts/list":
-        return client.listPrompts(params);
-      case "prompts/get":
-        return client.getPrompt(params);
-      case "resources/list":
-        return client.listResources(params);
-      case "resources/templates/list":
-        return client.listResourceTemplates(params);
-      case "resources/read":
-        return client.readResource(params);
-      case "resources/subscribe":
-        return client.subscribeResource(params);
-      case "resources/unsubscribe":
-        return client.unsubscribeResource(params);
-      case "logging/setLevel":
-        return client.setLoggingLevel(params.level);
-      case "completion/complete":
-        return client.complete(params);
-      default:
-        throw new Error(`unknown method ${method}`);
-    }
-  }
 }
 
 const { url, ...command } = target();

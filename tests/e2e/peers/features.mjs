@@ -33,7 +33,26 @@ export class Peer {
   answer = {}; // what the person says to the next elicitation
   answers = []; // what they say to the next ones, where that differs
 
-  // An adapter sets `client` and defines call(name, args, options) and request(method, params).
+  // An adapter sets `client` and defines call(name, args, options).
+
+  /** Make a request by the client's own function for it. */
+  request(method, params) {
+    const { client } = this;
+    const ways = {
+      ping: () => client.ping(),
+      "tools/list": () => client.listTools(params),
+      "prompts/list": () => client.listPrompts(params),
+      "prompts/get": () => client.getPrompt(params),
+      "resources/list": () => client.listResources(params),
+      "resources/templates/list": () => client.listResourceTemplates(params),
+      "resources/read": () => client.readResource(params),
+      "resources/subscribe": () => client.subscribeResource(params),
+      "resources/unsubscribe": () => client.unsubscribeResource(params),
+      "logging/setLevel": () => client.setLoggingLevel(params.level),
+      "completion/complete": () => client.complete(params),
+    };
+    return ways[method]();
+  }
 
   handlers() {
     return {
