@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from base64 import urlsafe_b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,22 +26,25 @@ ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 
 Supplier = str | Callable[..., Any]
+Form = dict[str, str]
 
 
 @frozen(kw_only=True)
-class ClientCredentialsGrant:
-    """The client acts for itself (extension: OAuth client credentials)."""
+class MachineGrant(ABC):
+    """What needs no person: discovered, asked for and renewed alike, with another grant each."""
 
     own: Credentials
+    """As the server's authorization server knows us."""
     issuer: str | None = None
     scopes: tuple[str, ...] | None = None
 
     def obtain(self, need: Need) -> Flow[Tokens]:
         discovered = yield from discover_bound(need, self.own, self.issuer, legacy=False)
         scopes = _scopes(need, discovered, self.scopes)
-        form = {"grant_type": "client_credentials", **_scope(scopes)}
+        scope = _scope(scopes)
+        grant = yield from self.grant(need, discovered, scope)
         tokens = yield from obtain_tokens(
-            need, discovered, self.own, form, scopes=scopes, key=bound_key(need, discovered)
+            need, discovered, self.own, {**grant, **scope}, scopes=scopes, key=bound_key(need, discovered)
         )
         return tokens
 
@@ -48,41 +52,39 @@ class ClientCredentialsGrant:
         tokens = yield from self.obtain(need)
         return tokens
 
+    @abstractmethod
+    def grant(self, need: Need, discovered: Discovered, scope: Mapping[str, str]) -> Flow[Form]:
+        """What the token request says beside the scope."""
+
 
 @frozen(kw_only=True)
-class WorkloadGrant:
+class ClientCredentialsGrant(MachineGrant):
+    """The client acts for itself (extension: OAuth client credentials)."""
+
+    def grant(self, need: Need, discovered: Discovered, scope: Mapping[str, str]) -> Flow[Form]:
+        yield from ()
+        return {"grant_type": "client_credentials"}
+
+
+@frozen(kw_only=True)
+class WorkloadGrant(MachineGrant):
     """A statement of the platform that we run on says who we are (RFC 7523 section 2.1)."""
 
-    own: Credentials
     assertion: Supplier = field(repr=False)
     """The statement, or what makes one when called with the issuer it is for."""
-    issuer: str | None = None
-    scopes: tuple[str, ...] | None = None
 
-    def obtain(self, need: Need) -> Flow[Tokens]:
-        discovered = yield from discover_bound(need, self.own, self.issuer, legacy=False)
+    def grant(self, need: Need, discovered: Discovered, scope: Mapping[str, str]) -> Flow[Form]:
         statement = yield from supply(self.assertion, discovered.server.issuer)
         if self.issuer is None:
             # whoever holds the statement is believed: it only goes where it says that it is meant to go
             check_audience(statement, discovered.server)
-        scopes = _scopes(need, discovered, self.scopes)
-        form = {"grant_type": JWT_BEARER, "assertion": statement, **_scope(scopes)}
-        tokens = yield from obtain_tokens(
-            need, discovered, self.own, form, scopes=scopes, key=bound_key(need, discovered)
-        )
-        return tokens
-
-    def renew(self, need: Need) -> Flow[Tokens | None]:
-        tokens = yield from self.obtain(need)
-        return tokens
+        return {"grant_type": JWT_BEARER, "assertion": statement}
 
 
 @frozen(kw_only=True)
-class EnterpriseGrant:
+class EnterpriseGrant(MachineGrant):
     """The company's identity provider says what its user may do (extension: enterprise-managed authorization)."""
 
-    own: Credentials
-    """As the server's authorization server knows us."""
     idp: Credentials
     """As the identity provider knows us."""
     idp_issuer: str | None = None
@@ -90,12 +92,8 @@ class EnterpriseGrant:
     subject_token: Supplier = field(repr=False)
     """The user's ID token, or what gets one."""
     subject_token_type: str = ID_TOKEN
-    issuer: str | None = None
-    scopes: tuple[str, ...] | None = None
 
-    def obtain(self, need: Need) -> Flow[Tokens]:
-        discovered = yield from discover_bound(need, self.own, self.issuer, legacy=False)
-        scopes = _scopes(need, discovered, self.scopes)
+    def grant(self, need: Need, discovered: Discovered, scope: Mapping[str, str]) -> Flow[Form]:
         provider = yield from self._provider()
         subject = yield from supply(self.subject_token)
         exchange = {
@@ -105,21 +103,13 @@ class EnterpriseGrant:
             "resource": discovered.resource,
             "subject_token": subject,
             "subject_token_type": self.subject_token_type,
-            **_scope(scopes),
+            **scope,
         }
         document = yield from request_token(need, provider, self.idp, exchange, what="the token exchange")
         grant = document.get("access_token")  # RFC 8693 section 2.2.1: called so whatever it is
         if document.get("issued_token_type") != ID_JAG or not isinstance(grant, str):
             raise AuthorizationFailed("the identity provider gave something else than an identity assertion grant")
-        form = {"grant_type": JWT_BEARER, "assertion": grant, **_scope(scopes)}
-        tokens = yield from obtain_tokens(
-            need, discovered, self.own, form, scopes=scopes, key=bound_key(need, discovered)
-        )
-        return tokens
-
-    def renew(self, need: Need) -> Flow[Tokens | None]:
-        tokens = yield from self.obtain(need)
-        return tokens
+        return {"grant_type": JWT_BEARER, "assertion": grant}
 
     def _provider(self) -> Flow[ServerMetadata]:
         if self.idp_token_endpoint is not None:

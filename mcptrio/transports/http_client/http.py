@@ -263,6 +263,18 @@ def _why(error: BaseException) -> str:
     return (_why(below) if below is not None else "") or str(error) or type(error).__name__
 
 
+@asynccontextmanager
+async def lent_or_own(lent: httpx2.AsyncClient | None, config: HttpClientConfig) -> AsyncIterator[httpx2.AsyncClient]:
+    """Somebody else's client, which stays open, or one of our own."""
+    client = lent or open_http(config)
+    try:
+        yield client
+    finally:
+        if lent is None:
+            with trio.CancelScope(shield=True):
+                await client.aclose()
+
+
 def open_http(config: HttpClientConfig) -> httpx2.AsyncClient:
     timeout = httpx2.Timeout(None, connect=config.connect_timeout, write=config.write_timeout)
     limits: Any = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)

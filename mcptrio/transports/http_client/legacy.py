@@ -18,7 +18,7 @@ from mcptrio._wire.sse import SseReader
 from mcptrio.errors import LinkClosed, MCPTrioException, RemoteProtocolError
 from mcptrio.transports.carrier import Receiver, failure
 from mcptrio.transports.http_client.auth import HttpAuth
-from mcptrio.transports.http_client.http import EVENTS, JSON, Http, HttpClientConfig, feed, kind_of, open_http
+from mcptrio.transports.http_client.http import EVENTS, JSON, Http, HttpClientConfig, feed, kind_of, lent_or_own
 
 logger = logging.getLogger("mcptrio.client.http")
 
@@ -39,23 +39,17 @@ class LegacySseCarrier:
 
     @asynccontextmanager
     async def open(self, receiver: Receiver) -> AsyncIterator[LegacyLine]:
-        client = self.client or open_http(self.config)
-        try:
-            async with trio.open_nursery() as nursery:
-                http = Http(client, self.url, self.config, self.auth, self.headers)
-                line = LegacyLine(http, receiver, nursery)
-                with trio.move_on_after(_ENDPOINT_TIMEOUT):
-                    line.endpoint = await nursery.start(line.hear)
-                if not line.endpoint:
-                    raise RemoteProtocolError("the server did not say where to post to")
-                try:
-                    yield line
-                finally:
-                    nursery.cancel_scope.cancel()
-        finally:
-            if self.client is None:
-                with trio.CancelScope(shield=True):
-                    await client.aclose()
+        async with lent_or_own(self.client, self.config) as client, trio.open_nursery() as nursery:
+            http = Http(client, self.url, self.config, self.auth, self.headers)
+            line = LegacyLine(http, receiver, nursery)
+            with trio.move_on_after(_ENDPOINT_TIMEOUT):
+                line.endpoint = await nursery.start(line.hear)
+            if not line.endpoint:
+                raise RemoteProtocolError("the server did not say where to post to")
+            try:
+                yield line
+            finally:
+                nursery.cancel_scope.cancel()
 
 
 @define(eq=False, repr=False)

@@ -37,7 +37,7 @@ from mcptrio.transports.http_client.http import (
     HttpRefused,
     feed,
     kind_of,
-    open_http,
+    lent_or_own,
 )
 
 logger = logging.getLogger("mcptrio.client.http")
@@ -70,20 +70,14 @@ class HttpCarrier:
 
     @asynccontextmanager
     async def open(self, receiver: Receiver) -> AsyncIterator[HttpLine]:
-        client = self.client or open_http(self.config)
-        try:
-            async with trio.open_nursery() as nursery:
-                http = Http(client, self.url, self.config, self.auth, self.headers)
-                line = HttpLine(http, receiver, nursery)
-                try:
-                    yield line
-                finally:
-                    await line.goodbye()
-                    nursery.cancel_scope.cancel()
-        finally:
-            if self.client is None:
-                with trio.CancelScope(shield=True):
-                    await client.aclose()
+        async with lent_or_own(self.client, self.config) as client, trio.open_nursery() as nursery:
+            http = Http(client, self.url, self.config, self.auth, self.headers)
+            line = HttpLine(http, receiver, nursery)
+            try:
+                yield line
+            finally:
+                await line.goodbye()
+                nursery.cancel_scope.cancel()
 
 
 @define(eq=False, repr=False)
