@@ -16,7 +16,6 @@ from mcptrio._actors.supervisor import SupervisorLimits
 from mcptrio._wire.jsonrpc import JsonLimits, decode
 from mcptrio._wire.uri_template import UriTemplate
 from mcptrio.errors import RemoteProtocolError
-from mcptrio.transports.http_server.connection import GuardedH11
 from tests.bad_inputs import hostile
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.process import Servers
@@ -25,7 +24,7 @@ from tests.bad_inputs.running import run_request, run_socket
 from tests.bad_inputs.sockets import handshake
 from tests.bad_inputs.speaking import Speaker
 from tests.bad_inputs.wire import Connection
-from tests.e2e.raw_peer import WEBSOCKET, echo, get, serving
+from tests.e2e.raw_peer import WEBSOCKET, break_protocol, echo, get, serving
 
 from .cases import cases
 
@@ -52,14 +51,7 @@ async def fault_stays_in_its_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trigger: bytes, request: bytes
 ) -> None:
     caplog.set_level(logging.CRITICAL, "mcptrio.http")
-    healthy = GuardedH11.handle
-
-    async def handle(self: GuardedH11, event: Any) -> None:
-        if trigger in getattr(event, "data", b""):
-            raise UnicodeDecodeError("ascii", trigger, 0, 1, "as a parser might")
-        await healthy(self, event)
-
-    monkeypatch.setattr(GuardedH11, "handle", handle)
+    break_protocol(monkeypatch, trigger, UnicodeDecodeError("ascii", trigger, 0, 1, "as a parser might"))
     async with serving(echo) as server:
         async with await server.connect() as bystander:
             assert await server.ask(request) == b""

@@ -8,10 +8,13 @@ from contextlib import ExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.framing import Head
 from mcptrio.transports.http_server.listener import BoundAddress, Listener, ListenerConfig, ListenerEvent
+from mcptrio.transports.http_server.protocol import GuardedH11
 from tests import lanes
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -68,6 +71,24 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
             with server.closing:
                 yield server
             await listener.close(trio.current_time())
+
+
+def break_protocol(monkeypatch: pytest.MonkeyPatch, trigger: bytes, fault: BaseException) -> None:
+    """Let a request with the trigger in its head raise, whichever way it comes to Hypercorn."""
+    handle, begin = GuardedH11.handle, GuardedH11.begin
+
+    async def handle_or_fail(self: GuardedH11, event: Any) -> None:
+        if trigger in getattr(event, "data", b""):
+            raise fault
+        await handle(self, event)
+
+    async def begin_or_fail(self: GuardedH11, head: Head, *others: Any) -> None:
+        if trigger in head.encode():
+            raise fault
+        await begin(self, head, *others)
+
+    monkeypatch.setattr(GuardedH11, "handle", handle_or_fail)
+    monkeypatch.setattr(GuardedH11, "begin", begin_or_fail)
 
 
 def get(path: str, *lines: str, close: bool = False) -> bytes:

@@ -159,7 +159,7 @@ async def test_a_disconnect_is_seen_although_no_stream_is_ever_opened() -> None:
         await until(lambda: server.listener.connections == before)
 
 
-# -- a handler runs in the task of its connection until it waits
+# -- a handler runs in the task of its connection until it waits, on either lane
 
 MARK: ContextVar[str] = ContextVar("mark", default="none")
 
@@ -177,8 +177,10 @@ class Marking(Stage):
 
 
 @pytest.mark.parametrize("wait", [False, True])
-async def test_what_a_handler_leaves_in_its_context_is_gone_for_the_next_on_the_same_connection(wait: bool) -> None:
-    async with served(stage=Marking()) as (server, _):
+async def test_what_a_handler_leaves_in_its_context_is_gone_for_the_next_on_the_same_connection(
+    wait: bool, lane: str
+) -> None:
+    async with served(lane=lane, stage=Marking()) as (server, _):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
             for number in range(1, 5):
@@ -189,8 +191,8 @@ async def test_what_a_handler_leaves_in_its_context_is_gone_for_the_next_on_the_
                 assert answer["result"]["task"].startswith("connection ")
 
 
-async def test_a_connection_goes_on_after_handlers_that_wait_and_leaves_no_task_behind() -> None:
-    async with served() as (server, _):
+async def test_a_connection_goes_on_after_handlers_that_wait_and_leaves_no_task_behind(lane: str) -> None:
+    async with served(lane=lane) as (server, _):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
             await stream.send_all(post(request(1, "echo", say=1), session=client.session_id))
@@ -205,9 +207,9 @@ async def test_a_connection_goes_on_after_handlers_that_wait_and_leaves_no_task_
         assert server.listener.guard_caught == 0
 
 
-async def test_a_call_that_is_cancelled_leaves_its_connection_in_peace() -> None:
+async def test_a_call_that_is_cancelled_leaves_its_connection_in_peace(lane: str) -> None:
     stage = Stage()
-    async with served(stage=stage) as (server, _):
+    async with served(lane=lane, stage=stage) as (server, _):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
             await stream.send_all(post(request(1, "sleep", seconds=60, name="long"), session=client.session_id))
@@ -222,9 +224,9 @@ async def test_a_call_that_is_cancelled_leaves_its_connection_in_peace() -> None
             assert answer["result"] == {"echo": 2}
 
 
-async def test_a_handler_outlives_the_connection_that_it_took_the_task_of() -> None:
+async def test_a_handler_outlives_the_connection_that_it_took_the_task_of(lane: str) -> None:
     stage = Stage()
-    async with served(HttpConfig(stream_after=0.02), stage=stage) as (server, endpoint):
+    async with served(HttpConfig(stream_after=0.02), lane=lane, stage=stage) as (server, endpoint):
         client = await HttpClient.open(server)
         before = server.listener.connections
         response = await client.send("POST", request(1, "sleep", seconds=0.3, name="long"))
@@ -243,7 +245,7 @@ async def test_a_crash_of_the_exchange_is_answered_and_reported(monkeypatch: pyt
         async def broken(head: Any, body: bytes) -> Any:
             raise RuntimeError("no")
 
-        monkeypatch.setattr(type(endpoint), "answer", lambda self, head, body, loan: broken(head, body))
+        monkeypatch.setattr(type(endpoint), "post", lambda self, head, body, loan: broken(head, body))
         told = await server.ask(post(request(1, "echo"), session=client.session_id))
         assert status(told) == 500
         assert b"no" not in told.partition(b"\r\n\r\n")[2].replace(b"internal error", b"")

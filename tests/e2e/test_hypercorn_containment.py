@@ -11,11 +11,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server import connection
-from mcptrio.transports.http_server.connection import GuardedH11, check_private_names
 from mcptrio.transports.http_server.guarded import GuardCaught, contain
+from mcptrio.transports.http_server.protocol import check_private_names
 from tests.lanes import both_lanes
 
-from .raw_peer import WEBSOCKET, answer, echo, get, read_all, serving, status
+from .raw_peer import WEBSOCKET, answer, break_protocol, echo, get, read_all, serving, status
 
 pytestmark = both_lanes
 
@@ -32,14 +32,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_fault_in_a_connections_protocol_ends_that_connection_only(
     fault: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healthy = GuardedH11.handle
-
-    async def handle(self: GuardedH11, event: Any) -> None:
-        if b"/faulty" in getattr(event, "data", b""):
-            raise fault
-        await healthy(self, event)
-
-    monkeypatch.setattr(GuardedH11, "handle", handle)
+    break_protocol(monkeypatch, b"/faulty", fault)
     async with serving(echo) as server:
         async with await server.connect() as bystander:
             await bystander.send_all(get("/hello"))

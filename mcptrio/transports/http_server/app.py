@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from ssl import PEM_cert_to_DER_cert
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -21,7 +22,10 @@ from mcptrio.errors import INTERNAL_ERROR
 from .answer import Endpoint
 from .bodies import SMALL
 from .config import HttpConfig
-from .message import CLOSE, Authenticator, Head, Plain, Stream, refuse
+from .message import CLOSE, ELSEWHERE, Authenticator, Head, Loan, Plain, Rest, Stream, refuse
+
+if TYPE_CHECKING:
+    from .own_stream import OwnStream
 
 logger = logging.getLogger("mcptrio.http")
 
@@ -30,7 +34,7 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_TARGET: Final = "mcptrio.target"  # our listener's: the request target as it was sent
+TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
 _DRAIN_BYTES: Final = 1024 * 1024
 _DRAIN_TIME: Final = 2.0
 _NOT_OPEN: Final = (
@@ -112,8 +116,15 @@ class AsgiApp:
     # -- HTTP
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = head_of(scope, self.config)
+        # Our own listener, if nobody stands between, can be told more than ASGI has messages for.
+        stream = getattr(send, "__self__", None)
+        direct: OwnStream | None = stream if hasattr(stream, "send_whole") else None
+        head = None if direct is None else direct.known
         endpoint = self.endpoint
+        if head is None:
+            head = head_of(scope, self.config)
+            if direct is not None and endpoint is not None and endpoint.authenticator is None:
+                direct.remember(head)  # with an authenticator each request is checked for itself
         if endpoint is None:
             await _send_plain(head, refuse(503, _why_not(), code=INTERNAL_ERROR, headers=(CLOSE,)), send)
             return
@@ -123,43 +134,72 @@ class AsgiApp:
         if refusal is not None:
             await _refuse(head, refusal, receive, send)
             return
+        loan = None if direct is None else direct.lend(partial(self._finish, endpoint, head, receive, send, direct))
         try:
-            await self._serve(endpoint, head, receive, send)
+            await self._serve(endpoint, head, receive, send, direct, loan)
         finally:
-            endpoint.bodies.leave(head)
+            if loan is None or not loan.taken:
+                endpoint.bodies.leave(head)
 
-    async def _serve(self, endpoint: Endpoint, head: Head, receive: Receive, send: Send) -> None:
+    async def _serve(
+        self,
+        endpoint: Endpoint,
+        head: Head,
+        receive: Receive,
+        send: Send,
+        direct: OwnStream | None,
+        loan: Loan | None,
+    ) -> None:
         body: bytes | Plain | None = b""
         if head.method == "POST":
-            body = await self._read_body(endpoint, head, receive)
+            body = None if direct is None else direct.inbox.take_whole(min(SMALL, self.config.max_body))
+            if body is None:
+                body = await self._read_body(endpoint, head, receive)
             if body is None:
                 return
             if type(body) is Plain:
                 await _refuse(head, body, receive, send)
                 return
-        assert isinstance(body, bytes)
+        assert type(body) is bytes
         if head.method == "POST" and self.config.json_only:
-            watched = await self._answer_watched(endpoint, head, body, receive)
-            if watched is None:
-                return
-            reply = watched
+            reply = await self._answer_watched(endpoint, head, body, receive)
         else:
-            reply = await endpoint.answer(head, body)
-        if isinstance(reply, Stream):
+            reply = await endpoint.answer(head, body, loan)
+        if reply is not None and reply is not ELSEWHERE:
+            await self._send(endpoint, head, reply, receive, send, direct)
+
+    async def _finish(
+        self, endpoint: Endpoint, head: Head, receive: Receive, send: Send, direct: OwnStream, rest: Rest
+    ) -> None:
+        """The handler has kept the task: what is left of the request."""
+        try:
+            await self._send(endpoint, head, await rest(), receive, send, direct)
+        finally:
+            endpoint.bodies.leave(head)
+
+    async def _send(
+        self,
+        endpoint: Endpoint,
+        head: Head,
+        reply: Plain | Stream,
+        receive: Receive,
+        send: Send,
+        direct: OwnStream | None,
+    ) -> None:
+        if type(reply) is Stream:
             endpoint.bodies.leave(head)
             await self._send_stream(reply, receive, send)
-        elif head.method == "POST":
+            return
+        assert type(reply) is Plain
+        if head.method != "POST":
+            await _refuse(head, reply, receive, send)
+        elif direct is None:
             await _send_plain(head, reply, send)
         else:
-            await _refuse(head, reply, receive, send)
+            await direct.send_whole(reply.status, reply.headers, reply.body)
 
     async def _read_body(self, endpoint: Endpoint, head: Head, receive: Receive) -> bytes | Plain | None:
         """The body, or a refusal; None if the client went away."""
-        # Our own listener has most bodies at hand, if nobody stands between.
-        take_whole = getattr(getattr(receive, "__self__", None), "take_whole", None)
-        whole: bytes | None = None if take_whole is None else take_whole(min(SMALL, self.config.max_body))
-        if whole is not None:
-            return whole
         size = 0
         parts: list[bytes] = []
         with trio.move_on_after(self.config.body_timeout) as patience:
@@ -262,7 +302,7 @@ def head_of(scope: Scope, config: HttpConfig) -> Head:
     """The head of an ASGI request."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
-    target: bytes | None = scope.get("extensions", {}).get(_TARGET, {}).get("target") or scope.get("raw_path")
+    target: bytes | None = scope.get("extensions", {}).get(TARGET_EXTENSION, {}).get("target") or scope.get("raw_path")
     if path[:1] != "/" and "://" in path:  # a whole URL as the target (RFC 9112 section 3.2.2)
         path = "/" + path.partition("://")[2].partition("/")[2]
     if root and path.startswith(root):

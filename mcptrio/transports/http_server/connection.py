@@ -3,92 +3,47 @@
 Theory of operation. Hypercorn's own classes do the work: its TCP server, its HTTP/1.1 and WebSocket streams. They are
 subclassed, never copied, at these points: the stream is a `GuardedStream`; HTTP/2 is never entered; a head and its body
 leave in one write; the app's inbox tells a disconnect without waiting, and tells it to whoever asks again; a WebSocket
-that breaks a rule is told why and closed. The private names this rests on are checked when the module is imported.
+that breaks a rule is told why and closed. The private names this rests on are checked when `protocol` is imported.
+
+One task reads, all the time, so a peer that goes away is noticed at once. An app has a task of its own beside it. Our
+own application, if no middleware stands between, begins in the reading task; when it first waits the task is its own
+for good, or its handler's, and another one reads on. So a call that never waits costs no task. Each of these tasks is
+contained for itself: a handler that was lent one is the session's, and goes on whatever becomes of the connection.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from time import time
-from typing import Any, Final, cast
+from typing import Any, cast
 
-import h11
 import trio
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol import ProtocolWrapper
-from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
-from hypercorn.protocol.http_stream import HTTPStream
-from hypercorn.protocol.ws_stream import WebsocketBuffer, WSStream
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import EventWrapper, WorkerContext
-from hypercorn.typing import (
-    AppWrapper,
-    ASGIReceiveEvent,
-    ASGISendEvent,
-    ConnectionState,
-    LifespanState,
-    Scope,
-)
+from hypercorn.typing import AppWrapper, ASGIReceiveEvent, ASGISendEvent, LifespanState, Scope
 from hypercorn.utils import parse_socket_addr
 
+from mcptrio._actors.eager import run_eagerly
+
+from .app import TARGET_EXTENSION, AsgiApp
 from .deadlines import Deadlines
 from .framing import Head, MaxBody
 from .gate import Phase, RequestGate
-from .guarded import (
-    AppFailed,
-    GuardCaught,
-    GuardedStream,
-    ListenerEvent,
-    MessageTooLarge,
-    Report,
-    SocketOrTLS,
-    contain,
-)
+from .guarded import AppFailed, GuardedStream, Report, SocketOrTLS, contain
 from .inbox import Inbox
-from .plain import PlainBody, PlainReply, PlainRequest
+from .own_stream import OwnStream, Run
+from .protocol import GuardedH11
+from .report import log_event
 from .serve import ListenerConfig
-from .socket_stream import WebSocket
 
-TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
-
-_logger = logging.getLogger("mcptrio.http")
-
-_RESTS_ON: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
-    (TCPServer, ("run", "protocol_send", "_read_data")),
-    (TCPServer.__init__, ("app", "config", "context", "state", "stream")),
-    (TaskGroup, ("spawn_app", "spawn", "__aenter__", "__aexit__")),
-    (H11Protocol, ("handle", "stream_send", "_create_stream", "_check_protocol", "_maybe_recycle", "_close_stream")),
-    (H11Protocol.__init__, ("app", "config", "context", "task_group", "connection_state", "ssl", "client", "server")),
-    (HTTPStream.__init__, ("app", "config", "context", "task_group", "ssl", "client", "server", "send", "stream_id")),
-    (WSStream, ("_handle_events", "_send_wsproto_event", "handle")),
-    (WSStream.__init__, ("app", "config", "context", "task_group", "ssl", "client", "server", "send", "stream_id")),
-    (WebsocketBuffer, ("extend", "clear", "to_message")),
-    (WorkerContext(None), ("terminated", "event_class", "mark_request")),
-    (TaskGroup(), ("_nursery",)),
-)
-
-
-def check_private_names(table: tuple[tuple[Any, tuple[str, ...]], ...] = _RESTS_ON) -> None:
-    """Raise ImportError when the installed Hypercorn is not the one these subclasses were written for."""
-    for owner, names in table:
-        code = getattr(owner, "__code__", None)
-        known = code.co_varnames[1 : code.co_argcount] if code is not None else dir(owner)
-        missing = [name for name in names if name not in known]
-        if missing:
-            title = getattr(owner, "__qualname__", type(owner).__qualname__)
-            raise ImportError(
-                f"mcptrio needs hypercorn 0.18: in the installed one {title} has no {', '.join(missing)}. "
-                "Install 'hypercorn>=0.18,<0.19'."
-            )
-
-
-check_private_names()
+AppSend = Callable[[ASGISendEvent | None], Awaitable[None]]
 
 
 class Flag(EventWrapper):
@@ -115,10 +70,13 @@ class AppTasks(TaskGroup):
         self._connection = connection
         self._helpers = trio.CancelScope()
 
+    def start(self, run: Callable[..., Awaitable[Any]], *args: Any, name: str) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(run, *args, name=name)
+
     def spawn(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Run one of Hypercorn's own tasks: a WebSocket's pings, which would sleep on after the peer is gone."""
-        assert self._nursery is not None
-        self._nursery.start_soon(self._run_helper, func, *args)
+        self.start(self._run_helper, func, *args, name="pings")
 
     def stop_helpers(self) -> None:
         """The peer is gone: only the app may go on."""
@@ -127,189 +85,61 @@ class AppTasks(TaskGroup):
     @trio.lowlevel.enable_ki_protection
     async def _run_helper(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
         with self._helpers:  # a connection becomes a WebSocket once, so there is one such task
-            await func(*args)
+            await self._connection.contain(partial(func, *args))
 
     async def spawn_app(
-        self,
-        app: AppWrapper,
-        config: Config,
-        scope: Scope,
-        send: Callable[[ASGISendEvent | None], Awaitable[None]],
+        self, app: AppWrapper, config: Config, scope: Scope, send: AppSend
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
-        head = self._connection.head
+        connection = self._connection
+        head = connection.guarded.gate.head
+        assert head is not None  # the gate let it through, and keeps it until the response is over
         if scope["type"] != "lifespan":
             scope["extensions"][TARGET_EXTENSION] = {"target": head.target}
-            if (certificate := self._connection.guarded.client_certificate()) is not None:
+            if (certificate := connection.guarded.client_certificate()) is not None:
                 scope["extensions"]["tls"] = {"client_cert_chain": (certificate,), "client_cert_error": None}
-        before_body = self._connection.send_continue if head.expects_continue else None
-        inbox = self._connection.inbox = Inbox(config.max_app_queue_size, before_body)
-        assert self._nursery is not None
-        self._nursery.start_soon(self._run_app, app, scope, inbox, send, name="app")
+        before_body = connection.send_continue if head.expects_continue else None
+        inbox = connection.inbox = Inbox(config.max_app_queue_size, before_body)
+        connection.apps += 1
+        stream = connection.h11.stream
+        if type(stream) is OwnStream:
+            stream.inbox, stream.go_on = inbox, self._go_on  # it begins when its body is there: `serve_here`
+        else:
+            run = partial(app, scope, inbox.receive, send, trio.to_thread.run_sync, trio.from_thread.run)
+            self.start(self._run_beside, run, send, name="app")
         return inbox.put
 
+    def _go_on(self, stream: OwnStream, run: Run) -> None:
+        """The task of our own application is lost to a handler."""
+        self._connection.read_elsewhere(stream)
+        self.start(self._run_beside, run, stream.app_send, stream, name="app")
+
     @trio.lowlevel.enable_ki_protection
-    async def _run_app(
-        self, app: AppWrapper, scope: Scope, inbox: Inbox, send: Callable[[ASGISendEvent | None], Awaitable[None]]
-    ) -> None:
+    async def _run_beside(self, run: Run, send: AppSend, own: OwnStream | None = None) -> None:
+        await self._connection.contain(partial(self.run_app, run, send, own))
+
+    @trio.lowlevel.enable_ki_protection
+    async def run_app(self, run: Run, send: AppSend, own: OwnStream | None = None) -> None:
+        """Run an app, or what is left of our own."""
+        connection, turn = self._connection, 0 if own is None else own.turn
         try:
-            await app(scope, inbox.receive, send, trio.to_thread.run_sync, trio.from_thread.run)
+            await run()
         except Exception as error:  # noqa: BLE001  reported, and answered with 500 below
-            self._connection.report(AppFailed(client=self._connection.guarded.client, error=error))
+            connection.report(AppFailed(client=connection.guarded.client, error=error))
         finally:
-            await send(None)  # 500 if nothing was sent, the end of the connection if something was
-
-
-class GuardedH11(H11Protocol):
-    """Hypercorn's HTTP/1.1, fed by a gate: every head it reads was checked and written anew."""
-
-    def __init__(self, connection: Connection, task_group: AppTasks, client: Any, server: Any) -> None:
-        super().__init__(
-            connection.app,
-            connection.config,
-            connection.context,
-            task_group,
-            ConnectionState(connection.state),
-            connection.guarded.tls,
-            client,
-            server,
-            connection.protocol_send,
-        )
-        self._connection = connection
-        self._reply: PlainReply | None = None  # to the plain request that is being served
-
-    async def handle(self, event: Event) -> None:
-        match event:
-            case PlainRequest():
-                await self._begin(event)
-            case PlainBody(data=data, whole=whole):
-                if self.stream is not None:
-                    if data:
-                        await self.stream.handle(Body(stream_id=STREAM_ID, data=data))
-                    if whole:
-                        await self.stream.handle(EndBody(stream_id=STREAM_ID))
-            case _:
-                await super().handle(event)
-
-    # -- plain requests, which h11 never sees
-
-    async def _begin(self, event: PlainRequest) -> None:
-        head = event.head
-        connection = self._connection
-        self._reply = PlainReply(head)
-        stream = self.stream = self._new_stream(HTTPStream)
-        await stream.handle(
-            Request(
-                stream_id=STREAM_ID,
-                headers=event.headers(),
-                http_version="1.1",
-                method=head.method.decode(),
-                raw_path=head.path,
-                state=self.connection_state,
-            )
-        )
-        self.keep_alive_requests += 1
-        await self.context.mark_request()
-        inbox = connection.take_inbox()
-        if inbox is not None and event.whole:  # None: it was answered without the app
-            inbox.put_whole(event.body)
-        elif event.body:
-            await stream.handle(Body(stream_id=STREAM_ID, data=event.body))
-
-    async def _send_plain(self, reply: PlainReply, event: StreamEvent) -> None:
-        connection = self._connection
-        match event:
-            case Response(status_code=status) if status >= 200:
-                if self.keep_alive_requests >= self.config.keep_alive_max_requests or self.context.terminated.is_set():
-                    reply.keeps = False
-                connection.responding = True
-                data = reply.start(status, (*event.headers, *connection.standing_headers()))
-                connection.corked = reply.length is not None  # its body comes next: one write for both
-                await connection.protocol_send(RawData(data))
-            case Body(data=data):
-                if data := reply.body(data):
-                    await connection.protocol_send(RawData(data))
-            case EndBody():
-                if data := reply.end():
-                    await connection.protocol_send(RawData(data))
-                await connection.uncork()
-            case StreamClosed():
-                await connection.uncork()
-                self._reply = None
-                await self._close_stream()
-                whole = reply.ended and connection.guarded.gate.phase is Phase.BUSY
-                if whole and reply.keeps and not self.context.terminated.is_set():
-                    await self.send(Updated(idle=True))
-                else:
-                    await self.send(Closed())
-
-    def _new_stream(self, kind: type[HTTPStream] | type[WebSocket]) -> HTTPStream | WebSocket:
-        return kind(
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.ssl,
-            self.client,
-            self.server,
-            self.stream_send,
-            STREAM_ID,
-        )
-
-    # -- the others
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """Nothing: HTTP/2 is refused at the gate."""
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        head = self._connection.head
-        self.stream = self._new_stream(WebSocket if head.websocket else HTTPStream)
-        if isinstance(self.stream, WebSocket):
-            report, client = self._connection.report, self._connection.guarded.client
-            self.stream.on_too_large = lambda: report(MessageTooLarge(client=client))
-            self.connection = H11WSConnection(cast(h11.Connection, self.connection))
-        await self.stream.handle(
-            Request(
-                stream_id=STREAM_ID,
-                headers=list(request.headers),
-                http_version=head.version.decode(),
-                method=head.method.decode(),
-                raw_path=head.path,
-                state=self.connection_state,
-            )
-        )
-        self.keep_alive_requests += 1
-        await self.context.mark_request()
-
-    async def stream_send(self, event: StreamEvent) -> None:
-        if self._reply is not None:
-            await self._send_plain(self._reply, event)
-            return
-        connection = self._connection
-        match event:
-            case Response():
-                names = {name.lower() for name, _ in event.headers}
-                if event.status_code >= 200:
-                    connection.responding = True
-                    connection.corked = b"content-length" in names  # its body comes next: one write for both
-                    if self.context.terminated.is_set() and b"connection" not in names:
-                        event.headers.append((b"connection", b"close"))
-                await super().stream_send(event)
-                if event.status_code == 101:
-                    connection.guarded.switch()
-            case Body() | EndBody():
-                await super().stream_send(event)
-                await connection.uncork()
-            case StreamClosed():
-                await connection.uncork()
-                await super().stream_send(event)
-            case _:
-                await super().stream_send(event)
+            if own is None or own.turn == turn:
+                try:
+                    if own is None or not own.closed:
+                        await send(None)  # 500 if nothing was sent, the end of the connection if something was
+                finally:
+                    connection.apps -= 1
+                    if not connection.reads:
+                        connection.end_if_over()
 
 
 class Connection(TCPServer):
     """One peer, from its first byte to its last.
 
-    Owns: the guarded stream, the nursery of its app tasks.   Lent: the app, the worker's context.
+    Owns: the guarded stream, the nursery of its tasks.   Lent: the app, the worker's context.
     """
 
     def __init__(
@@ -320,15 +150,25 @@ class Connection(TCPServer):
         state: LifespanState,
         stream: GuardedStream,
         report: Report,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(app, config, context, state, cast(Any, stream))  # it looks like the socket it wraps
         self.guarded = stream
         self.report = report
+        self.on_end = on_end
         self.responding = False
         self.corked = False
         self.inbox: Inbox | None = None
+        """Of the app that was started last."""
+        inner = getattr(app, "app", None)
+        self.own_app: AsgiApp | None = inner if type(inner) is AsgiApp else None
+        """The app, if it is ours and nothing stands between."""
+        self.apps = 0
+        self._plain: Head | None = None  # of the request whose body is being read
+        self._turn = 0  # which task reads
+        self.reads = True
         self._cork = bytearray()
-        self._standing: list[tuple[bytes, bytes]] = []
+        self._standing: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
         self._standing_since = 0
 
     @property
@@ -344,61 +184,104 @@ class Connection(TCPServer):
             sock = self.guarded.socket
             client = parse_socket_addr(sock.family, sock.getpeername())
             server = parse_socket_addr(sock.family, sock.getsockname())
-            tasks = AppTasks(self)
-            async with tasks:
-                self._task_group = tasks
-                self.protocol = ProtocolWrapper(
-                    self.app,
-                    self.config,
-                    self.context,
-                    tasks,
-                    ConnectionState(self.state),
-                    self.guarded.tls,
-                    client,
-                    server,
-                    self.protocol_send,
-                )
-                self.protocol.protocol = GuardedH11(self, tasks, client, server)
-                await self._read_data()
-                tasks.stop_helpers()
+            self._tasks = AppTasks(self)
+            async with self._tasks:
+                self.h11 = GuardedH11(self, self._tasks, client, server)
+                self.protocol = cast(ProtocolWrapper, self.h11)  # which would be there to switch to HTTP/2
+                await self._read()
         except OSError:
             pass  # the peer was gone before we could ask for its address
         finally:
             self.guarded.kill()
 
-    def take_inbox(self) -> Inbox | None:
-        """The inbox of the app that was just started, if one was."""
-        inbox, self.inbox = self.inbox, None
-        return inbox
+    async def contain(self, run: Run) -> None:
+        """Run one of the connection's tasks: what it raises ends the connection, and nothing else."""
+        if not await contain(run, self.report, self.guarded.client):
+            self.guarded.kill()
 
-    def standing_headers(self) -> list[tuple[bytes, bytes]]:
-        """What every response carries: the date, which changes once a second."""
+    # -- reading
+
+    @trio.lowlevel.enable_ki_protection
+    async def _read(self) -> None:
+        """Read until the peer is gone, or until another task does."""
+        turn = self._turn
+        try:
+            await self.contain(self._read_data)
+        finally:
+            if self._turn == turn:
+                self.reads = False
+                self._tasks.stop_helpers()
+                if self.inbox is not None:
+                    self.inbox.hang_up(websocket=self.guarded.gate.phase in (Phase.UPGRADING, Phase.RAW))
+                self.end_if_over()
+
+    def read_elsewhere(self, stream: OwnStream) -> None:
+        """The task that has read a request is kept by it: another one reads on, if none does already."""
+        if stream.read_in == self._turn:
+            self._turn += 1
+            self._tasks.start(self._read, name=f"connection {self.guarded.client}")
+
+    async def _read_data(self) -> None:
+        guarded, turn = self.guarded, self._turn
+        part: Head | bytes | None = None
+        with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
+            while part != b"":
+                with guarded.reading() as scope:
+                    while not guarded.interrupted:  # nothing is begun in a scope that was cancelled a moment too late
+                        if part is None:
+                            part = await guarded.receive_part(scope)
+                        elif part:
+                            taken, part = part, None
+                            await self._take(taken, scope)
+                            if self._turn != turn:
+                                return
+                        else:
+                            break
+                if self._turn != turn:
+                    return
+                if part is None and not await guarded.look_again():
+                    part = b""
+            if self._plain is None:
+                await self.h11.handle(RawData(b""))
+        await self.h11.handle(Closed())
+
+    async def _take(self, part: Head | bytes, scope: trio.CancelScope) -> None:
+        gate = self.guarded.gate
+        if isinstance(part, Head):
+            self._plain = part
+            body = gate.take_body()
+            await self.h11.begin(part, body, gate.phase is not Phase.BODY, scope)
+        elif self._plain is not None and gate.head is self._plain:
+            await self.h11.more(part, gate.phase is not Phase.BODY)
+        else:
+            self._plain = None
+            await self.h11.handle(RawData(part))
+
+    async def serve_here(self, stream: OwnStream) -> None:
+        """Run our own application in the present task, which is the one that reads; see the module's docstring."""
+        stream.read_in = self._turn
+        app: Any = self.own_app
+        run = partial(app, stream.scope, stream.inbox.receive, stream.app_send)
+        serving = self._tasks.run_app(run, stream.app_send, stream)
+        await run_eagerly(serving, copy_context(), partial(self.read_elsewhere, stream))
+
+    def end_if_over(self) -> None:
+        """Close if nobody reads or writes any more. A handler that was lent a task may still run."""
+        if not self.reads and not self.apps:
+            self.guarded.kill()
+            if self.on_end is not None:
+                self.on_end()
+
+    # -- writing
+
+    def standing_headers(self) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """What every response carries, as a list and as it is written: the date, which changes once a second."""
         now = int(time())
         if now != self._standing_since:
             self._standing_since = now
-            self._standing = self.config.response_headers("h11")
+            headers = self.config.response_headers("h11")
+            self._standing = headers, b"".join(b"%b: %b\r\n" % header for header in headers)
         return self._standing
-
-    async def _read_data(self) -> None:
-        guarded, gate = self.guarded, self.guarded.gate
-        with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
-            plain: Head | None = None
-            while True:
-                part = await guarded.receive_part()
-                if isinstance(part, Head):
-                    plain = part
-                    body = gate.take_body()
-                    await self.protocol.handle(PlainRequest(part, body, gate.phase is not Phase.BODY))
-                elif part and plain is not None and gate.head is plain:
-                    await self.protocol.handle(PlainBody(part, gate.phase is not Phase.BODY))
-                elif part:
-                    plain = None
-                    await self.protocol.handle(RawData(part))
-                else:
-                    if plain is None:
-                        await self.protocol.handle(RawData(b""))
-                    break
-        await self.protocol.handle(Closed())
 
     async def protocol_send(self, event: Event) -> None:
         match event:
@@ -406,15 +289,19 @@ class Connection(TCPServer):
                 if self.corked:
                     self._cork += data
                 elif data:
-                    await self._send(data)
+                    await self.send_bytes(data)
             case Closed():
                 await self.uncork()
                 await self.guarded.finish()
                 await self.protocol.handle(Closed())
             case Updated(idle=True):
-                # Hypercorn would start and cancel an idle task for every request: a deadline on the next read does it.
-                self.responding = False
-                self.guarded.next_request()
+                self.next_request()
+
+    def next_request(self) -> None:
+        """The response is complete."""
+        # Hypercorn would start and cancel an idle task for every request: a deadline on the next read does it.
+        self.responding = False
+        self.guarded.next_request()
 
     async def uncork(self) -> None:
         """Write what was held back."""
@@ -422,9 +309,9 @@ class Connection(TCPServer):
         if self._cork:
             data = bytes(self._cork)
             self._cork.clear()
-            await self._send(data)
+            await self.send_bytes(data)
 
-    async def _send(self, data: bytes) -> None:
+    async def send_bytes(self, data: bytes) -> None:
         if not self.send_lock.locked():
             try:
                 data = self.guarded.send_now(data)
@@ -457,14 +344,3 @@ def guarded_handler(
             nursery.cancel_scope.cancel()
 
     return handle
-
-
-def log_event(event: ListenerEvent) -> None:
-    """One log line for what a listener tells: a warning for what is our fault, debug for what is the peer's."""
-    match event:
-        case GuardCaught(client=client, error=error):
-            _logger.error("connection %s ended by %r", client, error, exc_info=error)
-        case AppFailed(client=client, error=error):
-            _logger.error("the app failed on connection %s", client, exc_info=error)
-        case _:
-            _logger.debug("%s", event)

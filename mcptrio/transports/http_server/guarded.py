@@ -131,10 +131,11 @@ ListenerEvent: TypeAlias = (
 Report: TypeAlias = Callable[[ListenerEvent], None]
 
 
-async def contain(run: Callable[[], Awaitable[None]], report: Report, client: str) -> None:
-    """The connection guard: whatever `run` raises stops here, only `Cancelled` goes through."""
+async def contain(run: Callable[[], Awaitable[None]], report: Report, client: str) -> bool:
+    """The connection guard: whatever `run` raises stops here, only `Cancelled` goes through. True if nothing was."""
     try:
         await run()
+        return True
     except trio.Cancelled:
         raise
     except BaseExceptionGroup as group:
@@ -145,6 +146,7 @@ async def contain(run: Callable[[], Awaitable[None]], report: Report, client: st
             raise cancelled from None
     except BaseException as error:  # noqa: BLE001  one of the four guards: SystemExit in an app ends its connection
         report(GuardCaught(client=client, error=error))
+    return False
 
 
 class GuardedStream(Timed):
@@ -167,7 +169,9 @@ class GuardedStream(Timed):
         self._report = report
         self.wait_until(trio.current_time() + config.header_timeout)
         self._reading = trio.CancelScope()
+        self.interrupted = False  # whoever reads has to leave the scope of `reading`
         self._woken = False
+        self._waits = False  # for the peer, in `_reading`
         self._finished = False
         self._pushed_back = b""
         if hasattr(socket, "TCP_USER_TIMEOUT") and self.socket.family != getattr(socket, "AF_UNIX", None):
@@ -176,9 +180,9 @@ class GuardedStream(Timed):
 
     def client_certificate(self) -> str | None:
         """The client's certificate (PEM), where one was asked for and checked."""
-        if not isinstance(self._stream, trio.SSLStream) or self._config.client_ca is None:
+        if not self.tls or self._config.client_ca is None:
             return None
-        der: bytes | None = self._stream.getpeercert(binary_form=True)
+        der: bytes | None = cast("trio.SSLStream[trio.SocketStream]", self._stream).getpeercert(binary_form=True)
         return None if der is None else ssl.DER_cert_to_PEM_cert(der)
 
     @property
@@ -212,8 +216,11 @@ class GuardedStream(Timed):
         part = await self.receive_part()
         return self.gate.rewritten(part) if type(part) is Head else cast(bytes, part)
 
-    async def receive_part(self) -> Head | bytes:
-        """The same, but a plain request's head is given as it was read; its body has to be taken from the gate."""
+    async def receive_part(self, scope: trio.CancelScope | None = None) -> Head | bytes:
+        """The same, but a plain request's head is given as it was read; its body has to be taken from the gate.
+
+        Whoever stays in a scope of `reading` gives it along, and asks `look_again` when it was cancelled.
+        """
         gate = self.gate
         while True:
             if self._finished:
@@ -222,14 +229,17 @@ class GuardedStream(Timed):
             if self._pushed_back:
                 pushed_back, self._pushed_back = self._pushed_back, b""
                 return pushed_back
-            step: Head | Refusal | bytes | None = gate.next_head() if gate.phase is Phase.HEAD else gate.next()
+            step: Head | Refusal | bytes | None = None
+            if gate.phase is not Phase.IDLE:
+                step = gate.next_head() if gate.phase is Phase.HEAD else gate.next()
             if step:
                 if isinstance(step, Refusal):
                     await self._refuse(step)
                     continue
                 self.deadline = inf
+                self.is_late = False
                 return gate.rewritten(step) if type(step) is Head and not is_plain(step) else step
-            data = await self._read()
+            data = await self._read() if scope is None else await self._read_in(scope)
             if data is None:
                 continue
             if not data:
@@ -238,6 +248,7 @@ class GuardedStream(Timed):
                 found = gate.feed_whole(data)
                 if found is not None:
                     self.deadline = inf
+                    self.is_late = False
                     return found
                 self.wait_until(trio.current_time() + self._config.header_timeout)
             gate.feed(data)
@@ -245,6 +256,7 @@ class GuardedStream(Timed):
     def reading(self) -> trio.CancelScope:
         """A scope for whoever calls `next_head` again and again to stay in: it ends when the peer takes too long."""
         self._reading = trio.CancelScope()
+        self.interrupted = self.is_late
         if self.is_late:
             self._reading.cancel()
         return self._reading
@@ -270,7 +282,7 @@ class GuardedStream(Timed):
         return found
 
     def late(self) -> None:
-        self._reading.cancel()
+        self._interrupt()
 
     async def _read_at_once(self) -> bytes:
         """The same as the stream's own `receive_some`, without trying before there is anything to read."""
@@ -322,20 +334,30 @@ class GuardedStream(Timed):
             grace = 0 if self.gate.requests else _FRESH_GRACE
             self.wait_until(min(self.deadline, trio.current_time() + grace))
 
+    async def look_again(self) -> bool:
+        """The wait for the peer was interrupted: whether there may be something to read, or the peer is out of time."""
+        if not self._woken and self.gate.phase is Phase.HEAD:
+            await self._refuse(TOO_SLOW)
+        return self._woken
+
     async def _read(self) -> bytes | None:
         """What the peer sends next; b"" at its end or out of time, None when there is a reason to look again."""
+        with self.reading() as scope:
+            return await self._read_in(scope)
+        return None if await self.look_again() else b""
+
+    async def _read_in(self, scope: trio.CancelScope) -> bytes:
+        self._reading = scope
         self._woken = False
-        with self.reading():
-            if self.gate.full:
+        self._waits = True
+        try:
+            if self.gate.phase is not Phase.IDLE and self.gate.full:
                 await trio.sleep_forever()
             if not self.tls:
                 return await self._read_at_once()
             return bytes(await self._stream.receive_some(_READ_MAX))
-        if self._woken:
-            return None
-        if self.gate.phase is Phase.HEAD:
-            await self._refuse(TOO_SLOW)
-        return b""
+        finally:
+            self._waits = False
 
     async def _read_away(self) -> None:
         with trio.CancelScope(deadline=self.deadline) as self._reading:
@@ -345,6 +367,11 @@ class GuardedStream(Timed):
 
     def _wake(self) -> None:
         self._woken = True
+        if self._waits:  # or whoever reads is not waiting, and will look anyway
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
         self._reading.cancel()
 
     # -- outbound

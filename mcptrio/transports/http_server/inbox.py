@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 from hypercorn.typing import ASGIReceiveEvent
+
+_GONE: Final[ASGIReceiveEvent] = {"type": "http.disconnect"}
+_SOCKET_GONE: Final[ASGIReceiveEvent] = {"type": "websocket.disconnect", "code": 1006}
 
 
 class Inbox:
@@ -36,11 +40,16 @@ class Inbox:
             self._events.append(event)
             self._tell()
 
+    def hang_up(self, *, websocket: bool) -> None:
+        """Nothing more will come, whether the app was told so or not."""
+        if self._farewell is None:
+            self._farewell = _SOCKET_GONE if websocket else _GONE
+            self._tell()
+
     def put_whole(self, body: bytes) -> None:
-        """The whole body of a request, before anything else."""
+        """The whole body of a request, before anything else, and before the app runs."""
         self._whole = body
         self._events.append({"type": "http.request", "body": body, "more_body": False})
-        self._tell()
 
     # -- the app's
 

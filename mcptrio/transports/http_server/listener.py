@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.trio.worker_context import WorkerContext
 
+from .app import TARGET_EXTENSION
 from .bind import BoundAddress, bound_address, open_sockets, remove_unix_path
-from .connection import TARGET_EXTENSION, Connection, Flag, log_event
+from .connection import Connection, Flag
 from .deadlines import Deadlines
 from .framing import MaxBody, Refusal
 from .gate import RequestGate
@@ -36,6 +38,7 @@ from .guarded import (
     WriteTimedOut,
     contain,
 )
+from .report import log_event
 from .serve import ListenerConfig, hypercorn_config, tls_context
 
 __all__ = [
@@ -230,7 +233,8 @@ class Listener:
     @trio.lowlevel.enable_ki_protection
     async def _hand_over(self, guarded: GuardedStream) -> None:
         """Hypercorn serves the connection from here on."""
-        await Connection(self._app, self._hyper, self._context, {}, guarded, self._report).run()
+        on_end = partial(self._over, guarded)
+        await Connection(self._app, self._hyper, self._context, {}, guarded, self._report, on_end).run()
 
     def _pass_on(self, guarded: GuardedStream, unfinished: Unfinished) -> None:
         """The task of a connection is lost to a handler."""
@@ -251,6 +255,8 @@ class Listener:
 
     def _over(self, guarded: GuardedStream) -> None:
         guarded.kill()
+        if guarded not in self._live:
+            return  # it was over before its last task was
         self._live.discard(guarded)
         self._report(ConnectionEnded(client=guarded.client, requests=guarded.gate.requests))
         if self._draining.is_set() and not self._live:

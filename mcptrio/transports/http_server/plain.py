@@ -11,38 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from hypercorn.events import Event
-
 from .framing import FIELDS, Head
+from .message import EVENTS, JSON, Headers
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _NOT_HANDED_ON: Final = frozenset({b"upgrade", b"http2-settings", b"sec-websocket-extensions"})
+_USUAL: Final = {  # by identity: most answers of our own application have one of these
+    id(headers): b"HTTP/1.1 200 \r\n"
+    + b"".join(b"%b: %b\r\n" % header for header in headers)
+    + b"content-length: %d\r\n%b\r\n%b"
+    for headers in (JSON, EVENTS)
+}
 
 
-class PlainRequest(Event):
-    """A request whose head was read by the gate, with what is there of its body."""
-
-    def __init__(self, head: Head, body: bytes, whole: bool) -> None:
-        self.head = head
-        self.body = body
-        self.whole = whole  # nothing follows of its body
-
-    @property
-    def data(self) -> bytes:
-        """The same as a parser would have to read it."""
-        return self.head.encode() + self.body
-
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """What the app shall see; see `Head.encode`."""
-        return [header for header in self.head.headers if header[0] not in _NOT_HANDED_ON]
-
-
-class PlainBody(Event):
-    """More of the body of a plain request."""
-
-    def __init__(self, data: bytes, whole: bool) -> None:
-        self.data = data
-        self.whole = whole
+def handed_on(head: Head) -> list[tuple[bytes, bytes]]:
+    """The headers that the app shall see; see `Head.encode`."""
+    return [header for header in head.headers if header[0] not in _NOT_HANDED_ON]
 
 
 class BrokenResponse(ValueError):
@@ -106,3 +90,14 @@ class PlainReply:
             raise BrokenResponse("the body of the response is shorter than its content-length")
         self.ended = True
         return _LAST_CHUNK if self.length is None else b""
+
+    def whole(
+        self, status: int, headers: Headers, body: bytes, standing: Iterable[tuple[bytes, bytes]], lines: bytes
+    ) -> bytes:
+        """All of it at once. `standing` is what every response carries, and `lines` the same as it is written."""
+        usual = _USUAL.get(id(headers)) if status == 200 and self.keeps and not self._no_body else None
+        if usual is not None:
+            self.ended = True
+            return usual % (len(body), lines, body)
+        head = self.start(status, (*headers, (b"content-length", b"%d" % len(body)), *standing))
+        return head + self.body(body) + self.end()

@@ -1,7 +1,8 @@
-"""What the accept loop tells, as telemetry."""
+"""What the accept loop tells, as telemetry and as lines of a log."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -20,6 +21,8 @@ from .guarded import (
     RequestRefused,
     WriteTimedOut,
 )
+
+_logger = logging.getLogger("mcptrio.http")
 
 
 def report_to(hub: telemetry.Hub) -> Callable[[ListenerEvent], None]:
@@ -71,3 +74,14 @@ def as_telemetry(event: ListenerEvent) -> telemetry.Event:
             return telemetry.ConnectionEvent(kind="message_too_large", detail=client)
         case AcceptFailed(error=error):
             return telemetry.ConnectionEvent(kind="accept_failed", detail=str(error))
+
+
+def log_event(event: ListenerEvent) -> None:
+    """One log line for what a listener tells: a warning for what is our fault, debug for what is the peer's."""
+    match event:
+        case GuardCaught(client=client, error=error):
+            _logger.error("connection %s ended by %r", client, error, exc_info=error)
+        case AppFailed(client=client, error=error):
+            _logger.error("the app failed on connection %s", client, exc_info=error)
+        case _:
+            _logger.debug("%s", event)

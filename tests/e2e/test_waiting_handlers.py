@@ -1,4 +1,4 @@
-"""Handlers that wait on the express lane: they keep the connection's task, and nobody else has to care."""
+"""Handlers that wait: they keep the task of the connection, on either lane, and nobody else has to care."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def stateless(request_id: int, method: str, **params: Any) -> bytes:
     return post(body, f"MCP-Protocol-Version: {DATE}", f"Mcp-Method: {method}")
 
 
-async def test_pipelined_requests_whose_handlers_wait_are_answered_in_order() -> None:
-    async with served() as (server, _):
+async def test_pipelined_requests_whose_handlers_wait_are_answered_in_order(lane: str) -> None:
+    async with served(lane=lane) as (server, _):
         client = await HttpClient.open(server)
         asks = []
         for number in range(1, 31):
@@ -40,9 +40,9 @@ async def test_pipelined_requests_whose_handlers_wait_are_answered_in_order() ->
 
 
 @pytest.mark.parametrize("after", [0.0, 0.03])
-async def test_without_a_session_a_peer_that_goes_away_cancels_its_call(after: float) -> None:
+async def test_without_a_session_a_peer_that_goes_away_cancels_its_call(after: float, lane: str) -> None:
     stage = Stage()
-    async with served(HttpConfig(stream_after=0.02), stage=stage) as (server, endpoint):
+    async with served(HttpConfig(stream_after=0.02), lane=lane, stage=stage) as (server, endpoint):
         async with await server.connect() as stream:
             await stream.send_all(stateless(1, "sleep", seconds=60, name="long"))
             await until(lambda: stage.begun == ["long"])
@@ -53,9 +53,9 @@ async def test_without_a_session_a_peer_that_goes_away_cancels_its_call(after: f
         assert server.listener.guard_caught == 0
 
 
-async def test_a_session_that_is_deleted_ends_the_calls_that_its_connections_carried() -> None:
+async def test_a_session_that_is_deleted_ends_the_calls_that_its_connections_carried(lane: str) -> None:
     stage = Stage()
-    async with served(stage=stage) as (server, endpoint):
+    async with served(lane=lane, stage=stage) as (server, endpoint):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
             await stream.send_all(post(request(1, "sleep", seconds=60, name="long"), session=client.session_id))
@@ -68,7 +68,7 @@ async def test_a_session_that_is_deleted_ends_the_calls_that_its_connections_car
 
 @pytest.mark.parametrize("wait", [False, True])
 async def test_a_crash_beside_a_handler_is_answered_and_gives_its_place_back(
-    wait: bool, monkeypatch: pytest.MonkeyPatch
+    wait: bool, lane: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Handling._run
 
@@ -80,7 +80,7 @@ async def test_a_crash_beside_a_handler_is_answered_and_gives_its_place_back(
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setattr(Handling, "_run", crash)
-    async with served() as (server, endpoint):
+    async with served(lane=lane) as (server, endpoint):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
             await stream.send_all(stateless(1, "echo"))
@@ -93,14 +93,25 @@ async def test_a_crash_beside_a_handler_is_answered_and_gives_its_place_back(
         await until(lambda: not list(endpoint.runtime.supervisor))
 
 
-async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_of_them() -> None:
+async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_of_them(lane: str) -> None:
     def population() -> Counter[str]:
         gc.collect()
         # Without scopes: Trio's own queue of deadlines lets go of up to a thousand of them only when they come.
-        wanted = ("Call", "Loan", "Unfinished", "Known", "Task", "PostStream", "Exchange", "Context")
+        wanted = (
+            "Call",
+            "Loan",
+            "Unfinished",
+            "Known",
+            "OwnStream",
+            "Inbox",
+            "Task",
+            "PostStream",
+            "Exchange",
+            "Context",
+        )
         return Counter(type(thing).__name__ for thing in gc.get_objects() if type(thing).__name__ in wanted)
 
-    async with served(HttpConfig(stream_after=0.5)) as (server, _):
+    async with served(HttpConfig(stream_after=0.5), lane=lane) as (server, _):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
 
