@@ -20,7 +20,7 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar, TypeVarTuple
@@ -31,6 +31,7 @@ from mcptrio.errors import LocalProtocolError
 from mcptrio.stores._file import File, is_damage
 from mcptrio.stores._stored import SqliteSessions, StoredStream, as_batch
 from mcptrio.stores._streams import Ledger, Stream, StreamFollower, check_cursor, open_tasks
+from mcptrio.stores._tails import Tails
 from mcptrio.stores._tasks import SqliteTasks
 from mcptrio.stores.base import LaggedBehind, StoreFailed, StoreLimits, StreamKey
 
@@ -76,8 +77,7 @@ class SqliteStore:
         self._writing: Mapping[StoredStream, int] = {}  # in the commit that runs, up to which event
         self._writing_since = 0.0
         self._removed: list[int] = []
-        self._tails: dict[StoredStream, None] = {}  # streams that hold events in memory, oldest first
-        self._tail_total = 0
+        self._tails = Tails(self.limits, self._ledger)
         self._backlog = self._backlog_bytes = 0
         self._accepted = self._settled = 0  # changes, to know when a flush is done
         self._idle = trio.lowlevel.ParkingLot()
@@ -110,8 +110,7 @@ class SqliteStore:
         stream = self._ledger.writable(key) or self._begin(key)
         before = stream.tail_size
         self._ledger.add(stream, data)
-        self._tails[stream] = None
-        self._tail_total += stream.tail_size - before
+        self._tails.weigh(stream, before)
         self._dirty[stream] = None
         self._backlog += 1
         self._backlog_bytes += len(data)
@@ -121,7 +120,7 @@ class SqliteStore:
             self._lose_weight(stream)
         if self.degraded is not None:
             self._show(stream, stream.last)
-            self._trim_tails((stream,))
+            self._tails.trim((stream,), lossy=True)
         elif self._backlog > self.limits.backlog_events or self._backlog_bytes > self.limits.backlog_bytes:
             self._degrade(f"the disk is behind by {self._backlog} events, {self._backlog_bytes} bytes")
         self._changed()
@@ -204,7 +203,7 @@ class SqliteStore:
                 stream.written, stream.saved_floor = upto, floor
                 self._show(stream, upto)
             self._writing = {}
-            self._trim_tails(dirty)
+            self._tails.trim(dirty, lossy=self.degraded is not None)
             self._recover()
         self._settled = settles
         self._flushing.unpark_all()
@@ -229,7 +228,7 @@ class SqliteStore:
         hidden = tuple(dict.fromkeys((*self._writing, *self._dirty)))
         for stream in hidden:
             self._show(stream, stream.last)
-        self._trim_tails(hidden)
+        self._tails.trim(hidden, lossy=True)
         self._flushing.unpark_all()
         if changed:
             logger.error("the store is degraded, events are not durable: %s", reason)
@@ -352,9 +351,7 @@ class SqliteStore:
         """Takes a stream out. A follower at work still gets what is in memory, stored or not: its session is over."""
         self._ledger.remove(stream)
         self._dirty.pop(stream, None)
-        if stream in self._tails:
-            del self._tails[stream]
-            self._tail_total -= stream.tail_size
+        self._tails.forget(stream)
         if stream.stored:
             self._removed.append(stream.serial)
         stream.floor = stream.tail_floor
@@ -368,42 +365,10 @@ class SqliteStore:
         for stream in running:
             before = stream.tail_size
             self._ledger.drop_to(stream, max(stream.floor, stream.visible))
-            self._weigh_tail(stream, before)
+            self._tails.weigh(stream, before)
             self._dirty[stream] = None
             stream.wake()
 
     def _show(self, stream: StoredStream, upto: int) -> None:
         stream.visible = max(stream.visible, upto)
         stream.wake()
-
-    def _trim_tails(self, streams: Iterable[StoredStream]) -> None:
-        limits = self.limits
-        for stream in streams:
-            floor, size = stream.tail_floor, stream.tail_size
-            while stream.last - floor > limits.tail_events or (size > limits.tail_bytes and stream.last - floor > 1):
-                size -= len(stream.tail[floor - stream.tail_floor])
-                floor += 1
-            self._drop_tail(stream, floor)
-        if self._tail_total > limits.tail_total:
-            for stream in list(self._tails):
-                self._drop_tail(stream, stream.visible)
-                if self._tail_total <= limits.tail_total * 7 // 8:
-                    break
-
-    def _drop_tail(self, stream: StoredStream, seq: int) -> None:
-        """Lets events in memory go. Unwritten ones only while degraded, and then the stream has lost them."""
-        if stream not in self._tails:
-            return
-        before = stream.tail_size
-        if seq <= stream.written:
-            stream.drop_tail_to(seq)
-        elif self.degraded is None:
-            stream.drop_tail_to(stream.written)
-        else:
-            self._ledger.drop_to(stream, seq)
-        self._weigh_tail(stream, before)
-
-    def _weigh_tail(self, stream: StoredStream, before: int) -> None:
-        self._tail_total += stream.tail_size - before
-        if not stream.tail:
-            self._tails.pop(stream, None)

@@ -122,8 +122,8 @@ class Model:
             assert list(stream.sizes) == [len(data) for data in log[stream.floor :]]
             assert stream.size == sum(stream.sizes)
             assert stream.tail_size == sum(map(len, stream.tail))
-        assert set(store._tails) == {stream for stream in streams if stream.tail}
-        assert store._tail_total == sum(stream.tail_size for stream in streams)
+        assert set(store._tails.streams) == {stream for stream in streams if stream.tail}
+        assert store._tails.total == sum(stream.tail_size for stream in streams)
         assert store._ledger.size == sum(stream.size for stream in streams)
         assert store._ledger.count == len(streams) <= LIMITS.streams
         assert set(store._dirty) <= set(streams)
