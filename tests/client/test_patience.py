@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio import McpError, RequestTimeout, connect
+from mcptrio import McpError, Overloaded, Reconnect, RequestTimeout, connect
 from mcptrio.transports.http_client import AuthRequest, AuthResponse
 from mcptrio.types import ElicitParams
 from tests.client.kit import BOTH, STATEFUL, Wire, make_server, scripted
@@ -195,6 +195,85 @@ async def test_a_handler_of_the_users_own_is_a_callback_like_the_others(autojump
 
     async with connect(scripted(serve), protocol=OLD, routes={"acme/weigh": scale}) as client:
         assert await client.call_tool("t", into=str, timeout=5) == "3"
+
+
+async def test_an_answer_that_comes_while_the_clocks_stand_still_is_the_answer(autojump_clock: trio.abc.Clock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        call = await wire.take("tools/call")
+        await wire.say(id="q", method="elicitation/create", params={"message": "?", "requestedSchema": FORM})
+        await trio.sleep(10)
+        await wire.answer(call, content=[])
+        await wire.answer(await wire.take("tools/call"), content=[])
+        await wire.take()
+
+    async with connect(scripted(serve), protocol=OLD, elicit=slowly) as client:
+        began = trio.current_time()
+        for _ in range(2):
+            await client.call_tool("t", timeout=5)
+        assert trio.current_time() - began == pytest.approx(10, abs=0.1)
+
+
+async def test_a_server_that_was_silent_for_too_long_is_told_so(autojump_clock: trio.abc.Clock) -> None:
+    told: list[dict[str, Any]] = []
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        call = await wire.take("tools/call")
+        told.append((await wire.take("notifications/cancelled"))["params"])
+        await wire.answer(call, content=[])  # too late
+        await wire.answer(await wire.take("tools/call"), content=[])
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        with pytest.raises(RequestTimeout, match="tools/call was not answered within 5 s"):
+            await client.call_tool("t", timeout=5)
+        assert not (await client.call_tool("t")).is_error
+    assert [one["reason"] for one in told] == ["timeout"]
+
+
+def busy(times: int) -> Web:
+    """A server that has no time for so many requests."""
+    left = times
+
+    def answer(asked: Asked) -> Answer:
+        nonlocal left
+        left -= 1
+        return Answer(503, b"later", {"retry-after": "3"}) if left >= 0 else Answer(200, result(asked, tools=[]))
+
+    return Web(stateful(OLD, answer))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_busy_server_is_asked_again_when_it_says(times: int, autojump_clock: trio.abc.Clock) -> None:
+    web = busy(times)
+    async with connect(URL, http_client=web.client(), protocol=OLD, reconnect=Reconnect(first=0.01)) as client:
+        began = trio.current_time()
+        await client.list_tools()
+        assert trio.current_time() - began == pytest.approx(3 * times, abs=0.2)
+    assert len(web.of("tools/list")) == times + 1
+
+
+async def test_a_busy_server_is_asked_again_only_while_there_is_time(autojump_clock: trio.abc.Clock) -> None:
+    web = busy(100)
+    async with connect(URL, http_client=web.client(), protocol=OLD, reconnect=Reconnect(first=0.01)) as client:
+        began = trio.current_time()
+        with pytest.raises(RequestTimeout, match="tools/list was not answered within 4 s"):
+            await client.request("tools/list", total_timeout=4)
+        assert trio.current_time() - began == pytest.approx(4, abs=0.01)
+        began = trio.current_time()
+        with pytest.raises(Overloaded):
+            await client.request("tools/list")
+        assert trio.current_time() - began == pytest.approx(5 * 3, abs=1)
+    assert len(web.of("tools/list")) == 2 + 6
+
+
+async def test_a_busy_server_is_not_asked_twice_to_do_something(autojump_clock: trio.abc.Clock) -> None:
+    web = Web(stateful(OLD, lambda _: Answer(503, b"later", {"retry-after": "3"})))
+    async with connect(URL, http_client=web.client(), protocol=OLD) as client:
+        for how in ({}, {"on_progress": print}):
+            with pytest.raises(Overloaded):
+                await client.call_tool("t", **how)
+    assert len(web.of("tools/call")) == 2
 
 
 # -- signing in
