@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from mcptrio import MCPTrioException, connect
-from mcptrio.types import CreateMessageParams, ElicitParams, LoggingMessageParams, ProgressParams, TextContent
+from mcptrio.types import CreateMessageParams, ElicitParams, LoggingMessageParams, ProgressParams
 
 DESK = [sys.executable, str(Path(__file__).with_name("order_desk.py"))]
 
@@ -53,8 +53,7 @@ async def main(target: str | list[str], tool: str, arguments: dict[str, str]) ->
     async with connect(target, elicit=elicit, sample=sample, log=log, roots=[Path.cwd()], timeout=30) as client:
         print(f"{client.server_info.name if client.server_info else 'A server'} speaks {client.protocol_version}")
         result = await client.call_tool(tool, arguments, on_progress=show)
-        for block in result.content:
-            print(block.text if isinstance(block, TextContent) else f"({block.type})")
+        print("It failed:" if result.is_error else "It says:", result.text)
 
 
 if __name__ == "__main__":

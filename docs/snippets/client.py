@@ -34,7 +34,7 @@ async def book() -> str:
     """The callback answers whatever revision the server speaks."""
     async with connect(travel, elicit=person) as client:
         result = await client.call_tool("book_room", {"city": "Oslo"}, timeout=30)
-        return result.content[0].text
+        return result.text
 
 
 async def follow() -> str:
@@ -67,7 +67,7 @@ async def book_by_hand() -> str:
         except InputRequired as wanted:
             answers = {key: {"action": "accept", "content": {"nights": 1}} for key in wanted.questions}
             result = await client.call_tool("book_room", {"city": "Oslo"}, answers=answers, state=wanted.state)
-        return result.content[0].text
+        return result.text
 
 
 async def several() -> list[str]:
@@ -76,7 +76,7 @@ async def several() -> list[str]:
     async with connect_all(servers, elicit=person) as clients:
         result = await clients.call_tool("travel_book_room", {"city": "Oslo"})
         names = [tool.name for tool in await clients.list_tools()]
-        return [*names, result.content[0].text, *clients.failed]
+        return [*names, result.text, *clients.failed]
 
 
 async def from_configuration(file: Path) -> dict[str, str]:

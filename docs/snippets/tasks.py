@@ -19,7 +19,7 @@ async def wait(target: Any) -> str:
     async with extended(connect(target, elicit=person), Tasks()) as client:
         survey = await client.call_tool("survey", {"village": "Ely"}, into=dict)
         result = await client.call_tool("publish", {"village": "Ely"})
-        return f"{survey['people']}: {result.content[0].text}"
+        return f"{survey['people']}: {result.text}"
 
 
 async def begin(target: Any) -> str:

@@ -29,4 +29,4 @@ async def test_a_model_is_told_what_there_is(protocol: str) -> None:
     async with connect(server, protocol=protocol) as client:
         result = await client.call_tool("quote", {"items": [{"sku": "car"}]})
         assert result.is_error
-        assert "mug, shirt" in result.content[0].text
+        assert "mug, shirt" in result.text

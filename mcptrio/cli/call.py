@@ -18,7 +18,7 @@ from mcptrio.cli.screen import Screen, print_json
 from mcptrio.cli.showing import pieces_of, print_value, save, show
 from mcptrio.cli.talk import run
 from mcptrio.client.client import Client
-from mcptrio.client.features.tools import plain, text_of
+from mcptrio.client.features.tools import plain
 from mcptrio.errors import INVALID_PARAMS, METHOD_NOT_FOUND, McpError, MCPTrioException
 from mcptrio.types import CallToolResult, TextContent
 
@@ -93,7 +93,7 @@ def _show(screen: Screen, tool: str, result: CallToolResult, output: Path | None
     if screen.json:
         print_json(unstructure(result))
     if result.is_error:
-        text = text_of(result).strip()
+        text = result.text.strip()
         screen.complain(f"the tool {tool!r} failed" + (f": {text}" if text else ""))
         return TOOL_FAILED
     pieces = pieces_of(result.content)

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import field
 
 from .base import NULL_MATTERS, as_tuple, frozen
-from .content import ContentBlock
+from .content import ContentBlock, TextContent
 from .result import PaginatedResult, Result
 from .tools import Tool
 
@@ -26,3 +26,8 @@ class CallToolResult(Result):
     content: tuple[ContentBlock, ...] = field(default=(), converter=as_tuple)
     structured_content: Any = field(default=None, metadata=NULL_MATTERS)
     is_error: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """All that is text in it; empty if there is none."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))

@@ -223,7 +223,7 @@ def test_client() -> None:
     assert done.stdout.startswith("order desk speaks ")
     assert "The server asks: Refund 120.00 to Ada?" in done.stdout
     assert "[info] {'order': '7', 'reason': 'late', 'note': ''}" in done.stdout
-    assert done.stdout.endswith("Refunded 120.00 to Ada (late).\n")
+    assert done.stdout.endswith("It says: Refunded 120.00 to Ada (late).\n")
     gone = (*command("client.py"), f"http://127.0.0.1:{free_port()}/mcp", "any")
     lost = subprocess.run(gone, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert lost.returncode == 1

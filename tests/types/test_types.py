@@ -98,9 +98,11 @@ def test_sampling_content_is_always_a_tuple() -> None:
     assert types.CreateMessageResult(role="assistant", content=[block, block], model="m").content == (block, block)
 
 
-def test_the_text_of_what_a_model_said_is_all_that_is_text() -> None:
+def test_the_text_of_what_a_model_or_a_tool_said_is_all_that_is_text() -> None:
     picture = types.ImageContent(data="eA==", mime_type="image/png")
     blocks = [types.TextContent(text="one"), picture, types.TextContent(text="two")]
+    assert types.CallToolResult(content=blocks).text == "one\ntwo"
+    assert types.CallToolResult().text == ""
     assert types.CreateMessageResult(role="assistant", content=blocks, model="m").text == "one\ntwo"
     assert types.CreateMessageResult(role="assistant", content=picture, model="m").text == ""
 

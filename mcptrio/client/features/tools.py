@@ -15,7 +15,7 @@ from mcptrio._schema.faults import ArgumentFaults
 from mcptrio.client.features import mirrored
 from mcptrio.client.features.mirrored import BadMark, Mirrored
 from mcptrio.errors import DeclarationError, RemoteProtocolError, ToolError
-from mcptrio.types import CallToolResult, TextContent, Tool
+from mcptrio.types import CallToolResult, Tool
 
 logger = logging.getLogger("mcptrio.client")
 
@@ -96,10 +96,6 @@ def plain(value: Any) -> Any:
     return None if value is NULL else value
 
 
-def text_of(result: CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
-
-
 def convert(result: CallToolResult, into: Any, name: str) -> Any:
     """The result as a value of a type.
 
@@ -110,7 +106,7 @@ def convert(result: CallToolResult, into: Any, name: str) -> Any:
     from mcptrio._schema.build import Reader  # rarely needed, and not quick to import
 
     if result.is_error:
-        raise ToolError(text_of(result) or f"the tool {name!r} failed")
+        raise ToolError(result.text or f"the tool {name!r} failed")
     reader = Reader(into)
     candidates = list(_candidates(result, reader.schema))
     faults: tuple[str, ...] = ()
@@ -128,7 +124,7 @@ def _candidates(result: CallToolResult, schema: Mapping[str, Any]) -> list[Any]:
         value = plain(result.structured_content)
         wrapped = isinstance(value, Mapping) and set(value) == {"result"}
         return [value["result"], value] if wrapped and schema.get("type") != "object" else [value]
-    text = text_of(result)
+    text = result.text
     found: list[Any] = []
     with suppress(msgspec.DecodeError):
         found.append(msgspec.json.decode(text))
