@@ -28,7 +28,10 @@ _GOODBYE = 15.0
 
 @define(eq=False, repr=False, kw_only=True)
 class Keeper:
-    """Owns: the connections and the task that tells the host's callbacks.   Lent: the service, the carrier."""
+    """Owns: the connections, the task that tells the host's callbacks, and the one that keeps the requests' time.
+
+    Lent: the service, the carrier.
+    """
 
     service: ClientService
     carrier: Carrier
