@@ -32,9 +32,6 @@ a token is made by: python -c 'import secrets; print(secrets.token_urlsafe(32))'
 """
 
 
-_AT_TERMINAL: Final = """\
-mcptrio: waiting for a host to talk MCP on standard input; Ctrl-D ends it.
-mcptrio: try it instead: mcptrio inspect {file}      serve it: mcptrio run {file} --transport http"""
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _ONLY_HTTP: Final = (
     *("host", "port", "path", "allow_host", "allow_origin", "certfile", "keyfile", "lane", "json_only"),
@@ -56,18 +53,13 @@ def main(argv: Sequence[str]) -> int:
     set_up_logging(arguments.log_level, arguments.log_format)
     if arguments.transport != "stdio":
         return _serve(arguments, {})
+    from mcptrio.server.serving import greet
     from mcptrio.transports.stdio import private_stdio
 
     greet(arguments.target)
     # What the file prints while it is loaded must not reach the wire either.
     with private_stdio() as fds:
         return _serve(arguments, {"fds": fds})
-
-
-def greet(file: str) -> None:
-    """Tell a person at a terminal why nothing happens: hosts come with a pipe."""
-    if sys.stdin is not None and sys.stdin.isatty():
-        print(_AT_TERMINAL.format(file=file), file=sys.stderr)
 
 
 def _http_option(argv: Sequence[str]) -> str | None:

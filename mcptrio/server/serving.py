@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     Auth = BearerAuth | StaticTokens | ClientCertificates | Authenticator
 
 logger = logging.getLogger("mcptrio.serving")
+
+_AT_TERMINAL: Final = """\
+mcptrio: waiting for a host to talk MCP on standard input; Ctrl-D ends it.
+mcptrio: try it instead: mcptrio inspect {file}      serve it: mcptrio run {file} --transport http"""
 
 EXIT_STUCK = 75
 """The exit code when handlers could not be ended and were left behind (EX_TEMPFAIL)."""
@@ -275,6 +279,12 @@ class Stop:
             self._timer.cancel()
 
 
+def greet(file: str) -> None:
+    """Tell a person at a terminal why nothing happens: hosts come with a pipe."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        print(_AT_TERMINAL.format(file=file), file=sys.stderr)
+
+
 def run(
     server: Server,
     transport: str,
@@ -295,6 +305,8 @@ def run(
             "server.run() starts Trio, which runs already: write `await nursery.start(server.serve_http)`, "
             "or `await server.serve_stdio()`"
         )
+    if transport == "stdio" and fds is None:
+        greet(sys.argv[0])
     if protocols is not None:
         server.eras = Served.only(protocols)
     if state_keys is not None:

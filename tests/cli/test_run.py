@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mcptrio import Server
-from mcptrio.cli import main, run
+from mcptrio.cli import main
+from mcptrio.server.serving import greet
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WEATHER = str(EXAMPLES / "weather.py")
@@ -116,7 +117,7 @@ def test_a_person_is_told_that_a_host_is_waited_for(
     at_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal() if at_terminal else io.StringIO())
-    run.greet(WEATHER)
+    greet(WEATHER)
     said = capsys.readouterr().err
     assert ("waiting for a host" in said and f"mcptrio inspect {WEATHER}" in said) == at_terminal
     assert bool(said) == at_terminal
