@@ -9,6 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server.framing import Head
 from mcptrio.transports.http_server.inbox import Inbox
+from mcptrio.transports.http_server.message import CLOSE, EVENTS, JSON, Headers
 from mcptrio.transports.http_server.plain import BrokenResponse, PlainReply, handed_on
 
 Fields = list[tuple[bytes, bytes]]
@@ -100,6 +101,32 @@ def test_a_body_is_as_long_as_it_was_declared() -> None:
     with pytest.raises(BrokenResponse):
         writer.end()
     assert not writer.ended
+
+
+@pytest.mark.parametrize("method", [b"POST", b"HEAD"])
+@pytest.mark.parametrize("status", [200, 202, 404])
+@pytest.mark.parametrize("headers", [JSON, EVENTS, (), (*JSON, (b"mcp-session-id", b"x"))])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_another_parser_reads_an_answer_that_was_written_whole(
+    method: bytes, status: int, headers: Headers, keeps: bool
+) -> None:
+    writer = reply(method)
+    writer.keeps = keeps
+    data = writer.whole(status, headers, b"body", [(b"date", b"now")], b"date: now\r\n")
+    assert writer.ended
+    code, fields, body = read(method, data)
+    assert (code, body) == (status, b"" if method == b"HEAD" else b"body")
+    assert fields.pop(b"connection", b"keep") == (b"keep" if keeps else b"close")
+    assert fields == {**dict(headers), b"content-length": b"4", b"date": b"now"}
+
+
+def test_an_answer_that_was_written_whole_may_close_and_may_not_break_out_of_its_headers() -> None:
+    writer = reply(b"POST")
+    _, fields, _ = read(b"POST", writer.whole(503, (CLOSE,), b"", [], b""))
+    assert fields[b"connection"] == b"close"
+    assert not writer.keeps
+    with pytest.raises(BrokenResponse):
+        reply(b"POST").whole(200, ((b"a", b"b\r\nc: d"),), b"", [], b"")
 
 
 def test_the_app_sees_no_offer_to_speak_another_protocol() -> None:

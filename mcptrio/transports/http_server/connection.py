@@ -132,6 +132,8 @@ class AppTasks(TaskGroup):
                         await send(None)  # 500 if nothing was sent, the end of the connection if something was
                 finally:
                     connection.apps -= 1
+                    if not connection.apps:
+                        connection.inbox = None
                     if not connection.reads:
                         connection.end_if_over()
 

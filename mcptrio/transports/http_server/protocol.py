@@ -100,7 +100,9 @@ class GuardedH11(H11Protocol):
         """Serve a request; with `whole` nothing follows of its body."""
         connection = self._connection
         self._reply = PlainReply(head)
-        stream = self.stream = self._new_stream(HTTPStream if connection.own_app is None else OwnStream)
+        # A GET listens: it would keep the reading task in any case, with all that is beneath it.
+        own = connection.own_app is not None and head.method == b"POST"
+        stream = self.stream = self._new_stream(OwnStream if own else HTTPStream)
         known = self.known
         if type(stream) is OwnStream:
             stream.protocol, stream.parsed, stream.reading = self, head, reading
