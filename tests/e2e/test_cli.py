@@ -269,6 +269,11 @@ def test_a_tool_that_only_runs_as_a_task_is_waited_for(tmp_path: Path) -> None:
     assert ok("call", "server.py", "triple", "--arg", "number=7", cwd=tmp_path) == "21\n"
 
 
+def test_a_url_with_an_s_too_many_is_told_so(url: str) -> None:
+    said = fails(3, "inspect", url.replace("http", "https"))
+    assert "it does not speak TLS, so its URL begins with http or ws" in said
+
+
 def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
     """Who tries their own server needs its log, and what it prints, more than anything else."""
     file = tmp_path / "broken.py"
