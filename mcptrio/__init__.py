@@ -96,9 +96,9 @@ def __getattr__(name: str) -> Any:
     """A name is imported when it is first used: a program that starts pays for what it needs, and for nothing else."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mcptrio._importing import import_at_once
+    from importlib import import_module
 
-    value = globals()[name] = getattr(import_at_once(f"{__name__}.{_HOME[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     return value
 
 

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "mcptrio"
 
 # Each row may import the rows before it; neighbours in one row do not import each other.
 LAYERS = (
-    ("_importing", "_struct", "errors"),
+    ("_struct", "errors"),
     ("types",),
     ("_schema", "_wire"),
     ("_peer", "auth"),
