@@ -107,10 +107,13 @@ class Talk:
 
     async def begin(self, method: str, **params: Any) -> int:
         """Send a request without waiting for its answer; returns its id."""
+        return (await self._begin(method, params))[0]
+
+    async def _begin(self, method: str, params: Json) -> tuple[int, tuple[trio.Event, list[Json]]]:
         number = self._last_id = self._last_id + 1  # others may begin while this one is sent
-        self._waiting[number] = (trio.Event(), [])
+        waiting = self._waiting[number] = (trio.Event(), [])  # and its answer may be here when that is done
         await self.send(id=number, method=method, params=params)
-        return number
+        return number, waiting
 
     async def request(self, method: str, **params: Any) -> Json:
         """Ask for something and return the result.
@@ -119,7 +122,7 @@ class Talk:
             Refused: the server answered with an error.
             LinkClosed: it hung up instead.
         """
-        event, replies = self._waiting[await self.begin(method, **params)]
+        _, (event, replies) = await self._begin(method, params)
         await event.wait()
         if not replies:
             raise LinkClosed(method)
