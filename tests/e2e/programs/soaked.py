@@ -54,4 +54,5 @@ if __name__ == "__main__":
         tracemalloc.start(3)
     config = HttpConfig(resume_grace=5)
     store = MemoryStore(StoreLimits(stream_age=10))
-    trio.run(lambda: server.serve_http(config, store=store, port=int(sys.argv[1])))
+    port, lane = sys.argv[1:]
+    trio.run(lambda: server.serve_http(config, store=store, port=int(port), lane=lane))
