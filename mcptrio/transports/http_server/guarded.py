@@ -338,7 +338,8 @@ class GuardedStream(Timed):
         """The wait for the peer was interrupted: whether there may be something to read, or the peer is out of time."""
         if not self._woken and self.gate.phase is Phase.HEAD:
             await self._refuse(TOO_SLOW)
-        return self._woken
+        woken, self._woken = self._woken, False  # once: whoever is late by now would be woken for ever
+        return woken
 
     async def _read(self) -> bytes | None:
         """What the peer sends next; b"" at its end or out of time, None when there is a reason to look again."""
