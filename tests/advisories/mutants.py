@@ -240,8 +240,23 @@ MUTANTS = [
     ),
     Mutant(
         "V36", "headers are compared with the body", f"{HTTP}/exchange.py",
-        "        elif not _means(found, wanted):", "        elif False:",
+        "        if found != wanted and not _means(found, wanted):", "        if False:",
         BOUNDARY, "test_neg_mcp_name_mismatch",
+    ),
+    Mutant(
+        "V36", "a method is compared under a known head", f"{HTTP}/exchange.py",
+        " and agreed.method == method", "",
+        BOUNDARY, "test_neg_mismatch_under_a_head_that_was_let_through_before",
+    ),
+    Mutant(
+        "V36", "a name is compared under a known head", f"{HTTP}/exchange.py",
+        " and agreed.name == name", "",
+        BOUNDARY, "test_neg_mismatch_under_a_head_that_was_let_through_before",
+    ),
+    Mutant(
+        "V36", "a declaration is compared under a known head", f"{HTTP}/exchange.py",
+        " and agreed.meta == meta", "",
+        BOUNDARY, "test_neg_mismatch_under_a_head_that_was_let_through_before",
     ),
     Mutant(
         "V37", "only JSON is taken", f"{HTTP}/guard.py",
@@ -382,7 +397,7 @@ MUTANTS = [
     ),
     Mutant(
         "O04", "the scopes of what is asked for are needed", f"{HTTP}/answer.py",
-        "        if head.scopes.issuperset(needed):", "        if True:",
+        "        if not needed or head.scopes.issuperset(needed):", "        if True:",
         "tests/auth/server/test_scopes.py", "test_subscribing_is_allowed_like_reading",
         (("server/features/scopes.py", "not scopes.issuperset(entry.scopes):", "False:"),),
     ),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
+import trio
 
 from mcptrio.server.server import Server as ServerClass
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.process import Servers
+from tests.bad_inputs.program import make_server
 from tests.bad_inputs.running import run_request, run_socket
 from tests.bad_inputs.speaking import Speaker
 from tests.bad_inputs.wire import Connection
@@ -116,13 +119,32 @@ def test_neg_mcp_name_mismatch(case: Case, servers: Servers) -> None:
     run_request(case, servers)
 
 
+async def test_neg_mismatch_under_a_head_that_was_let_through_before(lane: str) -> None:
+    """A client repeats its head; what was found to agree with one body says nothing of the next."""
+    server = make_server()
+    async with trio.open_nursery() as nursery:
+        bound = await nursery.start(partial(server.serve_http, port=0, lane=lane))
+        speaker = Speaker(bound[0].port, "2026-07-28")
+        good = speaker.message("tools/call", {"name": "echo", "arguments": {"text": "hello"}})
+        other_name = speaker.message("tools/call", {"name": "fail", "arguments": {"text": "hello"}})
+        other_method = speaker.message("prompts/get", {"name": "echo", "arguments": {"text": "hell"}})
+        other_date = good.replace(b"2026-07-28", b"2026-07-29")
+        assert {len(body) for body in (other_name, other_method, other_date)} == {len(good)}
+
+        def talk() -> list[int]:
+            head, statuses = speaker.head("POST", good), []
+            with Connection(speaker.port) as connection:
+                for body in (good, good, other_name, good, other_method, good, other_date, good):
+                    connection.send(head + body)
+                    statuses.append(connection.read().status)
+            return statuses
+
+        assert await trio.to_thread.run_sync(talk) == [200, 200, 400, 200, 400, 200, 400, 200]
+        nursery.cancel_scope.cancel()
+
+
 async def test_neg_param_header_lookup_fails_closed(lane: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it cannot be found out which arguments have headers, the call is not made."""
-    from functools import partial
-
-    import trio
-
-    from tests.bad_inputs.program import make_server
 
     def broken(self: Any, tool: str) -> Any:
         raise RuntimeError("the list is being changed")
