@@ -100,7 +100,7 @@ class Call(Entity):
         """The handler is about to wait for something: from now on it can be late."""
         self.armed = True
         if not self.asking:
-            self.scope.deadline = min(self.began + self.patience, self.hard)
+            self.scope.deadline = self.began + self.patience
 
     def limit(self, timeout: float) -> None:
         """Give this call another time limit."""
