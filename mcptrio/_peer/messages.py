@@ -15,7 +15,7 @@ class Cause(enum.Enum):
     """Why a call or a session was ended; stored before anything is cancelled."""
 
     CLIENT_CANCEL = "cancelled by the peer"
-    DISCONNECT = "the connection was lost"
+    DISCONNECT = "the peer hung up"
     TIMEOUT = "timed out"
     EXPIRED = "nobody answered in time"
     SESSION_END = "the session ended"

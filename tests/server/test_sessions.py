@@ -254,7 +254,7 @@ async def test_nothing_can_be_started_in_the_background_of_a_session_that_is_ove
         async with join() as talk:
             await talk.settled()
         start(handles[0])
-    assert told == ["nothing can be started for a session that is over: the connection was lost"] * 2
+    assert told == ["nothing can be started for a session that is over: the peer hung up"] * 2
 
 
 async def test_nothing_can_be_started_in_the_background_of_a_request_that_was_answered() -> None:
