@@ -30,12 +30,16 @@ class LineReader(Entity):
 
     def feed(self, data: bytes) -> list[bytes | LineTooLong]:
         """Take the next bytes and return the lines that they complete."""
-        first, *others = data.split(b"\n")
+        *pieces, rest = data.split(b"\n")
         found: list[bytes | LineTooLong] = []
-        self._extend(first, found)
-        for piece in others:
-            self._finish(found)
-            self._extend(piece, found)
+        for piece in pieces:
+            if self._rest or self._discarding or len(piece) > self.max_line:
+                self._extend(piece, found)
+                self._finish(found)
+            elif piece and not piece.isspace():  # whole, as most of them come
+                found.append(piece.removesuffix(b"\r"))
+        if rest:
+            self._extend(rest, found)
         return found
 
     def eof(self) -> list[bytes | LineTooLong]:

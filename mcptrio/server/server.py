@@ -372,7 +372,8 @@ class Server:
         return self.hints.finish(result, era)
 
     def _finish_answer(self, result: dict[str, Any], ctx: Context) -> dict[str, Any]:
-        return self.hints.finish(result, ctx._call.start.era)
+        era = ctx._call.start.era
+        return result if era.stateful else self.hints.finish(result, era)
 
     def may_replay(self, start: Start) -> bool:
         """Prompts and resources only read; a tool must say that it may be run again."""

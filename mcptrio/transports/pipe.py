@@ -136,7 +136,7 @@ async def serve_pipe(
         bounds.opened(session)
     link.send_nowait = getattr(pipe, "send_nowait", None)
     if getattr(pipe, "gathers", True):
-        link.is_last = lambda: not session.peer.calls and not reader.pending
+        link.is_last = lambda: not reader.pending and session.peer.is_done
     over = trio.Event()
     session.on_end.append(over.set)
     writing = trio.CancelScope(shield=True)  # a message cut in two would spoil the pipe; each way out sets a deadline

@@ -161,8 +161,10 @@ async def read_when_ready(fileno: Callable[[], int]) -> bytes:
     """
     while (fd := fileno()) >= 0:
         await trio.lowlevel.wait_readable(fd)
-        with suppress(BlockingIOError):
+        try:
             return os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            continue
     raise trio.ClosedResourceError
 
 
