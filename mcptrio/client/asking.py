@@ -209,7 +209,7 @@ class Asker:
         """Try until it works, as often as is allowed and in the time that is left, whatever it is spent on."""
         patience = self.service.patience
         with trio.CancelScope() as scope:
-            wait = Wait(method=wish.method, left=wish.left, on_late=scope.cancel)
+            wait = Wait(method=wish.method, total=wish.total, left=wish.left, on_late=scope.cancel)
             patience.begin(wait)
             wish.left = inf  # it is counted here
             try:
@@ -228,7 +228,7 @@ class Asker:
             finally:
                 patience.end(wait)
                 wish.left = wait.left
-        raise wait.timeout(wish.total)
+        raise wait.timeout()
 
     def _may_repeat(self, wish: _Wish, error: LinkClosed | Overloaded, attempt: int) -> bool:
         allowed = wish.repeat or isinstance(error, NotDelivered)

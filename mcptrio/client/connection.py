@@ -264,6 +264,8 @@ class Connection:
         patience = self.service.patience
         patience.begin(wait)
         try:
+            if self._line is not None and self._line.full:
+                await self._wait_for_room(wait)
             result = await self.session.ask(method, params, reply=wait)
         except LinkClosed as error:
             if self._fault:
@@ -278,6 +280,15 @@ class Connection:
         if type(result) is not dict:
             raise RemoteProtocolError(f"the result of {method} is no object")
         return result
+
+    async def _wait_for_room(self, wait: Wait) -> None:
+        """Before a server that does not read: what was not sent yet need not be kept when its caller gives up."""
+        with trio.CancelScope() as scope:
+            wait.on_late = scope.cancel
+            await self.room()
+        wait.on_late = None
+        if scope.cancel_called:
+            raise wait.timeout()
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         try:

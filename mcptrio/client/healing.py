@@ -155,9 +155,9 @@ class Keeper:
             raise LocalProtocolError("the client is not open: use `async with`")
         connection = Connection(service=self.service, carrier=carrier, on_told=self.on_told, mirror=self.mirror)
         again = self.introduction is not None
-        await self._nursery.start(self._guard, connection)
         self._opening = connection
         try:
+            await self._nursery.start(self._guard, connection)
             self.introduction = await introduce(connection, self.era)
             await self.on_open(connection, again)
         except BaseException:

@@ -52,9 +52,10 @@ class Wait(Reply, kw_only=True):
         if self.on_late is not None:
             self.on_late()
         else:
-            self.settle(error=self.timeout(self.idle if self.idle_until <= self.until else self.total))
+            self.settle(error=self.timeout())
 
-    def timeout(self, seconds: float) -> RequestTimeout:
+    def timeout(self) -> RequestTimeout:
+        seconds = self.idle if self.idle_until <= self.until else self.total
         return RequestTimeout(f"{self.method} was not answered within {seconds:g} s")
 
 

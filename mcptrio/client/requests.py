@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, Unpack, overload
 
+import trio
+
 from mcptrio._wire.converter import unstructure
 from mcptrio.client.asking import Asker, How, read
 from mcptrio.client.connection import ClientService
@@ -213,6 +215,8 @@ class Requests:
         """Ask for log messages of this level and above, from now on."""
         if self._said.era.stateful:
             await self._asker.ask("logging/setLevel", {"level": level}, {})
+        else:
+            await trio.lowlevel.checkpoint()
         self._service.log_level = level
 
     async def set_roots(self, roots: Iterable[RootLike] | RootsCallback) -> None:
@@ -222,6 +226,8 @@ class Requests:
         self._service.host.roots = roots if callable(roots) else tuple(roots)
         if self._said.era.stateful:
             await self.notify("notifications/roots/list_changed")
+        else:
+            await trio.lowlevel.checkpoint()
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, **how: Unpack[How]) -> dict[str, Any]:
         """Send any request and return its result as it came. Rounds are driven as for any other call."""

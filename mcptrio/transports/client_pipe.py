@@ -35,11 +35,16 @@ class PipeLine:
     send_nowait: Callable[[bytes], bool] | None = None
     """Sends one message at once if the pipe takes it whole; None where that cannot be known."""
 
+    @property
+    def full(self) -> bool:
+        return self.outbox.full
+
     def post(self, data: bytes) -> None:
         if self.send_nowait is None or not self.outbox.idle or not self.send_nowait(data):
             self.outbox.put(data)
 
     async def room(self) -> None:
+        await trio.lowlevel.checkpoint()
         await self.outbox.room()
 
     def speak(self, era: Era) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from mcptrio import (
     RequestTimeout,
     connect,
 )
+from mcptrio.transports.client_pipe import PipeLine
 from tests.client.kit import BOTH, STATEFUL, Wire, scripted
 
 NEVER = Reconnect(tries=0)
@@ -350,3 +353,82 @@ async def test_a_cancel_is_sent_for_what_is_given_up_but_never_for_the_handshake
         async with connect(server, protocol=OLD, open_timeout=1):
             pass
     assert [message["method"] for message in server.wires[0].received] == ["initialize"]
+
+
+async def test_a_server_that_does_not_read_makes_its_callers_wait_and_nothing_gathers(
+    autojump_clock: MockClock,
+) -> None:
+    reads = trio.Event()
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        await reads.wait()
+        while True:
+            message = await wire.take()
+            if message["method"] == "tools/call":
+                await wire.answer(message, content=[])
+
+    async def give_up_soon() -> None:
+        with trio.move_on_after(1):
+            await client.call_tool("t", {"text": "x" * 1000})
+
+    async with connect(scripted(serve), protocol=OLD) as client:
+        connection = client._keeper.ready
+        assert connection is not None
+        line = connection._line
+        assert isinstance(line, PipeLine)
+        for _ in range(20):
+            async with trio.open_nursery() as nursery:
+                for _ in range(100):
+                    nursery.start_soon(give_up_soon)
+        assert len(line.outbox._items) < 2 * line.outbox.max_items  # what was let in, and that nobody wants it any more
+        began = trio.current_time()
+        with pytest.raises(RequestTimeout, match="tools/call was not answered within 7 s"):
+            await client.call_tool("t", timeout=7)
+        with pytest.raises(RequestTimeout, match="tools/list was not answered within 3 s"):
+            await client.request("tools/list", total_timeout=3)
+        assert trio.current_time() - began == 10
+        async with trio.open_nursery() as nursery:
+            for _ in range(500):
+                nursery.start_soon(client.call_tool, "t")
+            await trio.testing.wait_all_tasks_blocked()
+            reads.set()
+        assert client._service.patience._waiting == set()
+
+
+async def test_a_caller_that_waits_for_room_learns_that_the_client_was_closed(autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        await trio.sleep_forever()
+
+    async def call() -> None:
+        with pytest.raises(LinkClosed, match="the client was closed"):
+            await client.call_tool("t")
+
+    async with connect(scripted(serve), protocol=OLD) as client, trio.open_nursery() as nursery:
+        for _ in range(1000):
+            nursery.start_soon(call)
+        await trio.testing.wait_all_tasks_blocked()
+        await client.aclose()
+
+
+async def test_closing_a_client_while_it_opens_leaves_it_closed(autojump_clock: MockClock) -> None:
+    class Slow:
+        @asynccontextmanager
+        async def open_memory_link(self) -> AsyncIterator[Any]:
+            await trio.sleep(2)
+            async with scripted(Wire.open_stateful).open_memory_link() as end:
+                yield end
+
+    client = connect(Slow(), protocol=OLD)
+
+    async def use() -> None:
+        with pytest.raises(LinkClosed, match="the client was closed"):
+            async with client:
+                pytest.fail("a closed client was opened")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(use)
+        await trio.sleep(1)
+        await client.aclose()
+    assert trio.current_time() < 3

@@ -41,6 +41,27 @@ async def test_a_call_is_a_checkpoint_although_its_handler_never_waits(date: str
                 assert len(await client.list_tools()) > 3
 
 
+async def test_all_that_a_client_is_told_to_do_is_a_checkpoint(date: str) -> None:
+    async with shop(date, roots=["file:///a"]) as (client, _):
+        for _ in range(3):
+            with assert_checkpoints():
+                await client.ping()
+            with assert_checkpoints():
+                await client.notify("notifications/x")
+            with assert_checkpoints():
+                await client.set_roots(["file:///b"])
+            with assert_checkpoints():
+                await client.set_log_level("error")
+            with assert_checkpoints():
+                await client.read_resource("shop://hours")
+            with assert_checkpoints():
+                await client.get_prompt("complaint", {"order_id": "1"})
+            with assert_checkpoints():
+                await client.complete("complaint", "order_id", "1")
+        with assert_checkpoints():
+            await client.aclose()
+
+
 async def test_others_have_their_turn_while_calls_follow_each_other(date: str) -> None:
     turns = 0
 

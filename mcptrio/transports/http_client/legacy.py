@@ -59,6 +59,7 @@ class LegacyLine:
     http: Http
     receiver: Receiver
     nursery: trio.Nursery
+    full: bool = False
     endpoint: str = ""
     _told: trio.Event = field(factory=trio.Event)
 

@@ -90,6 +90,8 @@ class HttpLine:
     http: Http
     receiver: Receiver
     nursery: trio.Nursery
+    full: bool = False
+    """Never: every message has an exchange of its own, which ends when its caller gives up."""
     session_id: str | None = None
     _era: Era | None = None
     _exchanges: dict[RequestId, trio.CancelScope] = field(factory=dict)
