@@ -168,6 +168,7 @@ class Connection(TCPServer):
         self.apps = 0
         self._plain: Head | None = None  # of the request whose body is being read
         self._turn = 0  # which task reads
+        self._variables = copy_context()  # of whoever reads: a request has its own
         self.reads = True
         self._cork = bytearray()
         self._standing: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
@@ -221,7 +222,7 @@ class Connection(TCPServer):
         """The task that has read a request is kept by it: another one reads on, if none does already."""
         if stream.read_in == self._turn:
             self._turn += 1
-            self._tasks.start(self._read, name=f"connection {self.guarded.client}")
+            self._variables.run(self._tasks.start, self._read, name=f"connection {self.guarded.client}")
 
     async def _read_data(self) -> None:
         guarded, turn = self.guarded, self._turn

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
+from math import inf
 from time import time
 from typing import Final, TypeAlias
 from wsgiref.handlers import format_date_time
 
 import trio
 from attrs import define
+
+from mcptrio._actors.eager import run_eagerly
 
 from . import framing
 from .answer import Endpoint
@@ -129,7 +133,7 @@ class Express:
     async def _serve_all(
         self, guarded: GuardedStream, scope: trio.CancelScope, unfinished: Unfinished | None
     ) -> framing.Head | framing.Refusal | bool:
-        """Serve request after request. A head is not for us, a refusal ends the connection, and so does True."""
+        """Serve request after request. A head is Hypercorn's, a refusal ends the connection, and so does True."""
         turn = guarded.turn
         known: Known | None = None
         while True:
@@ -137,6 +141,9 @@ class Express:
                 found = await guarded.next_head(scope)
                 if found is None:
                     return False
+                if guarded.interrupted:  # a moment too late: nothing is begun in a scope that was cancelled
+                    guarded.wait_until(inf)
+                    return found
                 if known is None or found is not known.parsed:
                     if isinstance(found, framing.Refusal) or not self._is_plain(found):
                         return found
@@ -187,7 +194,11 @@ class Express:
         if loan is None:
             loan = known.loan = Loan(scope, partial(self._carry_on, guarded, known))
         try:
-            reply = await self._reply(guarded, head, known.parsed, loan)
+            replying = self._reply(guarded, head, known.parsed, loan)
+            if self.endpoint.authenticator is None:
+                reply = await replying
+            else:  # what it leaves in its context variables is for this request
+                reply = await run_eagerly(replying, copy_context(), _stay)
         except Exception as error:  # reported, and answered with 500
             if loan.taken:
                 raise
@@ -351,6 +362,10 @@ class Express:
             raise
         finally:
             events.detach(cause)
+
+
+def _stay() -> None:
+    """The request waits, and its connection with it."""
 
 
 @trio.lowlevel.enable_ki_protection

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -124,6 +125,7 @@ class Listener:
             )
         self._refusing = 0
         self._nursery: trio.Nursery | None = None
+        self._variables = Context()  # of its connections: a request has its own
         self._empty = trio.Event()  # draining, and the last connection is gone
         self._closing = trio.Event()
         self._done = trio.Event()
@@ -147,6 +149,7 @@ class Listener:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                self._variables = copy_context()
                 try:
                     for listener in self._listening:
                         nursery.start_soon(self._accept, listener, nursery, name="accept")
@@ -239,7 +242,8 @@ class Listener:
     def _pass_on(self, guarded: GuardedStream, unfinished: Unfinished) -> None:
         """The task of a connection is lost to a handler."""
         assert self._nursery is not None
-        self._nursery.start_soon(self._run, guarded, unfinished, name=f"connection {guarded.client}")
+        run = partial(self._run, guarded, unfinished)
+        self._variables.run(partial(self._nursery.start_soon, run, name=f"connection {guarded.client}"))
 
     @trio.lowlevel.enable_ki_protection
     async def _run(self, guarded: GuardedStream, unfinished: Unfinished | None = None) -> None:

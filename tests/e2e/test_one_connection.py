@@ -1,0 +1,189 @@
+"""Request after request on one connection: nothing of one reaches the next, and every place that was taken is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import trio
+
+from mcptrio import Server
+from mcptrio.transports.http_server.answer import Endpoint
+from mcptrio.transports.http_server.app import AsgiApp
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.guarded import GuardedStream
+from mcptrio.transports.http_server.message import Authenticator, Head
+from tests import lanes
+from tests.lanes import both_lanes
+from tests.stateless.kit import DATE, meta
+from tests.transports.app_for_tests import request
+
+from .raw_peer import Served, read_until, serving, status
+
+pytestmark = both_lanes
+
+TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+def application() -> Server:
+    server = Server("one connection")
+
+    @server.tool
+    async def tenant(wait: bool) -> str:
+        if wait:
+            await trio.sleep(0.001)
+        return TENANT.get()
+
+    @server.tool
+    async def fail(wait: bool) -> str:
+        if wait:
+            await trio.sleep(0.001)
+        raise RuntimeError("on purpose")
+
+    @server.tool
+    async def sleep(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "slept"
+
+    return server
+
+
+@asynccontextmanager
+async def served(
+    config: HttpConfig | None = None, authenticator: Authenticator | None = None, **listener: Any
+) -> AsyncIterator[tuple[Served, Endpoint]]:
+    async with application().make_runtime().open() as runtime:
+        endpoint = Endpoint(runtime, config or HttpConfig(), None, authenticator)
+        express = endpoint if lanes.current() == "express" else None
+        async with serving(AsgiApp(endpoint), express=express, **listener) as server:
+            yield server, endpoint
+
+
+def post(method: str, *lines: str, number: int = 1, **params: Any) -> bytes:
+    body = request(number, method, **params, _meta=meta())
+    name = [f"Mcp-Name: {params['name']}"] if "name" in params else []
+    known = ["Accept: application/json, text/event-stream", "Content-Type: application/json"]
+    extra = [*known, f"MCP-Protocol-Version: {DATE}", f"Mcp-Method: {method}", *name, *lines]
+    head = "".join(f"{line}\r\n" for line in extra)
+    return f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
+
+
+def call(tool: str, *lines: str, number: int = 1, **arguments: Any) -> bytes:
+    return post("tools/call", *lines, number=number, name=tool, arguments=arguments)
+
+
+async def answer_on(stream: trio.SocketStream) -> tuple[int, Any]:
+    head, _, body = (await read_until(stream, b"\r\n\r\n")).partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    while len(body) < length:
+        body += await stream.receive_some()
+    assert len(body) == length
+    return status(head), json.loads(body)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    with trio.fail_after(5):
+        while not true():
+            await trio.sleep(0.005)
+
+
+@pytest.mark.parametrize("wait", [False, True])
+async def test_what_an_authenticator_leaves_in_its_context_is_gone_for_the_next_request(wait: bool) -> None:
+    """Behind a proxy the next request on a connection is another client's."""
+
+    async def authenticate(head: Head) -> str:
+        if tenant := head.text(b"x-tenant"):
+            TENANT.set(tenant)
+        return "somebody"
+
+    async with served(authenticator=authenticate) as (server, _), await server.connect() as stream:
+        for lines, found in [(["X-Tenant: blue"], "blue"), ([], "nobody"), ([], "nobody")]:
+            await stream.send_all(call("tenant", *lines, wait=wait))
+            _, answer = await answer_on(stream)
+            assert answer["result"]["content"][0]["text"] == found
+
+
+@pytest.mark.parametrize("requests_before", [0, 1])
+async def test_a_request_that_comes_in_the_moment_its_connection_is_late_is_served(
+    monkeypatch: pytest.MonkeyPatch, requests_before: int
+) -> None:
+    """The bytes are there, and the deadline passes before the task that reads them has its turn."""
+    read, left = GuardedStream._read_at_once, requests_before
+
+    async def read_late(self: GuardedStream) -> bytes:
+        nonlocal left
+        data = await read(self)
+        if b"sleep" in data:
+            left -= 1
+            if left == -1:
+                self.deadline = 0
+                self.look(trio.current_time())
+        return data
+
+    monkeypatch.setattr(GuardedStream, "_read_at_once", read_late)
+    async with served() as (server, _), await server.connect() as stream:
+        for number in range(1, requests_before + 3):
+            await stream.send_all(call("sleep", number=number, seconds=0.01))
+            code, answer = await answer_on(stream)
+            assert code == 200
+            assert answer["id"] == number
+            assert answer["result"]["content"][0]["text"] == "slept"
+
+
+async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    """However a request ends: refused, answered, failed, after a wait or without, cut off early or late."""
+    config = HttpConfig(stream_after=0.05, max_listeners=1)
+
+    async def authenticate(head: Head) -> str | None:
+        return head.text(b"x-tenant")
+
+    async with served(config, authenticate) as (server, endpoint):
+        before = trio.lowlevel.current_statistics().tasks_living
+
+        def is_quiet() -> bool:
+            admission, runtime = endpoint.admission, endpoint.runtime
+            counts = (admission.calls, admission.waiting, endpoint.listeners, len(admission.by_principal))
+            return not any(counts) and not runtime.supervisor.exchanges and server.listener.connections == 0
+
+        listen = post("subscriptions/listen", notifications={"toolsListChanged": True})
+        for lines in ([], ["X-Tenant: blue"]):
+            async with await server.connect() as stream:
+                calls: list[tuple[str, dict[str, Any], int]] = [
+                    ("tenant", {"wait": False}, 200),
+                    ("tenant", {"wait": True}, 200),
+                    ("fail", {"wait": False}, 200),
+                    ("fail", {"wait": True}, 200),
+                    ("tenant", {"wait": "no boolean"}, 200),
+                    ("unknown", {}, 200),
+                    ("tenant", {"wait": False}, 200),
+                ]
+                for tool, arguments, code in calls:
+                    await stream.send_all(call(tool, *lines, **arguments))
+                    assert (await answer_on(stream))[0] == code
+                asked = call("tenant", *lines, wait=True)
+                await stream.send_all(asked.replace(b"Mcp-Name: tenant", b"Mcp-Name: others"))
+                assert (await answer_on(stream))[0] == 400
+                await stream.send_all(call("sleep", *lines, seconds=0.2))
+                assert b"slept" in await read_until(stream, b"0\r\n\r\n"), "as a stream"
+            for seconds in (0, 0.1):  # before and after it became a stream
+                async with await server.connect() as stream:
+                    await stream.send_all(call("sleep", *lines, seconds=60))
+                    await until(lambda: endpoint.admission.calls == 1)
+                    await trio.sleep(seconds)
+                await until(is_quiet)
+            async with await server.connect() as stream, await server.connect() as other:
+                await stream.send_all(listen)
+                await read_until(stream, b"acknowledged")
+                await other.send_all(listen)
+                assert (await answer_on(other))[0] == 503
+                assert endpoint.listeners == 1
+            await until(is_quiet)
+        await until(lambda: trio.lowlevel.current_statistics().tasks_living <= before + 2)  # the alarm, the deadlines
+        assert server.listener.guard_caught == 0
+        assert server.listener.app_failures == 0
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert errors == ["tool 'fail' failed"] * 4
