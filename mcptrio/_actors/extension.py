@@ -87,12 +87,15 @@ class Extension:
     def bind(self, server: Any) -> None:
         """It was added to a server, which may be changed: resources added, for example."""
 
-    def absorb(self, other: Extension) -> None:
-        """Another server with an extension of the same identifier is being included: take over what that one holds.
+    def check_absorb(self, other: Extension) -> None:
+        """A server with an extension of the same identifier is about to be included.
 
         Raises:
             DeclarationError: the two cannot be one.
         """
+
+    def absorb(self, other: Extension) -> None:
+        """That server is being included: take over what its extension holds."""
 
     def routes(self) -> Iterable[Route]:
         """The methods that it adds."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 from msgspec import field
 
 from mcptrio._struct import Entity
 from mcptrio.errors import LinkClosed
+
+_PER_ITEM: Final = 100  # bytes that an item takes beside its own
 
 
 class Link(Protocol):
@@ -54,6 +56,11 @@ class Outbox(Entity):
     def full(self) -> bool:
         # An item larger than the bound enters an empty queue alone.
         return len(self._items) >= self.max_items or self._bytes >= self.max_bytes
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory all that waits takes."""
+        return self._bytes + _PER_ITEM * len(self._items)
 
     @property
     def closed(self) -> bool:

@@ -20,22 +20,26 @@ def include(into: Server, other: Server, prefix: str) -> None:
     """Take over everything or nothing.
 
     Raises:
-        DeclarationError: a name is taken already, or is none with the prefix.
+        DeclarationError: a name is taken already, or is none with the prefix; or an extension of both cannot be one.
     """
     tools = [_renamed_tool(entry, prefix) for entry in other.tools.registry]
     prompts = [_renamed_prompt(entry, prefix) for entry in other.prompts.registry]
     resources = [*other.resources.registry.items(), *other.resources.templates.items()]
-    # Everything or nothing: a name that is taken must not leave half of the other server here.
-    for extension in other.extensions:
-        own = into.extensions.get(extension.identifier)
-        if own is not None and own is not extension:
-            own.absorb(extension)
+    shared = [
+        (own, extension)
+        for extension in other.extensions
+        if (own := into.extensions.get(extension.identifier)) is not None and own is not extension
+    ]
+    for own, extension in shared:
+        own.check_absorb(extension)
     for tool in tools:
         into.tools.registry.check_free(check_name("tool", tool.name))
     for prompt in prompts:
         into.prompts.registry.check_free(check_name("prompt", prompt.prompt.name))
     for uri, entry in resources:
         into.resources.registry_for(entry).check_free(uri)
+    for own, extension in shared:
+        own.absorb(extension)
     for extension in other.extensions:
         if into.extensions.get(extension.identifier) is None:
             into.add_extension(extension)

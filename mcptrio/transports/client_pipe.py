@@ -24,13 +24,19 @@ from mcptrio.transports.pipe import Pipe
 logger = logging.getLogger("mcptrio.client.pipe")
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
+_MOST_UNSENT: Final = 4 * MAX_MESSAGE
 _WARNINGS: Final = 5
 
 
 @define(eq=False, repr=False)
 class PipeLine:
-    """A line over a pipe."""
+    """A line over a pipe.
 
+    Requests wait for room. Cancels and answers to the server do not, and the reader goes on whatever waits, or two
+    sides that wait for each other to read would do so for ever: so a server that only sends is hung up on.
+    """
+
+    hang_up: Callable[[str], None]
     outbox: Outbox = field(factory=Outbox)
     send_nowait: Callable[[bytes], bool] | None = None
     """Sends one message at once if the pipe takes it whole; None where that cannot be known."""
@@ -42,6 +48,8 @@ class PipeLine:
     def post(self, data: bytes) -> None:
         if self.send_nowait is None or not self.outbox.idle or not self.send_nowait(data):
             self.outbox.put(data)
+            if self.outbox.weight > _MOST_UNSENT:
+                self.hang_up("the server does not read")
 
     async def room(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -67,7 +75,7 @@ async def open_pipe_line(
     flush_timeout: float = 1.0,
 ) -> AsyncIterator[PipeLine]:
     """Carry frames over `pipe` until the block is left. `why` says what became of the server once it is gone."""
-    line = PipeLine(send_nowait=getattr(pipe, "send_nowait", None))
+    line = PipeLine(receiver.lost, send_nowait=getattr(pipe, "send_nowait", None))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read, pipe, receiver, why)
         written = trio.Event()

@@ -396,6 +396,26 @@ async def test_a_server_that_does_not_read_makes_its_callers_wait_and_nothing_ga
         assert client._service.patience._waiting == set()
 
 
+async def test_a_server_that_asks_and_does_not_read_is_hung_up_on(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcptrio.transports.client_pipe._MOST_UNSENT", 100_000)
+    asked = 0
+
+    async def serve(wire: Wire) -> None:
+        nonlocal asked
+        await wire.open_stateful()
+        await wire.take("tools/call")
+        while True:
+            await wire.say(id=asked, method="ping")
+            asked += 1
+
+    async with connect(scripted(serve), protocol=OLD, reconnect=NEVER) as client:
+        with pytest.raises(LinkClosed, match="the server does not read"):
+            await client.call_tool("t")
+    assert 500 < asked < 2000
+
+
 async def test_a_caller_that_waits_for_room_learns_that_the_client_was_closed(autojump_clock: MockClock) -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateful()

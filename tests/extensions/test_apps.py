@@ -176,3 +176,16 @@ async def test_a_tool_can_ask_whether_pages_are_shown() -> None:
 def test_a_wrong_page_is_refused_when_it_is_declared(make: Any, hint: str) -> None:
     with pytest.raises(DeclarationError, match=hint):
         make()
+
+
+async def test_an_include_that_fails_takes_over_no_pages() -> None:
+    outer, page = with_page(Ui("ui://outer", html=PAGE)), Ui("ui://inner", html=PAGE)
+    with pytest.raises(DeclarationError, match="there is a tool 'show' already"):
+        outer.include(with_page(page))
+
+    @outer.tool(ui=page)
+    async def another() -> str:
+        return ""
+
+    async with calling(outer) as caller:
+        assert (await caller.ask("resources/read", uri="ui://inner"))["contents"][0]["text"] == PAGE

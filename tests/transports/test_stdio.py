@@ -22,6 +22,7 @@ from mcptrio._peer.messages import Cause
 from mcptrio._wire.jsonrpc import encode
 from mcptrio._wire.lines import LineReader
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from mcptrio.transports.client_pipe import open_pipe_line
 from mcptrio.transports.pipe import PipeLimits, serve_pipe
 from mcptrio.transports.stdio import LinePipe, private_stdio, read_when_ready, serve_stdio
 from tests.actors.kit import App, Ctx, initialize, notification, open_runtime, request
@@ -576,6 +577,48 @@ async def test_a_pipe_that_is_full_or_closed_takes_nothing_at_once() -> None:
         os.read(there, 65536)
         await writer.aclose()
         assert not pipe.send_nowait(b"more")
+
+
+class Ears:
+    """A receiver that hears nothing but answers."""
+
+    def __init__(self) -> None:
+        self.reason, self.heard = "", 0
+
+    async def deliver(self, frame: Any) -> None:
+        pytest.fail(f"{frame} is no answer")
+
+    def deliver_nowait(self, answer: Any) -> bool:
+        self.heard += 1
+        return True
+
+    def lost(self, reason: str) -> None:
+        self.reason = reason
+
+    def headers_for(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
+        return {}
+
+
+async def test_messages_of_all_sizes_arrive_whole_and_in_order_whoever_writes_them() -> None:
+    sizes = (1, 200_000, 1, 2, select.PIPE_BUF, 3, select.PIPE_BUF - 1, 70_000, 5, 6)
+    sent = [b"%d " % number + b"x" * sizes[number % len(sizes)] for number in range(300)]
+    lines, found = LineReader(1_000_000), list[bytes]()
+    ears = Ears()
+    async with two_pipes() as (pipe, _, there, here), open_pipe_line(pipe, ears) as line:
+        await wait_all_tasks_blocked()
+        for number, message in enumerate(sent):
+            line.post(message)
+            if number % 3 == 0:
+                os.write(here, b'{"jsonrpc":"2.0","id":1,"result":{}}\n')  # so that the next may be written at once
+                await trio.lowlevel.checkpoint()
+            while number % 7 == 0 and select.select([there], [], [], 0)[0]:
+                found += [text for text in lines.feed(os.read(there, 50_000)) if isinstance(text, bytes)]
+                await trio.lowlevel.checkpoint()
+        while len(found) < len(sent):
+            await trio.lowlevel.wait_readable(there)
+            found += [text for text in lines.feed(os.read(there, 65536)) if isinstance(text, bytes)]
+    assert found == sent
+    assert ears.heard > 10
 
 
 async def test_reading_ends_when_the_stream_is_closed(autojump_clock: MockClock) -> None:

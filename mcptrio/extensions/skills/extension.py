@@ -165,7 +165,7 @@ class Skills(Extension):
             self._register(server, {}, self._skills)
         self._servers.append(server)
 
-    def absorb(self, other: Extension) -> None:
+    def check_absorb(self, other: Extension) -> None:
         assert isinstance(other, Skills)
         raise DeclarationError("both servers have skills; add the folders of one to the other before including it")
 
