@@ -349,7 +349,8 @@ class GuardedStream(Timed):
 
     async def _read_in(self, scope: trio.CancelScope) -> bytes:
         self._reading = scope
-        self._woken = False
+        if not self.interrupted:  # or the next wait ends at once, for the same reason
+            self._woken = False
         self._waits = True
         try:
             if self.gate.phase is not Phase.IDLE and self.gate.full:
