@@ -19,6 +19,7 @@ from mcptrio._wire.jsonrpc import (
     Malformed,
     Notification,
     Request,
+    RequestId,
     Response,
     decode,
     encode,
@@ -235,6 +236,12 @@ def test_a_batch_comes_back_as_it_was_written(frames: list[Frame]) -> None:
 def test_a_frame_comes_back_as_it_was_written(frame: Frame) -> None:
     assert decode(encode(frame)) == frame
     assert b"\n" not in encode(frame)
+
+
+@given(IDS, JSON)
+def test_a_result_that_is_written_already_makes_the_same_answer(request_id: RequestId, result: Any) -> None:
+    written = Response(request_id, msgspec.Raw(encode_value(result)))
+    assert encode(written) == encode(Response(request_id, result))
 
 
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
