@@ -316,11 +316,11 @@ def _refine(wish: _Wish, how: How) -> None:
         whole["requestState"] = state
     if (repeat := how.get("repeat")) is not None:
         wish.repeat = repeat
-    if (total := how.get("total_timeout")) is not None:
-        wish.total = wish.left = total
     if (timeout := how.get("timeout")) is not None:
         wish.idle = timeout
-        wish.total = wish.left = max(wish.total, timeout)
+        wish.total = wish.left = max(wish.total, timeout)  # who allows so much silence allows so much time
+    if (total := how.get("total_timeout")) is not None:
+        wish.total = wish.left = total
     if (rounds_allowed := how.get("max_rounds")) is not None:
         wish.max_rounds = rounds_allowed
     if (others := how.get("result_types")) is not None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,11 +113,21 @@ async def test_a_cancelled_caller_is_free_at_once_while_its_handler_says_goodbye
         await left.wait()
 
 
-@pytest.mark.parametrize(("limits", "seconds"), [({"timeout": 5}, 5), ({"total_timeout": 7}, 7)])
+@pytest.mark.parametrize(
+    ("limits", "seconds"),
+    [
+        ({"timeout": 5}, 5),
+        ({"total_timeout": 7}, 7),
+        ({"timeout": inf, "total_timeout": 7}, 7),
+        ({"timeout": 9, "total_timeout": 7}, 7),
+        ({"timeout": None, "total_timeout": 0}, 0),
+        ({}, 4),
+    ],
+)
 async def test_a_handler_that_waits_too_long_is_given_up_and_cancelled(
     date: str, limits: dict[str, Any], seconds: float, autojump_clock: MockClock
 ) -> None:
-    async with shop(date) as (client, calls):
+    async with shop(date, total_timeout=4) as (client, calls):
         began = trio.current_time()
         with pytest.raises(RequestTimeout, match=f"tools/call was not answered within {seconds} s"):
             await client.call_tool("wait", {"seconds": 100}, **limits)
