@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcptrio._actors.call import Limits
 from mcptrio._actors.rates import Rates
 from mcptrio.errors import DeclarationError
 from mcptrio.transports.http_server.config import HttpConfig
@@ -89,6 +90,22 @@ async def test_a_caller_that_goes_away_while_it_waits_takes_no_place(autojump_cl
         await trio.sleep(2)
         assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
         assert (await ann.post(request(9, "echo"))).status == 200
+
+
+async def test_a_caller_that_goes_away_while_its_session_has_no_room_gives_its_place_back(
+    autojump_clock: MockClock,
+) -> None:
+    limits = Limits(running=1, waiting=1)
+    async with open_endpoint(HttpConfig(busy_timeout=60, json_only=True), limits=limits) as endpoint:
+        ann = await Client.open(endpoint)
+        async with trio.open_nursery() as nursery:
+            for number in (1, 2):  # one works, one waits: that is all that the session takes
+                nursery.start_soon(ann.post, request(number, "sleep", seconds=5))
+            await wait_all_tasks_blocked(0.01)
+            with trio.move_on_after(1):
+                await ann.post(request(3, "echo"))
+            assert endpoint.calls == 2
+        assert endpoint.calls == 0
 
 
 async def test_one_principal_cannot_take_all_places(autojump_clock: MockClock) -> None:

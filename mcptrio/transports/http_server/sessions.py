@@ -112,7 +112,11 @@ class Sessions:
             if loan.taken:
                 return ELSEWHERE
         else:
-            refusal = await self.hand_over(session, frame, post)
+            try:
+                refusal = await self.hand_over(session, frame, post)
+            except BaseException:  # its client is gone, and the session has not heard of it
+                post.end()
+                raise
             if refusal is not None:
                 post.end()
                 return refusal
