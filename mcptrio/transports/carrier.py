@@ -51,10 +51,8 @@ class Receiver(Protocol):
 class Line(Protocol):
     """An open way to the server."""
 
-    @property
-    def full(self) -> bool:
-        """The server does not keep up with what is sent: who wants to send more waits for `room` first."""
-        ...
+    full: bool
+    """The server does not keep up with what is sent: who wants to ask more waits for `room` first."""
 
     def post(self, data: bytes) -> None:
         """Send an encoded frame, some time soon."""

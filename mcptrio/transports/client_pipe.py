@@ -40,14 +40,12 @@ class PipeLine:
     outbox: Outbox = field(factory=Outbox)
     send_nowait: Callable[[bytes], bool] | None = None
     """Sends one message at once if the pipe takes it whole; None where that cannot be known."""
-
-    @property
-    def full(self) -> bool:
-        return self.outbox.full
+    full: bool = False
 
     def post(self, data: bytes) -> None:
         if self.send_nowait is None or not self.outbox.idle or not self.send_nowait(data):
             self.outbox.put(data)
+            self.full = self.outbox.full
             if self.outbox.weight > _MOST_UNSENT:
                 self.hang_up("the server does not read")
 
@@ -79,7 +77,7 @@ async def open_pipe_line(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read, pipe, receiver, why)
         written = trio.Event()
-        nursery.start_soon(_write, pipe, line.outbox, receiver, written)
+        nursery.start_soon(_write, pipe, line, receiver, written)
         try:
             yield line
         finally:
@@ -98,10 +96,13 @@ def take_answer(receiver: Receiver, message: bytes) -> bool:
     return type(frame) is Response and receiver.deliver_nowait(frame)
 
 
-async def _write(pipe: Pipe, outbox: Outbox, receiver: Receiver, written: trio.Event) -> None:
+async def _write(pipe: Pipe, line: PipeLine, receiver: Receiver, written: trio.Event) -> None:
+    outbox = line.outbox
     try:
         while True:
-            await pipe.send(await outbox.take_all())
+            messages = await outbox.take_all()
+            line.full = False
+            await pipe.send(messages)
     except LinkClosed:
         pass  # the line was left
     except (trio.BrokenResourceError, trio.ClosedResourceError):
