@@ -6,12 +6,13 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import trio
 
-from mcptrio import Server
+from mcptrio import Context, Server
 from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.app import AsgiApp
 from mcptrio.transports.http_server.config import HttpConfig
@@ -19,18 +20,32 @@ from mcptrio.transports.http_server.guarded import GuardedStream
 from mcptrio.transports.http_server.message import Authenticator, Head
 from tests import lanes
 from tests.lanes import both_lanes
-from tests.stateless.kit import DATE, meta
+from tests.stateless.kit import DATE, accept, meta
 from tests.transports.app_for_tests import request
 
-from .raw_peer import Served, read_until, serving, status
+from .raw_peer import Served, read_all, read_until, serving, status
 
 pytestmark = both_lanes
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 
 
-def application() -> Server:
+@dataclass
+class Name:
+    name: str
+
+
+def application(trail: list[str]) -> Server:
     server = Server("one connection")
+
+    @server.session
+    @asynccontextmanager
+    async def around(request: object) -> AsyncIterator[None]:
+        trail.append("enter")
+        try:
+            yield
+        finally:
+            trail.append("leave")
 
     @server.tool
     async def tenant(wait: bool) -> str:
@@ -49,14 +64,24 @@ def application() -> Server:
         await trio.sleep(seconds)
         return "slept"
 
+    @server.tool
+    async def greet(ctx: Context) -> str:
+        trail.append("ask")
+        answer = await ctx.elicit("Who?", Name, key="name")
+        return f"Hello {answer.value.name if answer.value else '-'}"
+
     return server
 
 
 @asynccontextmanager
 async def served(
-    config: HttpConfig | None = None, authenticator: Authenticator | None = None, **listener: Any
+    config: HttpConfig | None = None,
+    authenticator: Authenticator | None = None,
+    *,
+    trail: list[str] | None = None,
+    **listener: Any,
 ) -> AsyncIterator[tuple[Served, Endpoint]]:
-    async with application().make_runtime().open() as runtime:
+    async with application([] if trail is None else trail).make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, config or HttpConfig(), None, authenticator)
         express = endpoint if lanes.current() == "express" else None
         async with serving(AsgiApp(endpoint), express=express, **listener) as server:
@@ -72,12 +97,30 @@ def post(method: str, *lines: str, number: int = 1, **params: Any) -> bytes:
     return f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
 
 
+def text_of(answer: Any) -> str:
+    text: str = answer["result"]["content"][0]["text"]
+    return text
+
+
 def call(tool: str, *lines: str, number: int = 1, **arguments: Any) -> bytes:
     return post("tools/call", *lines, number=number, name=tool, arguments=arguments)
 
 
+def split(answers: bytes) -> list[tuple[bytes, Any]]:
+    """The heads and bodies of whole answers."""
+    found = []
+    while answers:
+        head, _, rest = answers.partition(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        assert len(rest) >= length
+        found.append((head, json.loads(rest[:length])))
+        answers = rest[length:]
+    return found
+
+
 async def answer_on(stream: trio.SocketStream) -> tuple[int, Any]:
-    head, _, body = (await read_until(stream, b"\r\n\r\n")).partition(b"\r\n\r\n")
+    data = await read_until(stream, b"\r\n\r\n")
+    head, _, body = data.partition(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
     while len(body) < length:
         body += await stream.receive_some()
@@ -104,7 +147,7 @@ async def test_what_an_authenticator_leaves_in_its_context_is_gone_for_the_next_
         for lines, found in [(["X-Tenant: blue"], "blue"), ([], "nobody"), ([], "nobody")]:
             await stream.send_all(call("tenant", *lines, wait=wait))
             _, answer = await answer_on(stream)
-            assert answer["result"]["content"][0]["text"] == found
+            assert text_of(answer) == found
 
 
 @pytest.mark.parametrize("requests_before", [0, 1])
@@ -131,7 +174,59 @@ async def test_a_request_that_comes_in_the_moment_its_connection_is_late_is_serv
             code, answer = await answer_on(stream)
             assert code == 200
             assert answer["id"] == number
-            assert answer["result"]["content"][0]["text"] == "slept"
+            assert text_of(answer) == "slept"
+
+
+@pytest.mark.parametrize("piece", [7, 100_000], ids=["in pieces", "at once"])
+async def test_pipelined_calls_are_answered_in_order_whether_they_wait_or_not(piece: int) -> None:
+    trail: list[str] = []
+    waits = [True, False, False, True, True, False, True]
+    lines: list[list[str]] = [[]] * (len(waits) - 1) + [["Connection: close"]]
+    asked = b"".join(
+        call("tenant", *line, number=number, wait=wait)
+        for number, (line, wait) in enumerate(zip(lines, waits, strict=True))
+    )
+    async with served(trail=trail) as (server, _), await server.connect() as stream:
+        for start in range(0, len(asked), piece):
+            await stream.send_all(asked[start : start + piece])
+        answers = split(await read_all(stream))
+    assert [answer["id"] for _, answer in answers] == list(range(len(waits)))
+    assert [b"connection: close" in head for head, _ in answers] == [False] * (len(waits) - 1) + [True]
+    assert trail == ["enter", "leave"] * len(waits), "one after the other, each once"
+
+
+@pytest.mark.parametrize("wait", [False, True])
+async def test_the_last_request_that_a_connection_may_bring_closes_it(wait: bool) -> None:
+    async with served(keep_alive_max_requests=3) as (server, _), await server.connect() as stream:
+        for number in range(2):
+            await stream.send_all(call("tenant", number=number, wait=wait))
+            assert (await answer_on(stream))[1]["id"] == number
+        await stream.send_all(call("tenant", number=3, wait=wait))
+        ((head, answer),) = split(await read_all(stream))
+        assert b"connection: close" in head
+        assert answer["id"] == 3
+
+
+async def test_a_handler_that_asks_outlives_its_connection_and_answers_on_another() -> None:
+    trail: list[str] = []
+    async with served(trail=trail) as (server, endpoint):
+        async with await server.connect() as stream:
+            await stream.send_all(call("greet"))
+            asked = (await answer_on(stream))[1]["result"]
+            await stream.send_all(call("tenant", number=2, wait=True))
+            assert (await answer_on(stream))[1]["id"] == 2, "the connection is free for others"
+        await until(lambda: server.listener.connections == 0)
+        assert endpoint.calls == 0, "nobody waits for it"
+        async with await server.connect() as stream:
+            more = {"requestState": asked["requestState"], "inputResponses": {"name": accept(name="Ada")}}
+            await stream.send_all(post("tools/call", number=3, name="greet", arguments={}, **more))
+            assert text_of((await answer_on(stream))[1]) == "Hello Ada"
+            await stream.send_all(call("tenant", number=4, wait=False))
+            assert (await answer_on(stream))[1]["id"] == 4
+        assert trail.count("ask") == 1, "it was not run again"
+        assert trail.count("enter") == trail.count("leave")
+        assert endpoint.calls == 0
+        await until(lambda: not endpoint.runtime.supervisor.exchanges)
 
 
 async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +236,8 @@ async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixtu
     async def authenticate(head: Head) -> str | None:
         return head.text(b"x-tenant")
 
-    async with served(config, authenticate) as (server, endpoint):
+    trail: list[str] = []
+    async with served(config, authenticate, trail=trail) as (server, endpoint):
         before = trio.lowlevel.current_statistics().tasks_living
 
         def is_quiet() -> bool:
@@ -185,5 +281,6 @@ async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixtu
         await until(lambda: trio.lowlevel.current_statistics().tasks_living <= before + 2)  # the alarm, the deadlines
         assert server.listener.guard_caught == 0
         assert server.listener.app_failures == 0
+        assert trail.count("enter") == trail.count("leave") == 2 * 11
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert errors == ["tool 'fail' failed"] * 4
