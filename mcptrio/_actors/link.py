@@ -40,8 +40,8 @@ class Link(Protocol):
 class Outbox(Entity):
     """What is posted and not yet written: many producers that never wait, one consumer.
 
-    Bounded for those who ask with `room` (progress, logs, and the reader of the same pipe); answers always enter, which
-    is bounded too, since every answer belongs to a request that was let in.
+    Bounded for those who ask with `room` (progress, logs, a client's requests, and a server's reader of the same pipe).
+    Answers always enter; those of a server are bounded too, since each belongs to a request that was let in.
     """
 
     max_items: int = 256

@@ -59,8 +59,8 @@ class ClientService:
     router: Router = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        patience = self.config.callback_timeout
-        self.limits = Limits(call_timeout=patience, call_timeout_hard=patience, ask_timeout=patience)
+        seconds = self.config.callback_timeout
+        self.limits = Limits(call_timeout=seconds, call_timeout_hard=seconds, ask_timeout=seconds)
         self.router = Router()
         self.router.add_all(METHODS)
         for route in self.routes:
@@ -303,5 +303,8 @@ class Connection:
     def on_server_cancel(self, request_id: int | str, done: Callable[[], None]) -> None:
         self._ended_by_server[request_id] = done
 
-    def forget(self, request_id: int | str) -> None:
-        self._ended_by_server.pop(request_id, None)
+    def forget_listen(self, marker: str, request_id: int | str | None) -> None:
+        """The request with this marker, and this id if it was sent, waits no more."""
+        self._listens.pop(marker, None)
+        if request_id is not None:
+            self._ended_by_server.pop(request_id, None)

@@ -126,6 +126,5 @@ class Listening:
             try:
                 await connection.ask(LISTEN, params, timeout=float("inf"))
             finally:
-                if changes.subscription is not None:
-                    connection.forget(changes.subscription)
-                    changes.subscription = None
+                connection.forget_listen(marker, changes.subscription)
+                changes.subscription = None

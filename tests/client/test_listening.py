@@ -141,3 +141,26 @@ async def test_a_refused_subscription_is_raised_where_it_is_opened() -> None:
         with pytest.raises(McpError):
             async with client.listen(tools=True):
                 pass
+
+
+async def test_leaving_before_there_was_room_for_the_request_leaves_nothing_behind(autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        await trio.sleep_forever()
+
+    async def listen() -> None:
+        async with client.listen(tools=True):
+            pytest.fail("nobody acknowledged it")
+
+    async with connect(scripted(serve), protocol=NEW) as client, trio.open_nursery() as nursery:
+        for _ in range(1000):
+            nursery.start_soon(client.call_tool, "t")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(listen)
+        await trio.testing.wait_all_tasks_blocked()
+        connection = client._keeper.ready
+        assert connection is not None
+        assert len(connection._listens) == 1
+        nursery.cancel_scope.cancel()
+    assert connection._listens == connection._ended_by_server == {}
+    assert client._service.patience._waiting == set()
