@@ -45,6 +45,8 @@ class Keeper:
     _connection: Connection | None = None
     _opening: Connection | None = None
     """One that is not ready to be used yet."""
+    _starting: trio.CancelScope = field(factory=trio.CancelScope)
+    """Around the carrier's work on that one, which may take as long as a person takes to sign in."""
     _nursery: trio.Nursery | None = None
     _lock: trio.Lock = field(factory=trio.Lock)
     _closing: trio.Event = field(factory=trio.Event)
@@ -84,6 +86,7 @@ class Keeper:
         for connection in (self._connection, self._opening):
             if connection is not None:
                 connection.close()
+        self._starting.cancel()
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
@@ -157,7 +160,10 @@ class Keeper:
         again = self.introduction is not None
         self._opening = connection
         try:
-            await self._nursery.start(self._guard, connection)
+            with trio.CancelScope() as self._starting:
+                await self._nursery.start(self._guard, connection)
+            if self._starting.cancelled_caught:
+                raise LinkClosed("the client was closed")
             self.introduction = await introduce(connection, self.era)
             await self.on_open(connection, again)
         except BaseException:

@@ -432,11 +432,15 @@ async def test_a_caller_that_waits_for_room_learns_that_the_client_was_closed(au
         await client.aclose()
 
 
-async def test_closing_a_client_while_it_opens_leaves_it_closed(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(("seconds", "shield"), [(2, True), (float("inf"), False)])
+async def test_closing_a_client_while_it_opens_leaves_it_closed(
+    seconds: float, shield: bool, autojump_clock: MockClock
+) -> None:
     class Slow:
         @asynccontextmanager
         async def open_memory_link(self) -> AsyncIterator[Any]:
-            await trio.sleep(2)
+            with trio.CancelScope(shield=shield):
+                await trio.sleep(seconds)
             async with scripted(Wire.open_stateful).open_memory_link() as end:
                 yield end
 
