@@ -58,8 +58,7 @@ MUTANTS = [
     ),
     Mutant(
         "V03", "the connection guard", f"{HTTP}/guarded.py",
-        "        if rest is not None:\n            report(GuardCaught(client=client, error=rest))",
-        "        if rest is not None:\n            raise rest",
+        "        report(GuardCaught(client=client, error=error))\n    return False", "        raise",
         SURVIVAL, "test_neg_ws_trailing_byte or test_neg_ws_nonascii_extension_header or test_neg_h2c_nonascii_path",
     ),
     Mutant(
