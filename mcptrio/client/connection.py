@@ -30,7 +30,7 @@ from mcptrio.client.config import ClientConfig
 from mcptrio.client.host import Host
 from mcptrio.client.methods import METHODS
 from mcptrio.client.patience import Patience, Wait
-from mcptrio.errors import LinkClosed, McpError, RemoteProtocolError
+from mcptrio.errors import LinkClosed, McpError, RemoteProtocolError, RequestTimeout
 from mcptrio.transports.carrier import Carrier, Line
 from mcptrio.types import LoggingLevel, ServerCapabilities
 
@@ -291,10 +291,19 @@ class Connection:
             raise wait.timeout()
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
-        try:
-            await self.session.notify(method, params)
-        except LinkClosed as error:
-            raise LinkClosed(f"{method}: {self._why or error}") from error
+        """Tell the server something; waits while it does not keep up.
+
+        Raises:
+            LinkClosed, RequestTimeout
+        """
+        seconds = self.service.config.timeout
+        with trio.move_on_after(seconds):
+            try:
+                await self.session.notify(method, params)
+            except LinkClosed as error:
+                raise LinkClosed(f"{method}: {self._why or error}") from error
+            return
+        raise RequestTimeout(f"{method} could not be sent within {seconds:g} s")
 
     def expect_listen(self, marker: str, found: Callable[[int | str], None]) -> None:
         """Have `found` called with the id that the listen request with this marker is sent under."""

@@ -388,6 +388,8 @@ async def test_a_server_that_does_not_read_makes_its_callers_wait_and_nothing_ga
         with pytest.raises(RequestTimeout, match="tools/list was not answered within 3 s"):
             await client.request("tools/list", total_timeout=3)
         assert trio.current_time() - began == 10
+        with pytest.raises(RequestTimeout, match="notifications/x could not be sent within 60 s"):
+            await client.notify("notifications/x")
         async with trio.open_nursery() as nursery:
             for _ in range(500):
                 nursery.start_soon(client.call_tool, "t")
