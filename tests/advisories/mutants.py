@@ -60,7 +60,7 @@ MUTANTS = [
         "V03", "the connection guard", f"{HTTP}/guarded.py",
         "        report(GuardCaught(client=client, error=error))\n    return False", "        raise",
         SURVIVAL, "test_neg_ws_trailing_byte or test_neg_ws_nonascii_extension_header or test_neg_h2c_nonascii_path",
-        ((f"{HTTP}/guarded.py", "            report(GuardCaught(client=client, error=rest))", "            raise rest"),),
+        ((f"{HTTP}/guarded.py", "report(GuardCaught(client=client, error=rest))", "raise rest"),),
     ),
     Mutant(
         "V04", "the call guard takes every exception", "_actors/router.py",
