@@ -144,6 +144,8 @@ class Router(Entity):
                 result = route.handler(ctx, typed)
             else:
                 result = await route.handler(ctx, typed)
+            if type(result) is dict and (self._chain is not None or not route.builtin):
+                result = {**result}  # it is completed below, and may be something that the user keeps
             return self._answer(result, ctx)
         except trio.Cancelled:
             raise

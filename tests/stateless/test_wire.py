@@ -277,6 +277,23 @@ async def test_every_result_says_its_type_and_who_made_it(autojump_clock: MockCl
             assert ("ttlMs" in result and "cacheScope" in result) is cached, method
 
 
+async def test_a_result_that_a_handler_keeps_stays_as_it_is(autojump_clock: MockClock) -> None:
+    """A handler may answer with the same object every time: nothing of one date gets into another's answers."""
+    server, kept = make_server(), {"weather": "fine", "_meta": {"mine": 1}}
+
+    async def weather(ctx: Context, params: Any) -> dict[str, Any]:
+        return kept
+
+    server.route("x/weather", weather)
+    async with posting(server) as poster:
+        alone = (await poster.post("x/weather")).result
+        assert alone["resultType"] == "complete"
+        assert set(alone["_meta"]) == {"mine", SERVER_INFO}
+        client = await Client.open(poster.endpoint)
+        assert result_of(await client.post(request(1, "x/weather"))) == {"weather": "fine", "_meta": {"mine": 1}}
+    assert kept == {"weather": "fine", "_meta": {"mine": 1}}
+
+
 async def test_discovery_opens_nothing(autojump_clock: MockClock) -> None:
     async with posting(make_server()) as poster:
         reply = await poster.post("server/discover")
