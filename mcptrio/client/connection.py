@@ -32,12 +32,15 @@ from mcptrio.client.methods import METHODS
 from mcptrio.client.patience import Patience, Wait
 from mcptrio.errors import LinkClosed, McpError, RemoteProtocolError, RequestTimeout
 from mcptrio.transports.carrier import Carrier, Line
+from mcptrio.transports.pipe import refuse
 from mcptrio.types import LoggingLevel, ServerCapabilities
 
 logger = logging.getLogger("mcptrio.client")
 
 LISTEN: Final = "subscriptions/listen"
 _LISTEN: Final = b'"method":"subscriptions/listen"'
+_MAX_QUESTIONS: Final = 1000
+"""So many requests of the server may wait for the host's callbacks; more are refused."""
 _numbers: Final = itertools.count(1)
 
 
@@ -60,7 +63,9 @@ class ClientService:
 
     def __attrs_post_init__(self) -> None:
         seconds = self.config.callback_timeout
-        self.limits = Limits(call_timeout=seconds, call_timeout_hard=seconds, ask_timeout=seconds)
+        self.limits = Limits(
+            call_timeout=seconds, call_timeout_hard=seconds, ask_timeout=seconds, waiting=_MAX_QUESTIONS
+        )
         self.router = Router()
         self.router.add_all(METHODS)
         for route in self.routes:
@@ -212,6 +217,9 @@ class Connection:
                 if done is not None:
                     done()
                 return
+        elif type(frame) in (Request, tuple) and self.session.congested:
+            await self.session.deliver(refuse(frame, "too many requests are waiting", 1), self)
+            return
         await self.session.deliver(frame, self)
 
     def deliver_nowait(self, answer: Response) -> bool:

@@ -252,7 +252,7 @@ class _Reader(Entity, kw_only=True):
     async def _admit(self, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
         """The frame, when there is room for it; otherwise its refusal."""
         if self.runtime.supervisor.draining:
-            return _refuse(frame, "the server is shutting down", 5)
+            return refuse(frame, "the server is shutting down", 5)
         if not self._jammed:
             with trio.move_on_after(self.patience):
                 await self.session.wait_for_room()
@@ -260,13 +260,13 @@ class _Reader(Entity, kw_only=True):
         if not self._jammed:
             return frame
         self._limit("waiting")
-        return _refuse(frame, "too many requests are waiting", 1)
+        return refuse(frame, "too many requests are waiting", 1)
 
     def _check(self, bounds: Bounds, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
         try:
             bounds.check(self.session)
         except Overloaded as error:
-            return _refuse(frame, str(error), error.retry_after, error.limit)
+            return refuse(frame, str(error), error.retry_after, error.limit)
         return frame
 
     def _read(self, message: bytes | RemoteProtocolError) -> Frame | Batch | Malformed:
@@ -285,11 +285,12 @@ class _Reader(Entity, kw_only=True):
             hub.emit(telemetry.LimitHit(name=name, session=self.session.id))
 
 
-def _refuse(
+def refuse(
     frame: Frame | Batch | Malformed, why: str, retry_after: int, limit: str | None = None
 ) -> Frame | Batch | Malformed:
+    """What to deliver in place of a request, or a batch of them, so that it is answered with an error."""
     if isinstance(frame, tuple):
-        return tuple(_refuse(member, why, retry_after, limit) for member in frame)  # type: ignore[misc]  # no batches
+        return tuple(refuse(member, why, retry_after, limit) for member in frame)  # type: ignore[misc]  # no batches
     if not isinstance(frame, Request):
         return frame
     data: dict[str, Any] = {"retryAfter": retry_after}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -416,6 +416,31 @@ async def test_a_server_that_asks_and_does_not_read_is_hung_up_on(
         with pytest.raises(LinkClosed, match="the server does not read"):
             await client.call_tool("t")
     assert 500 < asked < 2000
+
+
+async def test_a_server_that_asks_more_than_the_host_can_answer_is_refused(autojump_clock: MockClock) -> None:
+    errors: list[dict[str, Any]] = []
+    params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        for number in range(3000):
+            await wire.say(id=number, method="elicitation/create", params=params)
+            with suppress(trio.WouldBlock):
+                errors.append(json.loads(wire.incoming.receive_nowait())["error"])
+        await trio.sleep_forever()
+
+    async def think(asked: Any) -> dict[str, Any]:
+        await trio.sleep(100)
+        return {}
+
+    async with connect(scripted(serve), protocol=OLD, elicit=think) as client:
+        await trio.sleep(50)
+        connection = client._keeper.ready
+        assert connection is not None
+        assert connection.session.calls == 1032  # those that are answered, and those that wait
+        assert len(errors) > 1800
+        assert errors[0]["message"] == "overloaded: too many requests are waiting"
 
 
 async def test_a_caller_that_waits_for_room_learns_that_the_client_was_closed(autojump_clock: MockClock) -> None:
