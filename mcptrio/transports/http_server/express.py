@@ -7,7 +7,8 @@ request that waits behind another waits in the socket, in order. The handler run
 something it keeps the task, and a new one takes over the connection in the middle of the request. Nobody watches for a
 disconnect until a call has lasted `stream_after`; then a watcher is started beside it. Whatever is not a plain request
 for the endpoint (another path, a WebSocket, a chunked body, `Expect`, HTTP/1.0) is handed to Hypercorn together with
-what was read of it, and so is everything after it on that connection.
+what was read of it, and so is everything after it on that connection. So is a request that came in the very moment in
+which the time to wait for it was over: it needs a scope that was not cancelled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The stateful life over HTTP: sessions that begin with `initialize` and are named by a header.
 
-What each request does to a session is here; what a POST and a GET are to it is in `links`.
+What each request does to a session is here; what a POST is to it is in `post`, and a GET in `links`.
 """
 
 from __future__ import annotations
