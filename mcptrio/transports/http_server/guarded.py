@@ -254,7 +254,7 @@ class GuardedStream(Timed):
             gate.feed(data)
 
     def reading(self) -> trio.CancelScope:
-        """A scope for whoever reads again and again to stay in: it ends when the peer takes too long, or to look again."""
+        """A scope for whoever reads again and again to stay in: it ends when the peer is late, or to look again."""
         self._reading = trio.CancelScope()
         self.interrupted = self.is_late
         if self.is_late:
