@@ -137,6 +137,30 @@ async def test_a_handler_that_waits_too_long_is_given_up_and_cancelled(
         assert await add(client) == 3
 
 
+async def test_a_thousand_callers_that_give_up_leave_nothing_behind(date: str, autojump_clock: MockClock) -> None:
+    async def give_up(number: int) -> None:
+        how: Any = {"on_progress": lambda progress: None} if number % 5 == 0 else {}
+        with trio.move_on_after(number % 3):
+            if number % 2:
+                await client.call_tool("wait", {"seconds": 10}, **how)
+            else:
+                await client.call_tool("count", {"a": number, "b": 1}, **how)
+
+    async with shop(date) as (client, calls):
+        for _ in range(10):
+            async with trio.open_nursery() as nursery:
+                for number in range(100):
+                    nursery.start_soon(give_up, number)
+        await wait_all_tasks_blocked()
+        connection = client._keeper.ready
+        assert connection is not None
+        assert client._service.patience._waiting == client._service.patience._still == set()
+        assert list(connection.session.peer._ledger.asks()) == []
+        assert connection.session.backlog == 0
+        assert calls.count("wait") == calls.count("cancelled") > 100
+        assert await add(client) == 3
+
+
 async def test_each_call_has_a_time_of_its_own(date: str, autojump_clock: MockClock) -> None:
     late: list[float] = []
 
