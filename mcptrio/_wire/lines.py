@@ -30,7 +30,7 @@ class LineReader(Entity):
 
     def feed(self, data: bytes) -> list[bytes | LineTooLong]:
         """Take the next bytes and return the lines that they complete."""
-        *pieces, rest = data.split(b"\n")
+        *pieces, rest = bytes(data).split(b"\n")  # some streams give what can be changed
         found: list[bytes | LineTooLong] = []
         for piece in pieces:
             if self._rest or self._discarding or len(piece) > self.max_line:

@@ -71,3 +71,9 @@ def test_a_reader_may_go_on_after_the_end() -> None:
     assert reader.feed(b"rest") == []
     assert reader.eof() == [b"rest"]
     assert reader.eof() == []
+
+
+def test_lines_are_bytes_whatever_the_stream_gives() -> None:
+    found = LineReader().feed(bytearray(b"one\ntwo\r\nthr"))
+    assert found == [b"one", b"two"]
+    assert {type(line) for line in found} == {bytes}
