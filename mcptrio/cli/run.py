@@ -165,9 +165,9 @@ def parser() -> argparse.ArgumentParser:
     )
     http.add_argument(
         "--lane",
-        choices=("hypercorn", "express"),
-        default=os.environ.get("MCPTRIO_LANE", "hypercorn"),
-        help="who answers plain requests: Hypercorn (default), or the connection itself, which is faster",
+        choices=("express", "hypercorn"),
+        default=os.environ.get("MCPTRIO_LANE", "express"),
+        help="who answers plain requests: the connection itself (express, the default), or Hypercorn, which is slower",
     )
     http.add_argument("--json-only", action="store_true", help="never answer with an event stream")
     run.add_argument(

@@ -91,9 +91,9 @@ class ListenerConfig:
     """Seconds between two pings on a WebSocket, which keep it open through proxies; None: no pings."""
     drain_timeout: float = 25
     """Seconds that open connections may take to end when the server is told to stop."""
-    lane: Literal["hypercorn", "express"] = "hypercorn"
-    """What answers plain requests: `"hypercorn"` (all of ASGI), or `"express"`, which is cheaper and hands what it
-    does not know to Hypercorn."""
+    lane: Literal["express", "hypercorn"] = "express"
+    """What answers plain requests for the endpoint: `"express"`, the connection itself, which is cheaper and hands
+    everything else to Hypercorn; or `"hypercorn"`, which sends them through ASGI too."""
 
     def __attrs_post_init__(self) -> None:
         for name in _POSITIVE:
