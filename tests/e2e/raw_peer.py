@@ -202,3 +202,14 @@ class Streaming:
             pass
         self.disconnected.set()
         self.stop.set()
+
+
+async def answer_on(stream: trio.SocketStream) -> tuple[bytes, Any]:
+    """The next response on a connection: its head, and its body as JSON."""
+    head = await read_until(stream, b"\r\n\r\n")
+    head, _, body = head.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    while len(body) < length:
+        body += await stream.receive_some()
+    assert len(body) == length
+    return head, json.loads(body)

@@ -18,7 +18,7 @@ from mcptrio.transports.http_server.guarded import AppFailed
 from tests.transports.app_for_tests import Ctx, Stage, open_endpoint, request
 
 from .http_peer import HttpClient
-from .raw_peer import WEBSOCKET, Served, get, read_all, read_until, serving, status
+from .raw_peer import WEBSOCKET, Served, answer_on, get, read_all, read_until, serving, status
 
 BOTH = "Accept: application/json, text/event-stream"
 JSON = "Content-Type: application/json"
@@ -39,16 +39,6 @@ def post(body: bytes, *lines: str, session: str | None = None, path: str = "/mcp
     extra = [BOTH, JSON, *lines, *([f"Mcp-Session-Id: {session}"] if session else [])]
     head = "".join(f"{line}\r\n" for line in extra)
     return f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
-
-
-async def answer_on(stream: trio.SocketStream) -> tuple[bytes, Any]:
-    head = await read_until(stream, b"\r\n\r\n")
-    head, _, body = head.partition(b"\r\n\r\n")
-    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    while len(body) < length:
-        body += await stream.receive_some()
-    assert len(body) == length
-    return head, json.loads(body)
 
 
 async def test_requests_on_one_connection_are_answered_one_after_the_other() -> None:

@@ -22,8 +22,8 @@ from mcptrio.transports.http_server.serve import ListenerConfig, hypercorn_confi
 from tests.transports.app_for_tests import Ctx, Stage, open_endpoint, request
 
 from .http_peer import HttpClient
-from .raw_peer import read_all, read_until, serving, status
-from .test_express import answer_on, post, served, until
+from .raw_peer import answer_on, read_all, read_until, serving, status
+from .test_express import post, served, until
 
 SLOW = HttpConfig(stream_after=60)  # no answer becomes a stream because the machine is busy
 

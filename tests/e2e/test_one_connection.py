@@ -23,7 +23,7 @@ from tests.lanes import both_lanes
 from tests.stateless.kit import DATE, accept, meta
 from tests.transports.app_for_tests import request
 
-from .raw_peer import Served, read_all, read_until, serving, status
+from .raw_peer import Served, answer_on, read_all, read_until, serving, status
 
 pytestmark = both_lanes
 
@@ -118,16 +118,6 @@ def split(answers: bytes) -> list[tuple[bytes, Any]]:
     return found
 
 
-async def answer_on(stream: trio.SocketStream) -> tuple[int, Any]:
-    data = await read_until(stream, b"\r\n\r\n")
-    head, _, body = data.partition(b"\r\n\r\n")
-    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    while len(body) < length:
-        body += await stream.receive_some()
-    assert len(body) == length
-    return status(head), json.loads(body)
-
-
 async def until(true: Callable[[], bool]) -> None:
     with trio.fail_after(5):
         while not true():
@@ -171,8 +161,8 @@ async def test_a_request_that_comes_in_the_moment_its_connection_is_late_is_serv
     async with served() as (server, _), await server.connect() as stream:
         for number in range(1, requests_before + 3):
             await stream.send_all(call("sleep", number=number, seconds=0.01))
-            code, answer = await answer_on(stream)
-            assert code == 200
+            head, answer = await answer_on(stream)
+            assert status(head) == 200
             assert answer["id"] == number
             assert text_of(answer) == "slept"
 
@@ -259,10 +249,10 @@ async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixtu
                 ]
                 for tool, arguments, code in calls:
                     await stream.send_all(call(tool, *lines, **arguments))
-                    assert (await answer_on(stream))[0] == code
+                    assert status((await answer_on(stream))[0]) == code
                 asked = call("tenant", *lines, wait=True)
                 await stream.send_all(asked.replace(b"Mcp-Name: tenant", b"Mcp-Name: others"))
-                assert (await answer_on(stream))[0] == 400
+                assert status((await answer_on(stream))[0]) == 400
                 await stream.send_all(call("sleep", *lines, seconds=0.2))
                 assert b"slept" in await read_until(stream, b"0\r\n\r\n"), "as a stream"
             for seconds in (0, 0.1):  # before and after it became a stream
@@ -275,7 +265,7 @@ async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixtu
                 await stream.send_all(listen)
                 await read_until(stream, b"acknowledged")
                 await other.send_all(listen)
-                assert (await answer_on(other))[0] == 503
+                assert status((await answer_on(other))[0]) == 503
                 assert endpoint.listeners == 1
             await until(is_quiet)
         await until(lambda: trio.lowlevel.current_statistics().tasks_living <= before + 2)  # the alarm, the deadlines

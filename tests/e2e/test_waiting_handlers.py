@@ -16,8 +16,8 @@ from tests.stateless.kit import DATE, meta
 from tests.transports.app_for_tests import Stage, request
 
 from .http_peer import HttpClient
-from .raw_peer import read_until, status
-from .test_express import answer_on, post, served, until
+from .raw_peer import answer_on, read_until, status
+from .test_express import post, served, until
 
 
 def stateless(request_id: int, method: str, **params: Any) -> bytes:
