@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import trio
 
+from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.handling import Handling
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.exchange import ExchangeLink
 from tests.stateless.kit import DATE, meta
 from tests.transports.app_for_tests import Stage, request
 
@@ -128,3 +130,18 @@ async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_o
             await serve(range(5, 105))
             grown = population() - before
             assert sum(grown.values()) < 10, grown
+
+
+async def test_a_request_whose_handler_never_waits_leaves_no_garbage(lane: str) -> None:
+    """What refers to itself stays until the collector looks for it, and a server makes thousands of these a second."""
+    async with served(lane=lane) as (server, _), await server.connect() as stream:
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(5):
+                await stream.send_all(stateless(number, "echo", say=1))
+                await answer_on(stream)
+            left = [each for each in gc.get_objects() if isinstance(each, ExchangeLink | Exchange)]
+        finally:
+            gc.enable()
+    assert len(left) <= 2, "at most those of the last request"
