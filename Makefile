@@ -5,7 +5,7 @@ MINUTES ?= 60
 SECONDS ?= 60
 ARGS ?=
 WORK ?=
-LANE ?=
+ENGINE ?=
 DEV := $(if $(PYTHON),$(PYTHON) dev.py --python $(PYTHON),python3 dev.py)
 
 .PHONY: bench bench-quick bench-check help demo test unit lint format types conformance docs kill-test load-test fault-test soak fuzz mutants
@@ -15,9 +15,9 @@ help:
 demo test unit lint format types docs load-test fault-test mutants:
 	@$(DEV) $@ $(ARGS)
 
-# The servers of one lane only: make conformance LANE=express
+# The servers of one engine only: make conformance ENGINE=direct
 conformance:
-	@$(DEV) $@ $(if $(LANE),--lane $(LANE)) $(ARGS)
+	@$(DEV) $@ $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
 
 kill-test:
 	@$(DEV) kill-test --times $(N) $(ARGS)

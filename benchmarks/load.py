@@ -1,7 +1,7 @@
-"""The load client: plain sockets and pipes, no library, so that it costs less than anything it measures.
+"""The load client: raw sockets and pipes without a library, so that it uses less CPU time than any measured server.
 
-It lives in the runner's process; what is measured lives in processes of their own. `python benchmarks/load.py` shows
-what the client itself costs, against a server that only knows one answer.
+It runs in the process of `run.py`; the servers run in child processes. `python benchmarks/load.py` prints the client's
+own cost, measured against a server that always sends the same response.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-import talk
+import messages
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Broken(Exception):
-    """The contender did not answer as it should."""
+    """A contender did not send the expected response."""
 
 
 class Connection:
-    """One HTTP connection, blocking."""
+    """One blocking HTTP connection."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
 
@@ -42,7 +42,7 @@ class Connection:
         self.buffer += data
 
     def head(self, request: bytes) -> bytes:
-        """Send, and read the head of the response."""
+        """Send a request and read the head of its response."""
         self.sock.sendall(request)
         while b"\r\n\r\n" not in self.buffer:
             self.more()
@@ -50,7 +50,7 @@ class Connection:
         return head
 
     def ask(self, request: bytes) -> tuple[bytes, bytes]:
-        """Send, and read the whole response: its head, and its body as it came."""
+        """Send a request and read its response: the head, and the body as received."""
         head = self.head(request)
         length = length_of(head)
         if length is None:
@@ -63,7 +63,7 @@ class Connection:
         return head, body
 
     def until(self, text: bytes) -> bytes:
-        """Read a stream until a text came by; everything up to its end."""
+        """Read a stream until `text` was received; return everything up to and including it."""
         while text not in self.buffer:
             self.more()
         before, _, self.buffer = self.buffer.partition(text)
@@ -71,7 +71,7 @@ class Connection:
 
 
 def length_of(head: bytes) -> int | None:
-    """The length of a body, None for chunked."""
+    """Return the length of the body, None if it is chunked."""
     head = head.lower()
     at = head.find(b"content-length:")
     if at >= 0:
@@ -80,24 +80,24 @@ def length_of(head: bytes) -> int | None:
 
 
 def open_session(port: int, **capabilities: dict[str, object]) -> tuple[Connection, str]:
-    """A connection, and the id of a session that was opened on it."""
+    """Open a connection and a session on it; return both."""
     connection = Connection(port)
-    head, body = connection.ask(talk.post(port, talk.initialize(capabilities)))
+    head, body = connection.ask(messages.post(port, messages.initialize(capabilities)))
     at = head.lower().find(b"mcp-session-id:")
     if at < 0:
         raise Broken(f"initialize was answered with {head!r} {body!r}")
     session = head[at + 15 :].split(b"\r\n", 1)[0].strip().decode()
-    connection.ask(talk.post(port, talk.INITIALIZED, session))
+    connection.ask(messages.post(port, messages.INITIALIZED, session))
     return connection, session
 
 
-def hammer(
+def send_repeatedly(
     connections: Sequence[Connection], requests: Sequence[bytes], seconds: float, expect: bytes, rate: float = 0
 ) -> tuple[int, list[float]]:
-    """Send each connection's request again and again, one at a time on each, for so long.
+    """Send each connection's request repeatedly for `seconds`, one at a time on each connection.
 
-    Returns how many were answered, and how long each took. With a `rate` so many are begun in a second, on whichever
-    connection is free; without one each is begun when the one before it is answered.
+    Returns the number of responses and the duration of each. With `rate`, that many requests are started per second, on
+    any free connection; without it, a request is started as soon as the previous one on its connection is answered.
     """
     epoll = select.epoll()
     socks = {c.sock.fileno(): (c.sock, request) for c, request in zip(connections, requests, strict=True)}
@@ -105,7 +105,7 @@ def hammer(
         sock.setblocking(False)
         epoll.register(fileno, select.EPOLLIN)
     began = dict.fromkeys(socks, 0.0)
-    wanted = dict.fromkeys(socks, 0)  # how many bytes make the answer whole; -1: it is chunked
+    wanted = dict.fromkeys(socks, 0)  # length of the whole response; -1: it is chunked
     parts: dict[int, bytes] = {}
     took: list[float] = []
     free = list(socks)
@@ -119,14 +119,14 @@ def hammer(
             if now < end:
                 while free and (not rate or sent < (now - start) * rate):
                     fileno = free.pop()
-                    # A request that had to wait for its turn counts from when it was due.
+                    # A late request counts from the time at which it was due.
                     began[fileno] = start + sent / rate if rate else clock()
                     socks[fileno][0].send(socks[fileno][1])
                     sent += 1
             elif len(free) == len(socks):
                 return sent, took
-            elif now > end + PATIENCE:
-                raise Broken("an answer did not come")
+            elif now > end + TIMEOUT:
+                raise Broken(f"no response within {TIMEOUT:.0f} s")
             for fileno, _ in epoll.poll(0.001 if rate else 1.0):
                 data = socks[fileno][0].recv(262144)
                 if not data:
@@ -152,11 +152,11 @@ def hammer(
         epoll.close()
         for sock, _ in socks.values():
             sock.setblocking(True)
-            sock.settimeout(PATIENCE)
+            sock.settimeout(TIMEOUT)
 
 
 class Pipe:
-    """A child process that is talked to in lines."""
+    """The client end of a child process that serves stdio."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         assert child.stdin is not None
@@ -165,11 +165,11 @@ class Pipe:
         self.rest = b""
 
     def open(self) -> None:
-        self.ask([talk.initialize()])
-        os.write(self.to, talk.INITIALIZED + b"\n")
+        self.ask([messages.initialize()])
+        os.write(self.to, messages.INITIALIZED + b"\n")
 
     def ask(self, requests: Sequence[bytes]) -> bytes:
-        """Send some requests at once and wait until each one is answered; the last answer."""
+        """Send requests in one write, wait until all are answered, and return the last response."""
         os.write(self.to, b"\n".join(requests) + b"\n")
         left = len(requests)
         line = b""
@@ -183,21 +183,21 @@ class Pipe:
         return line
 
 
-# -- what the client itself costs
+# -- the client's own cost
 
 
 def serve_one_answer(port: int) -> None:
-    """Answers whatever ends with a brace with the same bytes."""
+    """Send the same response to everything that ends with a brace."""
     body = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"3"}]}}'
     answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     epoll = select.epoll()
-    with socket.create_server(("127.0.0.1", port)) as door:
-        epoll.register(door.fileno(), select.EPOLLIN)
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        epoll.register(listener.fileno(), select.EPOLLIN)
         open_: dict[int, socket.socket] = {}
         while True:
             for fileno, _ in epoll.poll():
-                if fileno == door.fileno():
-                    sock, _address = door.accept()
+                if fileno == listener.fileno():
+                    sock, _address = listener.accept()
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     open_[sock.fileno()] = sock
                     epoll.register(sock.fileno(), select.EPOLLIN)
@@ -217,27 +217,27 @@ def free_port() -> int:
 
 
 def wait_for(port: int, child: subprocess.Popen[bytes]) -> None:
-    for _ in range(int(PATIENCE / 0.01)):
+    for _ in range(int(TIMEOUT / 0.01)):
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
         except OSError:
             if child.poll() is not None:
-                raise Broken(f"the server left with exit code {child.returncode}") from None
+                raise Broken(f"the server ended with exit code {child.returncode}") from None
             time.sleep(0.01)
-    raise Broken("the server does not listen")
+    raise Broken(f"the server did not listen within {TIMEOUT:.0f} s")
 
 
 def own_cost(seconds: float = 1.0) -> float:
-    """CPU seconds that the client spends on one call of sixteen connections."""
+    """Return the CPU seconds that the client needs for one call, at sixteen connections."""
     port = free_port()
     child = subprocess.Popen([sys.executable, __file__, "--serve", str(port)])
     try:
         wait_for(port, child)
         connections = [Connection(port) for _ in range(16)]
-        requests = [talk.post(port, talk.call("add", {"a": 1, "b": 2}), "x" * 32)] * 16
+        requests = [messages.post(port, messages.call("add", {"a": 1, "b": 2}), "x" * 32)] * 16
         before = time.process_time()
-        count, _ = hammer(connections, requests, seconds, b'"3"')
+        count, _ = send_repeatedly(connections, requests, seconds, b'"3"')
         return (time.process_time() - before) / count
     finally:
         child.kill()

@@ -1,8 +1,8 @@
-"""Runs the benchmarks: `python benchmarks/run.py [--work WORD] [--quick] [--self-check]` (or `make bench`).
+"""Run the benchmarks: `python benchmarks/run.py [--work WORD] [--quick] [--self-check]` (or `make bench`).
 
-Every contender is asked the same things in turns, round after round, so that whatever else the machine does meets all
-of them alike. What counts is the CPU time of the server's process; a ratio to the official SDK's high-level server is
-taken within each round, and the table shows the median of those with the lowest and the highest.
+The contenders take turns in every round, so that other work on the machine affects all of them alike. The figure is the
+CPU time of the server's process; the ratio to the official SDK's high-level server is taken within each round, and the
+table shows the median of these ratios with the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report
-from lab import BASE, CONTENDERS, Effort, Lab, Row
+from contenders import BASE, CONTENDERS, Effort, Row, Servers
 from load import Broken, own_cost
 
 from tests.conformance.toolchain import ROOT, Unavailable
@@ -43,13 +43,13 @@ SELF_CHECK = Effort(rounds=1, seconds=0.05, scale=0.01)
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--work", default="", help="only rows whose name, or whose question, contains this")
+    parser.add_argument("--work", default="", help="only rows whose key, or whose question, contains this")
     parser.add_argument("--contenders", default="", help="only these (comma-separated)")
-    parser.add_argument("--quick", action="store_true", help="a minute instead of ten: fewer and shorter rounds")
-    parser.add_argument("--rounds", type=int, help="how many rounds (default: 7, quick: 3)")
-    parser.add_argument("--self-check", action="store_true", help="each script for a moment, without other contenders")
-    parser.add_argument("--publish", action="store_true", help="put the last full run into docs/, and run nothing")
-    parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "bench", help="where results go")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: two minutes instead of twelve")
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: 7, quick: 3)")
+    parser.add_argument("--self-check", action="store_true", help="run each row for a moment, without other contenders")
+    parser.add_argument("--publish", action="store_true", help="put the last full run into docs/ and exit")
+    parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "bench", help="folder of the results")
     given = parser.parse_args()
     if given.publish:
         report.publish(given.out, ROOT / "docs")
@@ -60,15 +60,15 @@ def main() -> int:
     keys = {key for key in CONTENDERS if not given.contenders or key in given.contenders.split(",")}
     if given.self_check:
         keys = {key for key in keys if CONTENDERS[key].ours}
-    asked = chosen(given.work)
-    if not asked:
-        parser.error(f"no row is called like {given.work!r}; there are {', '.join(QUESTIONS)}")
-    progress = Progress(sum(effort_of(row, effort) * len(keys & set(row.contenders)) for _, row in asked))
-    keys &= brought(keys, progress)
+    selected = select(given.work)
+    if not selected:
+        parser.error(f"no row matches {given.work!r}; the questions are {', '.join(QUESTIONS)}")
+    progress = Progress(sum(rounds_of(row, effort) * len(keys & set(row.contenders)) for _, row in selected))
+    keys = install(keys, progress)
     results = []
-    for question in dict.fromkeys(question for question, _ in asked):
-        rows = [row for name, row in asked if name == question]
-        results += ask(rows, keys, effort, progress)
+    for question in dict.fromkeys(question for question, _ in selected):
+        rows = [row for name, row in selected if name == question]
+        results += measure(rows, keys, effort, progress)
     progress.clear()
     machine = report.machine(load=own_cost(effort.seconds), rounds=effort.rounds)
     print(report.table(results, machine))
@@ -78,55 +78,56 @@ def main() -> int:
     return 1 if any(result.fault for result in results if given.self_check) else 0
 
 
-def chosen(word: str) -> list[tuple[str, Row]]:
+def select(word: str) -> list[tuple[str, Row]]:
+    """Return the matching rows, each with the name of its question."""
     every = [(name, row) for name in QUESTIONS for row in importlib.import_module(f"questions.{name}").ROWS]
     return [(name, row) for name, row in every if word in name or word in row.key]
 
 
-def effort_of(row: Row, effort: Effort) -> int:
+def rounds_of(row: Row, effort: Effort) -> int:
     return min(row.rounds or effort.rounds, effort.rounds)
 
 
-def brought(keys: set[str], progress: Progress) -> set[str]:
-    """Those that can be installed here; the others are left out, and the reader is told."""
-    there = set()
+def install(keys: set[str], progress: Progress) -> set[str]:
+    """Install contenders and return those that are available; report the others on standard error."""
+    available = set()
     for key in sorted(keys):
         progress.say(f"installing {CONTENDERS[key].title}")
         try:
-            CONTENDERS[key].bring()
-            there.add(key)
+            CONTENDERS[key].install()
+            available.add(key)
         except Unavailable as reason:
             progress.clear()
             print(f"» without {CONTENDERS[key].title}: {reason}", file=sys.stderr)
-    return there
+    return available
 
 
-def ask(rows: list[Row], keys: set[str], effort: Effort, progress: Progress) -> list[report.Result]:
-    """All rows of one question, in turns."""
-    lab = Lab()
+def measure(rows: list[Row], keys: set[str], effort: Effort, progress: Progress) -> list[report.Result]:
+    """Measure all rows of one question, with the contenders in turns."""
+    servers = Servers()
     results = [report.Result(row.key, row.title, row.unit) for row in rows]
     try:
         for round_ in range(effort.rounds):
             for row, result in zip(rows, results, strict=True):
-                if round_ >= effort_of(row, effort):
+                if round_ >= rounds_of(row, effort):
                     continue
                 for key in row.contenders:
                     if key not in keys or key in result.fault:
                         continue
                     progress.step(f"round {round_ + 1}: {row.key}, {key}")
                     try:
-                        figure = row.measure(lab, CONTENDERS[key], effort)
+                        figure = row.measure(servers, CONTENDERS[key], effort)
                     except (Broken, OSError) as error:
                         result.fault[key] = f"{type(error).__name__}: {error}"
                     else:
                         result.figures.setdefault(key, []).append(figure)
     finally:
-        lab.close()
+        servers.close()
     return results
 
 
 class Progress:
-    """One moving line on a terminal, a line every ten seconds elsewhere."""
+    """The progress display: one changing line on a terminal, a line every ten seconds elsewhere."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fills in the parts of the documentation that come from elsewhere: files that tests run, tables from the code.
 
-    python docs/generate.py            writes the pages anew
+    python docs/generate.py            writes the pages
     python docs/generate.py --check    says which ones are out of date, and changes nothing
 
 A page marks such a part with two comments. What is between them is replaced.
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import tables  # noqa: E402  it is beside this file
+import tables  # noqa: E402  # in the same folder
 
 _PART = re.compile(r"^<!-- (?P<what>[^\n]+?) -->\n(?P<body>.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
@@ -36,7 +36,7 @@ def pages() -> list[Path]:
 
 
 def fill(text: str) -> str:
-    """A page with its marked parts written anew."""
+    """Return a page with its marked parts replaced."""
     return _PART.sub(lambda part: f"<!-- {part['what']} -->\n{make(part['what'])}\n<!-- end -->", text)
 
 

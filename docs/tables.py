@@ -16,17 +16,15 @@ from typing import Any
 import attrs
 import msgspec
 
-_SIZES = ("bytes", "body", "message", "total", "result", "reply", "max_event")
+_SIZES = ("bytes", "body", "message", "total", "result", "reply")
 CONFIGS = {
     "HttpConfig": "mcptrio.transports.http_server.config",
-    "ListenerConfig": "mcptrio.transports.http_server.serve",
-    "Limits": "mcptrio._actors.call",
-    "SupervisorLimits": "mcptrio._actors.supervisor",
+    "Limits": "mcptrio._actors.limits",
     "StoreLimits": "mcptrio.stores",
-    "PipeLimits": "mcptrio.transports.pipe",
+    "PipeLimits": "mcptrio.transports.pipe.server",
     "JsonLimits": "mcptrio._wire.jsonrpc",
-    "Cache": "mcptrio.server.features.hints",
-    "ToolOptions": "mcptrio.server.features.tools",
+    "Cache": "mcptrio.server.features.result_fields",
+    "ToolOptions": "mcptrio.server.features.tool_declaration",
     "ResourceOptions": "mcptrio.server.features.resources",
     "PromptOptions": "mcptrio.server.features.prompts",
     "BearerAuth": "mcptrio.auth.server",
@@ -41,9 +39,9 @@ CONFIGS = {
 
 # Public by spelling, but called by the runtime only.
 FOR_THE_RUNTIME = {
+    "Changes.end",
     "admit",
     "attach",
-    "end",
     "filter",
     "finish",
     "lifespan_context",
@@ -141,19 +139,19 @@ def examples() -> str:
 
 
 def command_line() -> str:
-    """Every command: `run` as argparse knows it, those that talk to servers as their signatures and docstrings do."""
-    from mcptrio.cli import TALKING
-    from mcptrio.cli.options import Options
+    """Every command: `run` as argparse knows it, client commands as their signatures and docstrings do."""
+    from mcptrio.cli import CLIENT_COMMANDS
+    from mcptrio.cli.options import ConnectionOptions
     from mcptrio.cli.run import parser
 
     run = parser()
     rows = [row(action) for action in run._actions if not isinstance(action, argparse._HelpAction)]
     parts = ["## `mcptrio run`", "", run.description or "", "", *_OPTIONS_HEAD, *rows]
-    for name in TALKING:
+    for name in CLIENT_COMMANDS:
         words, rows = command(name)
         parts += ["", f"## `mcptrio {name}`", "", words, "", "| argument | |", "|---|---|", *rows]
-    parts += ["", "## Options of every command that talks to a server", "", "| option | |", "|---|---|"]
-    parts += [f"| {code(_spelled(field, kind))} | {words} |" for field, kind, words in documented(Options)]
+    parts += ["", "## Options of all client commands", "", "| option | |", "|---|---|"]
+    parts += [f"| {code(_spelled(field, kind))} | {words} |" for field, kind, words in documented(ConnectionOptions)]
     return "\n".join(parts)
 
 
@@ -161,7 +159,7 @@ _OPTIONS_HEAD = ("| option | default | |", "|---|---|---|")
 
 
 def command(name: str) -> tuple[str, list[str]]:
-    """What a command that talks to servers does, and the arguments of its own."""
+    """Describe a client command and its own arguments."""
     import docstring_parser
 
     fn = getattr(import_module(f"mcptrio.cli.{name}"), name)
@@ -231,7 +229,7 @@ YES, NO = "yes", "no"
 
 
 def dates() -> str:
-    """What each protocol date has, asked of the eras themselves."""
+    """Return the features of each protocol date, read from the eras."""
     from mcptrio._eras.choose import ERAS
     from mcptrio._peer.era import Era
 
@@ -243,19 +241,19 @@ def dates() -> str:
         return url if era.features.elicitation else NO
 
     rows: dict[str, Any] = {
-        "begins with": lambda era: "`initialize`" if era.stateful else "nothing; `_meta` of each request",
+        "starts with": lambda era: "`initialize`" if era.stateful else "nothing; `_meta` of each request",
         "sessions over HTTP": lambda era: YES if era.http.sessions else NO,
         "streams can be resumed": lambda era: YES if era.http.resumable else NO,
         "streams can be polled": lambda era: YES if era.http.primes else NO,
         "batches": lambda era: YES if era.batching else NO,
         "tools, resources, prompts": has("tools/call"),
-        "structured results": lambda era: YES if era.features.structured_output else NO,
+        "structured results": lambda era: YES if "outputSchema" in era.shapes["tool"] else NO,
         "audio content": lambda era: YES if "audio" in era.content else "as an embedded resource",
         "resource links": lambda era: YES if "resource_link" in era.content else "as text",
         "progress": lambda era: "with message" if era.features.progress_message else YES,
-        "asking the person": elicitation,
-        "asking the model": lambda era: "with tools" if era.features.sampling_tools else YES,
-        "how questions travel": lambda era: "in results" if era.features.asks_in_results else "as requests",
+        "elicitation": elicitation,
+        "sampling": lambda era: "with tools" if era.features.sampling_tools else YES,
+        "questions are sent": lambda era: "in results" if era.features.asks_in_results else "as requests",
         "resource changes": lambda era: "`resources/subscribe`" if era.stateful else "`subscriptions/listen`",
         "`server/discover`": has("server/discover"),
         "cache hints": lambda era: YES if era.features.cache_hints else NO,
@@ -296,7 +294,7 @@ def routes() -> str:
 
     rows = [
         f"| `{route.method}` | `{getattr(route.params, '__name__', route.params) or 'object'}` | "
-        f"{'in the loop' if route.inline else 'beside the loop, takes no place' if route.long else 'beside the loop'} |"
+        f"{'in the loop' if route.inline else 'as a task, uses no slot' if route.long else 'as a task'} |"
         for route in Server("routes").router
     ]
     return "\n".join(["| method | parameters | its handler runs |", "|---|---|---|", *rows])
@@ -368,7 +366,7 @@ def members(owner: str, cls: type, documented_only: bool = False) -> Iterator[st
     seen: set[str] = set()
     for base in (cls, *(b for b in cls.__mro__[1:] if b.__module__.startswith(("mcptrio.server", "mcptrio.client")))):
         for name, member in vars(base).items():
-            if name.startswith("_") or name in seen | FOR_THE_RUNTIME:
+            if name.startswith("_") or name in seen | FOR_THE_RUNTIME or f"{owner}.{name}" in FOR_THE_RUNTIME:
                 continue
             seen.add(name)
             member = member.__func__ if isinstance(member, classmethod) else member
@@ -389,7 +387,7 @@ def spell(name: str, fn: Any) -> str:
     shown: list[str] = []
     kind = None
     for parameter in given.parameters.values():
-        if parameter.name in ("self", "cls"):
+        if parameter.name in ("self", "cls") and not shown:
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
             shown.append("*")

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from mcptrio import MCPTrioException, connect
+from mcptrio import MCPTrioError, connect
 from mcptrio.types import CreateMessageParams, ElicitParams, LoggingMessageParams, ProgressParams
 
 DESK = [sys.executable, str(Path(__file__).with_name("order_desk.py"))]
@@ -60,5 +60,5 @@ if __name__ == "__main__":
     where, name, *pairs = sys.argv[1:] or ["", "refund", "order_id=7"]
     try:
         trio.run(main, where or DESK, name, dict(pair.split("=", 1) for pair in pairs))
-    except MCPTrioException as error:
+    except MCPTrioError as error:
         sys.exit(f"{type(error).__name__}: {error}")

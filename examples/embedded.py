@@ -32,7 +32,7 @@ class Meter:
         while True:
             if not self.paused:
                 self.values.append(time.process_time())
-                server.publish("meter://latest")
+                server.notify_resource_updated("meter://latest")
             await trio.sleep(1)
 
 
@@ -59,13 +59,16 @@ async def pause(paused: bool = True) -> str:
 
 
 async def main(port: int) -> None:
+    stop = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(meter.run)
-        bound = await nursery.start(partial(server.serve_http, port=port))
-        for address in bound:
-            print(f"serving at {address.url}/mcp; stop with Ctrl-C", flush=True)
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            await anext(signals)
+        async with trio.open_nursery() as serving:
+            bound = await serving.start(partial(server.serve_http, port=port, stop=stop))
+            for address in bound:
+                print(f"serving at {address.url}/mcp; stop with Ctrl-C", flush=True)
+            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                await anext(signals)
+            stop.set()  # running calls finish, then `serve_http` returns
         nursery.cancel_scope.cancel()
 
 

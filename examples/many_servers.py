@@ -3,7 +3,7 @@
     python examples/many_servers.py                    three servers of this folder, one of which is not there
     python examples/many_servers.py mcp.json           those of a host's configuration ("mcpServers": …)
 
-A server that cannot be reached holds up nobody, and the tools of the others can be called by their long names.
+A server that cannot be reached does not delay the others, whose tools can be called by their long names.
 """
 
 from __future__ import annotations

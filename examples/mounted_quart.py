@@ -1,4 +1,4 @@
-"""An MCP endpoint beside a Quart-Trio application, on Hypercorn's trio worker.
+"""An MCP endpoint next to a Quart-Trio application, on Hypercorn's trio worker.
 
     pip install quart-trio
     hypercorn -k trio examples/mounted_quart.py:app      the endpoint is http://127.0.0.1:8000/ai/mcp
@@ -16,7 +16,7 @@ from quart_trio import QuartTrio
 
 from mcptrio import Server
 
-server = Server("beside quart", version="1.0.0")
+server = Server("next to quart", version="1.0.0")
 web = QuartTrio(__name__)
 mcp = server.asgi()
 guests: list[str] = []

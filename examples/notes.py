@@ -12,7 +12,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 
-from mcptrio import Link, ResourceNotFound, Server, ToolError
+from mcptrio import ResourceLink, ResourceNotFound, Server, ToolError
 
 server = Server("notes", version="1.0.0", page_size=50)
 TABLE = "CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, text TEXT, written TEXT DEFAULT CURRENT_TIMESTAMP)"
@@ -33,8 +33,8 @@ def ask(sql: str, *values: str) -> list[tuple[str, ...]]:
 
 
 @server.tool(idempotent=True)
-def write_note(name: str, text: str) -> Link:
-    """Write a note, or write it anew.
+def write_note(name: str, text: str) -> ResourceLink:
+    """Write a note, or replace it.
 
     Args:
         name: A short name, without slashes.
@@ -43,9 +43,9 @@ def write_note(name: str, text: str) -> Link:
     if not name or "/" in name:
         raise ToolError("The name of a note is not empty and has no slashes.")
     ask("INSERT OR REPLACE INTO notes (name, text) VALUES (?, ?)", name, text)
-    server.publish(f"notes://note/{name}")  # from this thread, to every client that subscribed
-    server.publish("notes://index")
-    return Link(f"notes://note/{name}", name=name)
+    server.notify_resource_updated(f"notes://note/{name}")  # from this thread, to every client that subscribed
+    server.notify_resource_updated("notes://index")
+    return ResourceLink(f"notes://note/{name}", name=name)
 
 
 @server.tool(read_only=True)

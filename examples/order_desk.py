@@ -31,7 +31,7 @@ ORDERS = {order.id: order for order in (Order("7", "Ada", 120.0), Order("8", "Gr
 
 @dataclass
 class Decision:
-    """What the person fills in."""
+    """The form that the user fills in."""
 
     refund: bool
     reason: Literal["damaged", "late", "changed their mind"] = "damaged"

@@ -1,9 +1,9 @@
-"""An MCP endpoint as an ASGI application, for people who run Hypercorn themselves.
+"""An MCP endpoint as an ASGI application, for users who run Hypercorn themselves.
 
     hypercorn -k trio examples/plain_hypercorn.py:app
 
-`mcptrio run` guards its connections better than Hypercorn's own accept loop does; `install_guard` brings most of that
-back. What it cannot bring: a cap on connections, and calls that may finish while the process is told to stop.
+`mcptrio run` isolates its connections better than Hypercorn's own accept loop does; `install_guard` adds most of that.
+It cannot add a limit on connections, or a shutdown that lets running calls finish.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 
 from mcptrio import Server
-from mcptrio.transports.http_server.serve import install_guard
+from mcptrio.hypercorn import install_guard
 
 install_guard()
 server = Server("plain", version="1.0.0")

@@ -63,7 +63,7 @@ async def order_resource(number: int) -> Order:
 
 
 def protection(issuer: str, port: int) -> BearerAuth:
-    """Who may come in: tokens of this issuer, made for this very server. Writing includes reading."""
+    """Accept tokens that this issuer made for this server. The write scope implies the read scope."""
     return BearerAuth(
         resource=f"http://127.0.0.1:{port}/mcp",  # in earnest: the public https address
         issuers=[issuer],

@@ -29,7 +29,7 @@ class Survey:
 
 @dataclass
 class Wish:
-    """What the person fills in."""
+    """The form that the user fills in."""
 
     agreed: bool
     pages: int = 3
@@ -47,7 +47,7 @@ async def survey(village: str, ctx: Context, houses: int = 10) -> Survey:
     for house in range(houses):
         await trio.sleep(0.02)  # knocking at the door
         people += (len(village) * (house + 1)) % 5
-        await ctx.progress(house + 1, houses, "visiting")  # what somebody who looks at the task reads
+        await ctx.progress(house + 1, houses, "visiting")  # the status message of the task
     FOUND[village] = people
     return Survey(village, houses, people)
 

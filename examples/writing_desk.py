@@ -1,18 +1,18 @@
-"""Prompts that a person picks from a menu, with completion, and a tool that asks the client's own model.
+"""Prompts that a user picks from a menu, with completion, and a tool that asks the client's own model.
 
     mcptrio run examples/writing_desk.py
     mcptrio prompt examples/writing_desk.py review --arg draft=spring --arg tone=harsh
     mcptrio call examples/writing_desk.py headline --arg draft=spring --sample "It Is Spring"
 
-`ctx.sample` uses the model of whoever calls, so this server needs no key of its own; a client that has none to lend
-still gets an answer.
+`ctx.sample` uses the model of the client, so this server needs no API key; a client without a model still gets a
+result.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from mcptrio import CapabilityMissing, Context, McpError, Message, Server, assistant, user
+from mcptrio import CapabilityMissing, Context, MCPError, Message, Server, assistant, user
 from mcptrio.errors import INVALID_PARAMS
 
 server = Server("writing desk", version="1.0.0")
@@ -21,7 +21,7 @@ DRAFTS = {"spring": "The snow is gone and the buses are late for other reasons."
 
 def draft_of(name: str) -> str:
     if name not in DRAFTS:
-        raise McpError(INVALID_PARAMS, f"there is no draft {name!r}; there are {', '.join(DRAFTS)}")
+        raise MCPError(INVALID_PARAMS, f"there is no draft {name!r}; there are {', '.join(DRAFTS)}")
     return DRAFTS[name]
 
 

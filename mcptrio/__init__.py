@@ -4,31 +4,32 @@ from typing import TYPE_CHECKING, Any
 
 from mcptrio.errors import (
     CapabilityMissing,
+    ConnectionLost,
     DeclarationError,
-    LinkClosed,
     LocalProtocolError,
-    McpError,
-    MCPTrioException,
+    MCPError,
+    MCPTrioError,
     Overloaded,
     RemoteProtocolError,
     RequestTimeout,
     SessionRefused,
     ToolError,
+    UrlElicitationRequired,
 )
 
 if TYPE_CHECKING:
-    from mcptrio._actors.call import Limits
-    from mcptrio._actors.supervisor import SupervisorLimits
+    from mcptrio._actors.limits import Limits
     from mcptrio._schema.elicit import Format, Titles
-    from mcptrio.client import Client, InputRequired, Reconnect, UrlElicitationRequired, connect, connect_all
+    from mcptrio._schema.schema import Schema
+    from mcptrio.client import Client, InputRequired, Reconnect, connect, connect_all
     from mcptrio.server.context import Context, Elicited, HttpInfo, SessionHandle
     from mcptrio.server.features.headers import Header
-    from mcptrio.server.features.hints import Cache
     from mcptrio.server.features.resources import ResourceNotFound
+    from mcptrio.server.features.result_fields import Cache
     from mcptrio.server.server import Server
     from mcptrio.transports.http_server.config import HttpConfig
-    from mcptrio.transports.http_server.serve import ListenerConfig
-    from mcptrio.types import Audio, Image, Link, Message, assistant, user
+    from mcptrio.transports.link import Link, Transport
+    from mcptrio.types import Audio, Image, Message, ResourceLink, assistant, user
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "Cache",
     "CapabilityMissing",
     "Client",
+    "ConnectionLost",
     "Context",
     "DeclarationError",
     "Elicited",
@@ -48,23 +50,23 @@ __all__ = [
     "InputRequired",
     "Limits",
     "Link",
-    "LinkClosed",
-    "ListenerConfig",
     "LocalProtocolError",
-    "MCPTrioException",
-    "McpError",
+    "MCPError",
+    "MCPTrioError",
     "Message",
     "Overloaded",
     "Reconnect",
     "RemoteProtocolError",
     "RequestTimeout",
+    "ResourceLink",
     "ResourceNotFound",
+    "Schema",
     "Server",
     "SessionHandle",
     "SessionRefused",
-    "SupervisorLimits",
     "Titles",
     "ToolError",
+    "Transport",
     "UrlElicitationRequired",
     "assistant",
     "connect",
@@ -75,25 +77,25 @@ __all__ = [
 _HOME = {
     name: module
     for module, names in {
-        "_actors.call": "Limits",
-        "_actors.supervisor": "SupervisorLimits",
+        "_actors.limits": "Limits",
         "_schema.elicit": "Format Titles",
-        "client": "Client InputRequired Reconnect UrlElicitationRequired connect connect_all",
+        "_schema.schema": "Schema",
+        "client": "Client InputRequired Reconnect connect connect_all",
         "server.context": "Context Elicited HttpInfo SessionHandle",
         "server.features.headers": "Header",
-        "server.features.hints": "Cache",
+        "server.features.result_fields": "Cache",
         "server.features.resources": "ResourceNotFound",
         "server.server": "Server",
         "transports.http_server.config": "HttpConfig",
-        "transports.http_server.serve": "ListenerConfig",
-        "types": "Audio Image Link Message assistant user",
+        "transports.link": "Link Transport",
+        "types": "Audio Image Message ResourceLink assistant user",
     }.items()
     for name in names.split()
 }
 
 
 def __getattr__(name: str) -> Any:
-    """A name is imported when it is first used: a program that starts pays for what it needs, and for nothing else."""
+    """Import a name on first use, so that a program pays only for the names that it uses."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

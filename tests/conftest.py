@@ -1,17 +1,18 @@
 """How hypothesis searches: the same examples every time where CI is set, fresh ones on a developer's machine.
 
-And the lane that a test's servers are started on.
+And the engine that a test's servers are started on.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.lanes import LANES, VARIABLE
+from tests.engines import ENGINES, VARIABLE
 
 # No deadline in either: a slow machine is no bug, and no test asserts speed.
 settings.register_profile(
@@ -21,12 +22,20 @@ settings.register_profile("dev", max_examples=100, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
-@pytest.fixture(params=LANES)
-def lane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each way to serve HTTP."""
     name: str = request.param
     monkeypatch.setenv(VARIABLE, name)
     return name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Escape captured text with lone surrogates: a report of a parallel run must be valid UTF-8."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -35,5 +44,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     tried = [name.partition("[")[2] for name in passed if "bad_inputs/test_catalogue.py" in name and "[" in name]
     if tried:
         rows = {name.partition("-")[0] for name in tried}
-        of_lane = [f"{sum(name.endswith(f'-{lane}]') for name in tried)} on {lane}" for lane in LANES]
-        terminalreporter.write_line(f"bad inputs: {len(rows)} rows, {len(tried)} cases, {', '.join(of_lane)}")
+        of_engine = [f"{sum(name.endswith(f'-{engine}]') for name in tried)} on {engine}" for engine in ENGINES]
+        terminalreporter.write_line(f"bad inputs: {len(rows)} rows, {len(tried)} cases, {', '.join(of_engine)}")

@@ -1,9 +1,10 @@
-"""The package keeps its own rules: who imports whom, where a date may stand, what is bounded, when tests may sleep."""
+"""The package keeps its own rules: imports between layers, protocol dates, bounds, sizes, names, and sleeping tests."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ PACKAGE = ROOT / "mcptrio"
 LAYERS = (
     ("_struct", "errors"),
     ("types",),
-    ("_schema", "_wire"),
+    ("_schema", "_wire", "_uri"),
     ("_peer", "auth"),
     ("_eras",),
     ("telemetry",),
@@ -25,6 +26,7 @@ LAYERS = (
     ("transports",),
     ("server", "client"),
     ("extensions",),
+    ("hypercorn", "jsonrpc", "codec"),
     ("testing", "observer"),
     ("cli",),
     ("__main__",),  # `python -m mcptrio`: the command line by another name
@@ -99,6 +101,62 @@ def test_nothing_below_telemetry_imports_trio() -> None:
     assert faults == []
 
 
+HTTP_SERVER = PACKAGE / "transports" / "http_server"
+ENGINE_PACKAGES = {"hypercorn", "h11", "wsproto"}
+# Which folders of the HTTP server each folder may import. `direct` imports `hypercorn` only inside a function, because
+# most of its connections never need it.
+HTTP_FOLDERS: dict[str, set[str]] = {
+    "endpoint": set(),
+    "listener": set(),
+    "hypercorn": {"endpoint", "listener"},
+    "direct": {"endpoint", "listener"},
+}
+
+
+def test_the_folders_of_the_http_server_keep_apart() -> None:
+    """`endpoint` knows no socket, `listener` no MCP; an engine connects them, and only one knows Hypercorn."""
+    faults = []
+    for file, tree in SOURCES:
+        if not file.is_relative_to(HTTP_SERVER):
+            continue
+        folder = file.relative_to(HTTP_SERVER).parts[0]
+        inside_functions = set(lines_of_functions(tree))
+        for line, name in imports_of(file, tree):
+            if name.split(".")[0] in ENGINE_PACKAGES and folder != "hypercorn":
+                faults.append(f"{where(file, line)} imports {name}")
+            other = name.removeprefix("mcptrio.transports.http_server.").split(".")[0]
+            if other == name.split(".")[0] or other not in HTTP_FOLDERS or other == folder:
+                continue
+            later = (folder, other) == ("direct", "hypercorn") and line in inside_functions
+            if other not in HTTP_FOLDERS.get(folder, set()) and not later:
+                faults.append(f"{where(file, line)} ({folder}) imports {name} ({other})")
+    assert faults == []
+
+
+def lines_of_functions(tree: ast.Module) -> Iterator[int]:
+    """Lines that are executed only when a function is called."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def only_narrows(test: ast.expr) -> bool:
+    """Whether an assertion says no more than a type checker needs."""
+    return ast.unparse(test).endswith(" is not None") or ast.unparse(test).startswith("isinstance(")
+
+
+def test_no_check_of_the_http_server_is_an_assertion() -> None:
+    """`python -O` removes assertions: what must hold is checked and raised."""
+    faults = [
+        where(file, node.lineno)
+        for file, tree in SOURCES
+        if file.is_relative_to(HTTP_SERVER)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert) and not only_narrows(node.test)
+    ]
+    assert faults == []
+
+
 def texts_of(tree: ast.Module) -> Iterator[ast.Constant]:
     """String literals that are values: docstrings and other bare strings are left out."""
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -132,6 +190,80 @@ def test_every_channel_states_its_size() -> None:
         and (not call.args or any("inf" in ast.unparse(argument) for argument in call.args))
     ]
     assert faults == []
+
+
+MAX_FILE = 400
+MAX_FUNCTION = 60
+REASON = re.compile(rf"^Longer than {MAX_FILE} lines because\b", re.MULTILINE)
+
+# Known exceptions to the rules below. Only remove from them; an empty one goes.
+LONG_FUNCTIONS: set[str] = set()
+REPEATED_CLASSES = {
+    "Ask",
+    "Connection",
+    "Fetcher",
+    "GuardCaught",
+    "Head",
+    "Known",
+    "Nonces",
+    "Phase",
+    "State",
+    "Store",
+    "Target",
+    "_Readers",
+    "_Turn",
+}
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the first statement to the last; the signature and the docstring are not counted."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return (body[-1].end_lineno or body[-1].lineno) - body[0].lineno + 1 if body else 0
+
+
+def test_no_file_is_long_without_a_reason() -> None:
+    found = {
+        str(file.relative_to(ROOT))
+        for file, tree in SOURCES
+        if len(file.read_text().splitlines()) > MAX_FILE and not REASON.search(ast.get_docstring(tree) or "")
+    }
+    assert found == set()
+
+
+def test_no_function_is_long() -> None:
+    found = {
+        f"{file.relative_to(ROOT)} {node.name}"
+        for file, tree in SOURCES
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length(node) > MAX_FUNCTION
+    }
+    assert found - LONG_FUNCTIONS == set()
+
+
+def test_no_class_name_exists_twice() -> None:
+    """One concept, one word: a name that is private or nested counts too."""
+    found = defaultdict(set)
+    for file, tree in SOURCES:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].add(where(file, node.lineno))
+    repeated = {name: sorted(places) for name, places in found.items() if len(places) > 1}
+    assert {name: places for name, places in repeated.items() if name not in REPEATED_CLASSES} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("def f(): ...", 1),
+        ('def f(\n    a,\n    b,\n):\n    """One line."""\n    a()\n    b()', 2),
+        ('def f():\n    """Nothing else."""', 0),
+        ("async def f():\n    if a:\n\n        b()", 3),
+    ],
+)
+def test_signature_and_docstring_do_not_count_as_length(source: str, lines: int) -> None:
+    (function,) = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    assert length(function) == lines
 
 
 CLOCKS = {"autojump_clock", "mock_clock"}

@@ -1,33 +1,31 @@
-"""What does it cost to ask the person something in the middle of a call?"""
+"""What does a call cost that asks the user a question?"""
 
 from __future__ import annotations
 
 import json
 import time
 
-import talk
-from lab import Contender, Effort, Lab, Row
+import messages
+from contenders import OVER_HTTP, Contender, Effort, Row, Servers
 from load import Connection
 
-from questions.tools_call import ALL
 
-
-def measure(lab: Lab, contender: Contender, effort: Effort) -> float:
-    """CPU microseconds of the server for a call with one question: two POSTs, a stream, and what is between them."""
-    child = lab.server(contender, "--form", "sse")
+def measure(servers: Servers, contender: Contender, effort: Effort) -> float:
+    """Return the CPU microseconds of the server for a call with one elicitation: two POSTs and one stream."""
+    child = servers.get(contender, "--form", "sse")
     connection, session = child.connect(1)[0]
     other = Connection(child.port)
-    body = talk.call("ask", {}, id=1)
+    body = messages.call("ask", {}, id=1)
 
     def once() -> None:
-        connection.head(talk.post(child.port, body, session))
+        connection.head(messages.post(child.port, body, session))
         data = connection.until(b"elicitation/create")
         while b"}}}}\n" not in connection.buffer.replace(b"\r", b"") and b"\n\r\n" not in connection.buffer:
             connection.more()
         said = (data + connection.buffer).rpartition(b"data: ")[2].partition(b"\n")[0].strip()
         answer = {"action": "accept", "content": {"size": 3}}
         reply = {"jsonrpc": "2.0", "id": json.loads(said)["id"], "result": answer}
-        other.ask(talk.post(child.port, json.dumps(reply).encode(), session))
+        other.ask(messages.post(child.port, json.dumps(reply).encode(), session))
         while not connection.buffer.endswith(b"0\r\n\r\n"):
             connection.more()
         connection.buffer = b""
@@ -44,4 +42,6 @@ def measure(lab: Lab, contender: Contender, effort: Effort) -> float:
         other.close()
 
 
-ROWS = (Row(key="elicitation", title="call with one elicitation, SSE", unit="µs", contenders=ALL, measure=measure),)
+ROWS = (
+    Row(key="elicitation", title="call with one elicitation, SSE", unit="µs", contenders=OVER_HTTP, measure=measure),
+)

@@ -1,36 +1,36 @@
-"""What does it cost to tell a thousand listeners that a resource has changed?"""
+"""What does it cost to notify a thousand listeners of a changed resource?"""
 
 from __future__ import annotations
 
 import json
 
-import talk
-from lab import Contender, Effort, Lab, Row
+import messages
+from contenders import BASE, ENGINES, Contender, Effort, Row, Servers
 from load import Connection
 
 LISTENERS = 1000
 
 
-def measure(lab: Lab, contender: Contender, effort: Effort) -> float:
-    """CPU microseconds of the server for each event that a listener got."""
-    child = lab.start(contender, "--form", "json")
+def measure(servers: Servers, contender: Contender, effort: Effort) -> float:
+    """Return the CPU microseconds of the server for each notification that a listener received."""
+    child = servers.start(contender, "--form", "json")
     listeners: list[Connection] = []
     try:
         params = {"notifications": {"resourceSubscriptions": ["bench://thing"]}}
-        listen = talk.frame("subscriptions/listen", params, 1)
-        request = talk.post(
+        listen = messages.frame("subscriptions/listen", params, 1)
+        request = messages.post(
             child.port,
-            talk.declared(listen),
-            MCP_Protocol_Version=talk.STATELESS,
+            messages.stateless(listen),
+            MCP_Protocol_Version=messages.STATELESS,
             Mcp_Method=json.loads(listen)["method"],
         )
-        for _ in range(effort.some(LISTENERS)):
+        for _ in range(effort.scaled(LISTENERS)):
             listener = Connection(child.port)
             listeners.append(listener)
             listener.head(request)
             listener.until(b"acknowledged")
         caller = Connection(child.port)
-        touch = talk.post_alone(child.port, talk.call("touch", {}))
+        touch = messages.post_stateless(child.port, messages.call("touch", {}))
         before = child.cpu
         times = 3
         for _ in range(times):
@@ -47,9 +47,9 @@ def measure(lab: Lab, contender: Contender, effort: Effort) -> float:
 ROWS = (
     Row(
         key="fan-out",
-        title="a change told to 1,000 listeners, per listener",
+        title="change to 1,000 listeners, per listener",
         unit="µs",
-        contenders=("express", "mcptrio", "official-high"),
+        contenders=(*ENGINES, BASE),
         measure=measure,
         rounds=3,
     ),

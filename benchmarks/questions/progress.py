@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import talk
-from lab import Contender, Effort, Lab, Row
+import messages
+from contenders import OVER_HTTP, Contender, Effort, Row, Servers
 
-from questions.tools_call import ALL, stateful
+from questions.tools_call import stateful_cost
 
 EVENTS = 100
 
 
-def measure(lab: Lab, contender: Contender, effort: Effort) -> float:
-    child = lab.server(contender, "--form", "sse")
-    body = talk.call("count", {"to": EVENTS}, token=1)
-    return stateful(child, body, effort, b"done") / EVENTS
+def measure(servers: Servers, contender: Contender, effort: Effort) -> float:
+    child = servers.get(contender, "--form", "sse")
+    body = messages.call("count", {"to": EVENTS}, token=1)
+    return stateful_cost(child, body, effort, b"done") / EVENTS
 
 
 ROWS = (
     Row(
         key="progress",
-        title="progress events, 100 in a call, 16 connections",
+        title="progress event, 100 in a call",
         unit="µs",
-        contenders=ALL,
+        contenders=OVER_HTTP,
         measure=measure,
     ),
 )

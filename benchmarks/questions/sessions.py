@@ -1,14 +1,14 @@
-"""What does an idle session hold, with and without an open stream, and what do many of them cost the others?"""
+"""How much memory does an idle session need, and do many idle sessions make calls cost more?"""
 
 from __future__ import annotations
 
 from functools import partial
 
-import talk
-from lab import Child, Contender, Effort, Lab, Row
+import messages
+from contenders import ENGINES, OVER_HTTP, Child, Contender, Effort, Row, Servers
 from load import Connection, open_session
 
-from questions.tools_call import ADD, ALL, stateful
+from questions.tools_call import ADD, stateful_cost
 
 IDLE = 500
 MANY = 10_000
@@ -23,22 +23,22 @@ def opened(child: Child, count: int) -> list[str]:
     return sessions
 
 
-def memory(lab: Lab, contender: Contender, effort: Effort, streams: bool) -> float:
-    """KiB of the server for each further session."""
-    child = lab.start(contender, "--form", "json")
+def memory(servers: Servers, contender: Contender, effort: Effort, streams: bool) -> float:
+    """Return the KiB that the server's memory grows by for each further session."""
+    child = servers.start(contender, "--form", "json")
     listening: list[Connection] = []
 
     def listen(session: str) -> None:
         connection = Connection(child.port)
-        connection.head(talk.get(child.port, session))
+        connection.head(messages.get(child.port, session))
         listening.append(connection)
 
     try:
-        for session in opened(child, 20):  # what the first ones bring along is no session's
+        for session in opened(child, 20):  # the first sessions also load modules and fill caches
             if streams:
                 listen(session)
         before = child.memory
-        count = effort.some(IDLE)
+        count = effort.scaled(IDLE)
         for session in opened(child, count):
             if streams:
                 listen(session)
@@ -49,13 +49,13 @@ def memory(lab: Lab, contender: Contender, effort: Effort, streams: bool) -> flo
         child.end()
 
 
-def growth(lab: Lab, contender: Contender, effort: Effort) -> float:
-    """The cost of a call with many sessions open, by the cost with only those that call."""
-    child = lab.start(contender, "--form", "json")
+def growth(servers: Servers, contender: Contender, effort: Effort) -> float:
+    """Return the cost of a call while many sessions are idle divided by that with only the calling sessions."""
+    child = servers.start(contender, "--form", "json")
     try:
-        few = min(stateful(child, ADD, effort) for _ in range(3))
-        opened(child, effort.some(MANY))
-        return min(stateful(child, ADD, effort) for _ in range(3)) / few
+        few = min(stateful_cost(child, ADD, effort) for _ in range(3))
+        opened(child, effort.scaled(MANY))
+        return min(stateful_cost(child, ADD, effort) for _ in range(3)) / few
     finally:
         child.end()
 
@@ -65,7 +65,7 @@ ROWS = (
         key="idle-session",
         title="idle session",
         unit="KiB",
-        contenders=ALL,
+        contenders=OVER_HTTP,
         measure=partial(memory, streams=False),
         rounds=1,
     ),
@@ -73,15 +73,15 @@ ROWS = (
         key="idle-stream",
         title="idle session with an open GET stream",
         unit="KiB",
-        contenders=ALL,
+        contenders=OVER_HTTP,
         measure=partial(memory, streams=True),
         rounds=1,
     ),
     Row(
         key="growth-sessions",
-        title="cost of a call at 10,000 sessions, by that at 16",
+        title="cost of a call at 10,000 sessions over that at 16",
         unit="×",
-        contenders=("express", "mcptrio"),
+        contenders=ENGINES,
         measure=growth,
         rounds=3,
     ),

@@ -1,18 +1,18 @@
-"""What does a tool call over stdio cost, one at a time and in bursts?"""
+"""What does a tool call over stdio cost, one at a time and pipelined?"""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 
-import talk
-from lab import Contender, Effort, Lab, Row
-
-ALL = ("mcptrio", "official-high", "official-low", "fastmcp", "typescript")
+import messages
+from contenders import BASE, OVER_STDIO, Contender, Effort, Row, Servers
 
 
-def bursts(lab: Lab, contender: Contender, effort: Effort, size: int) -> float:
-    child, pipe = lab.pipe(contender)
-    requests = [talk.call("add", {"a": 1, "b": 2}, id=number) for number in range(1, size + 1)]
+def measure(servers: Servers, contender: Contender, effort: Effort, tool: str, size: int) -> float:
+    """Return the CPU microseconds of the server for one call, when `size` calls are sent at once."""
+    child, pipe = servers.pipe(contender)
+    requests = [messages.call(tool, {"a": 1, "b": 2}, id=number) for number in range(1, size + 1)]
     pipe.ask(requests)
     count = 0
     before = child.cpu
@@ -23,19 +23,17 @@ def bursts(lab: Lab, contender: Contender, effort: Effort, size: int) -> float:
     return (child.cpu - before) / count * 1e6
 
 
-ROWS = (
+ROWS = tuple(
     Row(
-        key="stdio-1",
-        title="stdio, one at a time",
+        key=f"stdio-{size}{suffix}",
+        title=f"tools/call, stdio, {how}{remark}",
         unit="µs",
-        contenders=ALL,
-        measure=lambda lab, contender, effort: bursts(lab, contender, effort, 1),
-    ),
-    Row(
-        key="stdio-64",
-        title="stdio, 64 pipelined",
-        unit="µs",
-        contenders=ALL,
-        measure=lambda lab, contender, effort: bursts(lab, contender, effort, 64),
-    ),
+        contenders=contenders,
+        measure=partial(measure, tool=tool, size=size),
+    )
+    for tool, suffix, remark, contenders in (
+        ("add", "", "", OVER_STDIO),
+        ("add_without_waiting", "-never-waits", ", tool never waits", ("hypercorn", BASE, "typescript")),
+    )
+    for size, how in ((1, "one at a time"), (64, "64 pipelined"))
 )

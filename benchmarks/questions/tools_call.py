@@ -2,84 +2,98 @@
 
 from __future__ import annotations
 
-import talk
-from lab import Child, Contender, Effort, Lab, Row
-from load import Connection, hammer
+from functools import partial
 
-ALL = ("express", "mcptrio", "official-high", "official-low", "fastmcp", "typescript")
+import messages
+from contenders import BASE, ENGINES, OVER_HTTP, Child, Contender, Effort, Row, Servers
+from load import Connection, send_repeatedly
+
 CONNECTIONS = 16
-ADD = talk.call("add", {"a": 1, "b": 2})
-PLAIN = talk.call("add_plain", {"a": 1, "b": 2})
+NEVER_WAITS = (*ENGINES, BASE, "typescript")  # not all contenders, to keep a full run under twelve minutes
+ADD = messages.call("add", {"a": 1, "b": 2})
+"""The standard call: its tool waits for one turn of the event loop."""
+ADD_WITHOUT_WAITING = messages.call("add_without_waiting", {"a": 1, "b": 2})
+ADD_PLAIN = messages.call("add_plain", {"a": 1, "b": 2})
 
 
 def cost(child: Child, connections: list[Connection], requests: list[bytes], effort: Effort, expect: bytes) -> float:
-    """CPU microseconds of the server for one request."""
-    hammer(connections, requests, effort.seconds / 10, expect)
+    """Return the CPU microseconds of the server for one request."""
+    send_repeatedly(connections, requests, effort.seconds / 10, expect)
     before = child.cpu
-    count, _ = hammer(connections, requests, effort.seconds, expect)
+    count, _ = send_repeatedly(connections, requests, effort.seconds, expect)
     return (child.cpu - before) / count * 1e6
 
 
-def stateful(child: Child, body: bytes, effort: Effort, expect: bytes = b'"3"') -> float:
+def stateful_cost(child: Child, body: bytes, effort: Effort, expect: bytes = b'"3"') -> float:
     opened = child.connect(CONNECTIONS)
-    requests = [talk.post(child.port, body, session) for _, session in opened]
+    requests = [messages.post(child.port, body, session) for _, session in opened]
     return cost(child, [connection for connection, _ in opened], requests, effort, expect)
 
 
-def alone(child: Child, body: bytes, effort: Effort, expect: bytes = b'"3"') -> float:
+def stateless_cost(child: Child, body: bytes, effort: Effort, expect: bytes = b'"3"') -> float:
     connections = [Connection(child.port) for _ in range(CONNECTIONS)]
     try:
-        return cost(child, connections, [talk.post_alone(child.port, body)] * CONNECTIONS, effort, expect)
+        return cost(child, connections, [messages.post_stateless(child.port, body)] * CONNECTIONS, effort, expect)
     finally:
         for connection in connections:
             connection.close()
 
 
-def json_stateful(lab: Lab, contender: Contender, effort: Effort) -> float:
+def json_stateful(servers: Servers, contender: Contender, effort: Effort, body: bytes) -> float:
     if contender.key == "static":
-        return alone(lab.server(contender), ADD, effort)
-    return stateful(lab.server(contender, "--form", "json"), ADD, effort)
+        return stateless_cost(servers.get(contender), body, effort)
+    return stateful_cost(servers.get(contender, "--form", "json"), body, effort)
 
 
-def json_stateless(lab: Lab, contender: Contender, effort: Effort) -> float:
-    return alone(lab.server(contender, "--form", "json"), ADD, effort)
+def json_stateless(servers: Servers, contender: Contender, effort: Effort, body: bytes) -> float:
+    return stateless_cost(servers.get(contender, "--form", "json"), body, effort)
 
 
-def sse_stateful(lab: Lab, contender: Contender, effort: Effort) -> float:
-    return stateful(lab.server(contender, "--form", "sse"), ADD, effort, b"3")
-
-
-def plain_function(lab: Lab, contender: Contender, effort: Effort) -> float:
-    return stateful(lab.server(contender, "--form", "json"), PLAIN, effort)
+def sse_stateful(servers: Servers, contender: Contender, effort: Effort) -> float:
+    return stateful_cost(servers.get(contender, "--form", "sse"), ADD, effort, b"3")
 
 
 ROWS = (
     Row(
         key="call-json",
-        title="tools/call, JSON, 16 connections, stateful",
+        title="tools/call, JSON, stateful",
         unit="µs",
-        contenders=(*ALL, "static"),
-        measure=json_stateful,
+        contenders=(*OVER_HTTP, "static"),
+        measure=partial(json_stateful, body=ADD),
     ),
     Row(
         key="call-json-stateless",
-        title="tools/call, JSON, 16 connections, stateless",
+        title="tools/call, JSON, stateless",
         unit="µs",
-        contenders=ALL,
-        measure=json_stateless,
+        contenders=OVER_HTTP,
+        measure=partial(json_stateless, body=ADD),
     ),
     Row(
         key="call-sse",
-        title="tools/call, SSE, 16 connections, stateful",
+        title="tools/call, SSE, stateful",
         unit="µs",
-        contenders=ALL,
+        contenders=OVER_HTTP,
         measure=sse_stateful,
     ),
     Row(
-        key="call-def",
-        title="tools/call of a plain def, JSON, 16 connections, stateful",
+        key="call-json-never-waits",
+        title="tools/call, JSON, stateful, tool never waits",
         unit="µs",
-        contenders=("express", "mcptrio", "official-high", "fastmcp"),
-        measure=plain_function,
+        contenders=NEVER_WAITS,
+        measure=partial(json_stateful, body=ADD_WITHOUT_WAITING),
+    ),
+    Row(
+        key="call-json-stateless-never-waits",
+        title="tools/call, JSON, stateless, tool never waits",
+        unit="µs",
+        contenders=NEVER_WAITS,
+        measure=partial(json_stateless, body=ADD_WITHOUT_WAITING),
+    ),
+    Row(
+        key="call-def",
+        title="tools/call, JSON, stateful, tool is a plain def",
+        unit="µs",
+        contenders=(*ENGINES, BASE, "fastmcp"),
+        measure=partial(json_stateful, body=ADD_PLAIN),
     ),
 )

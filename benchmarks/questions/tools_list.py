@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import talk
-from lab import Contender, Effort, Lab, Row
+import messages
+from contenders import OVER_HTTP, Contender, Effort, Row, Servers
 
-from questions.tools_call import ALL, stateful
+from questions.tools_call import stateful_cost
 
-LIST = talk.frame("tools/list", {}, 1)
+LIST = messages.frame("tools/list", {}, 1)
 
 
-def measure(lab: Lab, contender: Contender, effort: Effort) -> float:
-    return stateful(lab.server(contender, "--form", "json", "--tools", "100"), LIST, effort, b"search_0099")
+def measure(servers: Servers, contender: Contender, effort: Effort) -> float:
+    return stateful_cost(servers.get(contender, "--form", "json", "--tools", "100"), LIST, effort, b"search_0099")
 
 
 ROWS = (
     Row(
         key="list-100",
-        title="tools/list, 100 tools, 16 connections",
+        title="tools/list, 100 tools",
         unit="µs",
-        contenders=ALL,
+        contenders=OVER_HTTP,
         measure=measure,
     ),
 )

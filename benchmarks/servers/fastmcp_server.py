@@ -1,9 +1,11 @@
-"""FastMCP: the tools that are measured."""
+"""The measured tools on FastMCP."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import anyio
+import anyio.lowlevel
 from fastmcp import Context, FastMCP
 from fastmcp.tools import Tool
 from filler import arguments, fillers
@@ -18,7 +20,14 @@ class Size:
 
 @server.tool(output_schema=None)
 async def add(a: int, b: int) -> str:
-    """Add two numbers."""
+    """Add two numbers after one turn of the event loop."""
+    await anyio.lowlevel.checkpoint()
+    return f"{a + b}"
+
+
+@server.tool(output_schema=None)
+async def add_without_waiting(a: int, b: int) -> str:
+    """Add two numbers without waiting."""
     return f"{a + b}"
 
 
@@ -30,7 +39,7 @@ def add_plain(a: int, b: int) -> str:
 
 @server.tool(output_schema=None)
 async def count(to: int, ctx: Context) -> str:
-    """Report progress, step by step."""
+    """Report progress once per step."""
     for step in range(to):
         await ctx.report_progress(step + 1, to)
     return "done"
@@ -38,7 +47,7 @@ async def count(to: int, ctx: Context) -> str:
 
 @server.tool(output_schema=None)
 async def ask(ctx: Context) -> str:
-    """Ask the person for a size."""
+    """Ask the user for a size."""
     answer = await ctx.elicit("Which size?", Size)
     return answer.action
 

@@ -1,15 +1,15 @@
-"""mcptrio: the tools that are measured."""
+"""The measured tools on mcptrio."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import trio
 from filler import arguments, fillers
 
-from mcptrio import Context, Server
-from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio import Context, Limits, Server
 
-server = Server("bench", version="1", session_limits=SupervisorLimits(max_sessions=20_000))
+server = Server("bench", version="1", limits=Limits(max_sessions=20_000))
 
 
 @dataclass
@@ -19,7 +19,14 @@ class Size:
 
 @server.tool
 async def add(a: int, b: int) -> str:
-    """Add two numbers."""
+    """Add two numbers after one turn of the event loop."""
+    await trio.lowlevel.checkpoint()
+    return f"{a + b}"
+
+
+@server.tool
+async def add_without_waiting(a: int, b: int) -> str:
+    """Add two numbers without waiting."""
     return f"{a + b}"
 
 
@@ -31,7 +38,7 @@ def add_plain(a: int, b: int) -> str:
 
 @server.tool
 async def count(to: int, ctx: Context) -> str:
-    """Report progress, step by step."""
+    """Report progress once per step."""
     for step in range(to):
         await ctx.progress(step + 1, to)
     return "done"
@@ -39,21 +46,21 @@ async def count(to: int, ctx: Context) -> str:
 
 @server.tool
 async def ask(ctx: Context) -> str:
-    """Ask the person for a size."""
+    """Ask the user for a size."""
     answer = await ctx.elicit("Which size?", Size)
     return str(answer.action)
 
 
 @server.tool
 async def touch() -> str:
-    """Tell everybody who listens that a resource has changed."""
-    server.publish("bench://thing")
+    """Notify all listeners that a resource has changed."""
+    server.notify_resource_updated("bench://thing")
     return "done"
 
 
 @server.resource("bench://thing")
 async def thing() -> str:
-    """Something that changes."""
+    """A resource that changes."""
     return "thing"
 
 
@@ -65,4 +72,4 @@ if __name__ == "__main__":
         server.run()
     else:
         store = {} if given.store == "memory" else {"store": given.store}
-        server.run("http", port=given.port, sse_only=given.form == "sse", lane=given.lane, **store)
+        server.run("http", port=given.port, sse_only=given.form == "sse", engine=given.engine, **store)

@@ -1,4 +1,4 @@
-"""FastMCP, client and server in one process: prints CPU seconds per call."""
+"""Print the CPU seconds per call of FastMCP with client and server in one process."""
 
 from __future__ import annotations
 

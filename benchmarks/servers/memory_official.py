@@ -1,4 +1,4 @@
-"""The official Python SDK, client and server in one process: prints CPU seconds per call."""
+"""Print the CPU seconds per call of the official Python SDK with client and server in one process."""
 
 from __future__ import annotations
 

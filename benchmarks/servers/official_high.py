@@ -1,7 +1,9 @@
-"""The official Python SDK, high level: the tools that are measured."""
+"""The measured tools on the official Python SDK, high-level server."""
 
 from __future__ import annotations
 
+import anyio
+import anyio.lowlevel
 from filler import arguments, fillers
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
@@ -13,10 +15,17 @@ class Size(BaseModel):
     size: int
 
 
-# Without structured output, so that every contender sends the same answer.
+# No structured output, so that every contender sends the same response.
 @server.tool(structured_output=False)
 async def add(a: int, b: int) -> str:
-    """Add two numbers."""
+    """Add two numbers after one turn of the event loop."""
+    await anyio.lowlevel.checkpoint()
+    return f"{a + b}"
+
+
+@server.tool(structured_output=False)
+async def add_without_waiting(a: int, b: int) -> str:
+    """Add two numbers without waiting."""
     return f"{a + b}"
 
 
@@ -28,7 +37,7 @@ def add_plain(a: int, b: int) -> str:
 
 @server.tool(structured_output=False)
 async def count(to: int, ctx: Context) -> str:
-    """Report progress, step by step."""
+    """Report progress once per step."""
     for step in range(to):
         await ctx.report_progress(step + 1, to)
     return "done"
@@ -36,21 +45,21 @@ async def count(to: int, ctx: Context) -> str:
 
 @server.tool(structured_output=False)
 async def ask(ctx: Context) -> str:
-    """Ask the person for a size."""
+    """Ask the user for a size."""
     answer = await ctx.elicit("Which size?", Size)
     return str(answer.action)
 
 
 @server.tool(structured_output=False)
 async def touch(ctx: Context) -> str:
-    """Tell everybody who listens that a resource has changed."""
+    """Notify all listeners that a resource has changed."""
     await ctx.notify_resource_updated("bench://thing")
     return "done"
 
 
 @server.resource("bench://thing")
 async def thing() -> str:
-    """Something that changes."""
+    """A resource that changes."""
     return "thing"
 
 

@@ -1,10 +1,11 @@
-"""The official Python SDK, low level: the tools that are measured."""
+"""The measured tools on the official Python SDK, low-level server."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import mcp_types as types
 import uvicorn
 from filler import arguments, fillers
@@ -27,9 +28,10 @@ SEARCH = {
     "required": ["query"],
 }
 TOOLS = [
-    types.Tool(name="add", description="Add two numbers.", input_schema=NUMBERS),
-    types.Tool(name="count", description="Report progress, step by step.", input_schema={"type": "object"}),
-    types.Tool(name="ask", description="Ask the person for a size.", input_schema={"type": "object"}),
+    types.Tool(name="add", description="Add two numbers after one turn of the event loop.", input_schema=NUMBERS),
+    types.Tool(name="add_without_waiting", description="Add two numbers without waiting.", input_schema=NUMBERS),
+    types.Tool(name="count", description="Report progress once per step.", input_schema={"type": "object"}),
+    types.Tool(name="ask", description="Ask the user for a size.", input_schema={"type": "object"}),
     *(types.Tool(name=f.__name__, description=f.__doc__, input_schema=SEARCH) for f in fillers(given.tools)),
 ]
 SIZE = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
@@ -42,6 +44,9 @@ async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
 async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
     arguments = params.arguments or {}
     if params.name == "add":
+        await anyio.lowlevel.checkpoint()
+        text = f"{arguments['a'] + arguments['b']}"
+    elif params.name == "add_without_waiting":
         text = f"{arguments['a'] + arguments['b']}"
     elif params.name == "count":
         for step in range(arguments["to"]):

@@ -1,4 +1,7 @@
-"""Our tuned Hypercorn with an app that reads the body and always says the same: what any answer costs there."""
+"""Hypercorn behind the connection guard, with an application that always sends the same response.
+
+Its cost is the share of a call on the Hypercorn engine that is not MCP.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,18 @@ from typing import Any
 
 import trio
 from filler import arguments
+from hypercorn.config import Config
+from hypercorn.trio import serve
 
-from mcptrio.transports.http_server.listener import Listener, ListenerConfig
+from mcptrio.hypercorn import install_guard
 
 BODY = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"3"}]}}'
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] != "http":
+        raise NotImplementedError  # ASGI: this application does not handle lifespan events
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
@@ -21,4 +28,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(Listener(app, ListenerConfig(port=arguments().port)).serve)
+    install_guard()
+    config = Config()
+    config.bind = [f"127.0.0.1:{arguments().port}"]
+    config.keep_alive_max_requests = 2**31  # Hypercorn closes a connection after 1,000 requests by default
+    trio.run(serve, app, config)

@@ -1,4 +1,4 @@
-// The TypeScript SDK: the tools that are measured. PEER_MODULES is the folder in which it is installed.
+// The measured tools on the TypeScript SDK. PEER_MODULES is the folder in which the SDK is installed.
 
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
@@ -13,7 +13,7 @@ const { values: given } = parseArgs({
     port: { type: "string", default: "0" },
     form: { type: "string", default: "json" },
     tools: { type: "string", default: "0" },
-    lane: { type: "string" },
+    engine: { type: "string" },
     store: { type: "string" },
   },
 });
@@ -24,12 +24,22 @@ const SIZE = { type: "object", properties: { size: { type: "integer" } }, requir
 
 function make() {
   const server = new McpServer({ name: "bench", version: "1" });
-  server.registerTool("add", { description: "Add two numbers.", inputSchema: NUMBERS }, async ({ a, b }) =>
-    text(`${a + b}`),
+  server.registerTool(
+    "add",
+    { description: "Add two numbers after one turn of the event loop.", inputSchema: NUMBERS },
+    async ({ a, b }) => {
+      await new Promise((resume) => setImmediate(resume));
+      return text(`${a + b}`);
+    },
+  );
+  server.registerTool(
+    "add_without_waiting",
+    { description: "Add two numbers without waiting.", inputSchema: NUMBERS },
+    async ({ a, b }) => text(`${a + b}`),
   );
   server.registerTool(
     "count",
-    { description: "Report progress, step by step.", inputSchema: z.object({ to: z.number().int() }) },
+    { description: "Report progress once per step.", inputSchema: z.object({ to: z.number().int() }) },
     async ({ to }, ctx) => {
       const progressToken = ctx.mcpReq._meta.progressToken;
       for (let step = 0; step < to; step++)
@@ -40,8 +50,8 @@ function make() {
       return text("done");
     },
   );
-  server.registerTool("ask", { description: "Ask the person for a size.", inputSchema: z.object({}) }, async (_, ctx) =>
-    // Related to the request, or it would go to a stream that a client opens for itself.
+  server.registerTool("ask", { description: "Ask the user for a size.", inputSchema: z.object({}) }, async (_, ctx) =>
+    // Without relatedRequestId the question would go to the client's GET stream.
     text(
       (
         await ctx.mcpReq.elicitInput(

@@ -37,7 +37,7 @@ async def describe(city: str, ctx: Context) -> str:
     try:
         reply = await ctx.sample(f"Describe {city} in one sentence.", max_tokens=60)
     except CapabilityMissing:
-        return f"{city} is a city."  # this client lets nobody ask its model
+        return f"{city} is a city."  # this client does not support sampling
     return reply.text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcptrio import Context, McpError, Server
+from mcptrio import Context, MCPError, Server
 from mcptrio.errors import INVALID_PARAMS
 
 server = Server("plugins")
@@ -19,7 +19,7 @@ def shout(text: str) -> str:
 async def enable(plugin: str) -> str:
     """Turn a plugin on: clients are told that there is another tool."""
     if plugin != "shout":
-        raise McpError(INVALID_PARAMS, f"there is no plugin {plugin!r}")
+        raise MCPError(INVALID_PARAMS, f"there is no plugin {plugin!r}")
     server.add_tool(shout, read_only=True)
     return "on"
 

@@ -17,7 +17,7 @@ outcomes: Counter[str] = Counter()
 
 @server.on_event
 def count(event: Any) -> None:
-    """A plain function that must not wait. One that raises is logged and disturbs nobody."""
+    """Count outcomes. A listener must not wait; an exception in it is logged and affects no other listener."""
     match event:
         case telemetry.CallEnded(method=method, outcome=outcome):
             outcomes[f"{method} {outcome}"] += 1

@@ -1,8 +1,8 @@
-"""What a client sees of each way to fail."""
+"""Errors of a handler, as the client sees them."""
 
 from __future__ import annotations
 
-from mcptrio import McpError, Server, ToolError
+from mcptrio import MCPError, Server, ToolError
 
 server = Server("failing")
 
@@ -18,7 +18,7 @@ async def wrong_input(number: int) -> str:
 @server.tool
 async def not_allowed() -> str:
     """The client gets a JSON-RPC error with this code; most hosts do not show it to the model."""
-    raise McpError(-32001, "this account may not do that", {"account": "demo"})
+    raise MCPError(-32001, "this account may not do that", {"account": "demo"})
 
 
 @server.tool

@@ -41,11 +41,11 @@ async def keys(prefix: str) -> list[str]:
 
 @server.tool
 async def lend(key: str, to: str) -> str:
-    """Lend a book to somebody."""
+    """Lend a book."""
     if key not in BOOKS:
         raise ResourceNotFound(f"library://books/{key}")
     BOOKS[key].lent_to = to
-    server.publish(f"library://books/{key}")  # every client that subscribed to it is told
+    server.notify_resource_updated(f"library://books/{key}")  # notifies every client that subscribed to it
     return f"{BOOKS[key].title} is lent to {to}."
 
 

@@ -54,7 +54,7 @@ async def one_by_one(seconds: float) -> str:
 
 @server.tool
 async def overnight(ctx: Context) -> str:
-    """Let go of the connection: over HTTP the client comes back for the result."""
+    """Close the connection: over HTTP the client reconnects for the result."""
     ctx.close_stream()
     await trio.sleep(20)
     return "good morning"

@@ -28,12 +28,12 @@ async def sign_in(url: str, folder: Path, **settings: Any) -> list[str]:
 
 
 def as_a_program(secret: str) -> ClientCredentials:
-    """No person is there: the program has a secret of its own."""
+    """Sign in without a user: the program has its own secret."""
     return ClientCredentials(client_id="nightly", client_secret=secret, issuer="https://login.example.org")
 
 
 def with_a_key(pem: str) -> ClientCredentials:
-    """The same with a key, which never leaves the program."""
+    """Authenticate with a key, which never leaves the program."""
     key = PrivateKey(pem=pem, algorithm="ES256", key_id="2026")
     return ClientCredentials(client_id="nightly", private_key=key)
 

@@ -29,7 +29,7 @@ async def pair(ctx: Context) -> str:
 
     async def ask(who: str) -> None:
         answer = await ctx.elicit(f"Who is the {who} player?", Name, key=who)
-        names[who] = answer.value.name if answer.value else "nobody"
+        names[who] = answer.value.name if answer.value else "unknown"
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, "first")

@@ -10,7 +10,7 @@ server = Server("desk", version="1.0.0")
 
 @server.tool(scopes=["orders:read"])
 async def greet(ctx: Context) -> str:
-    """Say hello to whoever calls."""
+    """Greet the caller."""
     return f"Hello {ctx.principal.subject}"
 
 

@@ -1,4 +1,4 @@
-"""What lives as long as the process, and what lives as long as one client's session."""
+"""State of the process, and state of one client's session."""
 
 from __future__ import annotations
 
@@ -53,4 +53,4 @@ async def order(ctx: Context) -> str:
     database: Database = ctx.lifespan
     database.rows.extend(ctx.state)
     ctx.state.clear()
-    return f"{len(database.rows)} things were ordered by everybody so far."
+    return f"{len(database.rows)} things were ordered by all clients so far."

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from mcptrio import Image, Link, Server, ToolError
+from mcptrio import Image, ResourceLink, Server, ToolError
 
 server = Server("shop")
 
@@ -58,9 +58,9 @@ DOT = bytes.fromhex(
 
 
 @server.tool(read_only=True)
-async def picture(sku: str) -> list[str | Image | Link]:
+async def picture(sku: str) -> list[str | Image | ResourceLink]:
     """Show an item: some text, a picture, and a link to more."""
-    return [f"This is a {sku}.", Image(DOT), Link(f"shop://items/{sku}", name=sku)]
+    return [f"This is a {sku}.", Image(DOT), ResourceLink(f"shop://items/{sku}", name=sku)]
 
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "minLength": 2}}, "required": ["q"]}

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from mcptrio import Client, MCPTrioException, connect
+from mcptrio import Client, MCPTrioError, connect
 from mcptrio.types import ElicitParams
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
@@ -131,7 +131,7 @@ async def main(url: str) -> None:
     settings: dict[str, Any] = {"elicit": answer, "sample": lambda _: "text", "roots": ["file:///tmp"]}
     play = PLAYS.get(SCENARIO)
     if SCENARIO.startswith("auth/"):
-        import oauth_scenarios  # beside this file
+        import oauth_scenarios  # next to this file
 
         settings = {"auth": oauth_scenarios.auth_for(SCENARIO, CONTEXT)}
         play = partial(oauth_scenarios.use, scenario=SCENARIO)
@@ -143,5 +143,5 @@ async def main(url: str) -> None:
 if __name__ == "__main__":
     try:
         trio.run(main, sys.argv[-1])
-    except MCPTrioException as error:
+    except MCPTrioError as error:
         sys.exit(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""What extensions of the protocol add: tools that run as tasks, skills, a tool with a page of its own."""
+"""Protocol extensions: tools that run as tasks, skills, a tool with its own page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-from mcptrio import Context, McpError, Server, ToolError
+from mcptrio import Context, MCPError, Server, ToolError
 from mcptrio.extensions.apps import Csp, Ui
 from mcptrio.extensions.skills import Skills
 from mcptrio.extensions.tasks import Tasks, begin_task
@@ -44,7 +44,7 @@ async def failing_job() -> str:
 async def protocol_error_job() -> str:
     """Fails with an error of the protocol."""
     await trio.sleep(0.1)
-    raise McpError(-32603, "The job ended with a protocol error.")
+    raise MCPError(-32603, "The job ended with a protocol error.")
 
 
 @dataclass

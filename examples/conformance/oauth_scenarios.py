@@ -21,7 +21,7 @@ async def agree(page: str) -> str:
 
 
 def auth_for(scenario: str, context: Mapping[str, Any]) -> Any:
-    """What to give to `connect(auth=…)`."""
+    """Return the value of `auth` for `connect`."""
     match scenario.removeprefix("auth/"):
         case "pre-registration":
             known = {"client_id": context["client_id"], "client_secret": context["client_secret"]}

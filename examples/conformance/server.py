@@ -83,7 +83,7 @@ async def watched_resource() -> str:
 async def test_update_watched_resource(text: str) -> str:
     """Replaces the watched resource and tells everybody who subscribed to it."""
     seen.watched = text
-    server.publish("test://watched-resource")
+    server.notify_resource_updated("test://watched-resource")
     return "updated"
 
 

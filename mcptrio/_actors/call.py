@@ -1,84 +1,61 @@
-"""A call: one handler at work for one request, with its clock; and the bounds that calls and sessions have."""
+"""A call: one running handler and its time limit."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
-from msgspec import Struct
+from msgspec import field
 
 from mcptrio._actors.journal import Journal
+from mcptrio._actors.places import Place, ThreadPlace, give_back, take_again
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
 
 if TYPE_CHECKING:
-    from mcptrio._actors.session import Session
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """The bounds of one session."""
-
-    inbox: int = 64
-    """Messages that wait for the session's loop; past that whoever posts has to wait. It only smooths bursts, so
-    there is seldom a reason to change it."""
-    running: int = 32
-    """Handlers at work at the same time; more requests wait their turn. Lower it to spare what the handlers work
-    with."""
-    waiting: int = 64
-    """Requests that wait for their turn; past that the transport stops reading, or answers that it is overloaded."""
-    call_timeout: float = 60.0
-    """Seconds after which a handler that reports no progress is ended; a tool's own `timeout` is better where only
-    one is slow."""
-    call_timeout_hard: float = 900.0
-    """Seconds after which a handler is ended, whatever it reports; waiting for a person does not count. Raise it
-    for work of hours, or make the tool a task."""
-    ask_timeout: float = 600.0
-    """Seconds that a person or a model may take to answer what a handler asks."""
-    ignore_cancel: float = 1.0
-    """A cancelled handler that still runs after so many seconds is a zombie: it shields itself, or blocks in a
-    thread."""
-    zombies: int = 8
-    """So many zombies end the session, since each holds something that nobody gets back."""
-    end_grace: float = 5.0
-    """Seconds that the session's own state may take to be torn down; raise it where a session's lifespan closes
-    slow things."""
-    gather: float = 0.005
-    """Questions that come within so many seconds of each other leave together, where questions travel in results;
-    each such turn costs the client a request."""
-    notify_rate: float = 50.0
-    """Progress and log messages a second that a call may send; the newest progress takes the place of what is held."""
-    notify_burst: int = 500
-    """How many of them it may send before the rate counts."""
+    from mcptrio._actors.service import Actor
 
 
 class Call(Entity):
-    """A handler at work."""
+    """One running handler."""
 
     start: Start
-    session: Session
+    session: Actor
     scope: trio.CancelScope
     began: float
     hard: float
-    """The moment at which it is ended in any case."""
-    patience: float
-    """How long it may go without progress."""
+    """When it is cancelled whatever it reports."""
+    soft: float
+    """Seconds that it may go without progress."""
+    name: str = ""
+    """The name of its task."""
+    ticket: str | None = None
+    """The state that the journal came in, if another process may have used it already."""
     _journal: Journal | None = None
-    armed: bool = False
-    """The time limit counts. It need not before the handler first waits, and a limit in force is not for nothing."""
     stopped: Cause | None = None
     stopped_at: float = 0.0
     asking: int = 0
-    """How many asks wait for the peer; the clock stands still meanwhile."""
+    """Asks that wait for the peer. The deadline is paused meanwhile."""
     paused_at: float = 0.0
     notified: float = 0.0
-    """Notifications that count against the burst: fewer as time passes."""
+    """Notifications that count against the burst; it shrinks as time passes."""
     notified_at: float = 0.0
-    held_back: tuple[str, dict[str, Any]] | None = None
+    held_back: dict[str, Any] | None = None
+    """Parameters of the latest progress, without its token, if it exceeded the rate."""
     state: Any = None
-    """What the user's session function yielded for this request, where it has no session."""
+    """The value of the user's session function for this request, if it is stateless."""
     offers: Any = None
-    """What the server offers to this request, where it has no session."""
+    """The capabilities that the server offers to this request, if it is stateless."""
+    places: list[Place | ThreadPlace] = field(default_factory=list)
+    """Slots of limiters, in the order in which they were taken. They are given back while the call is asking."""
+    background: set[trio.CancelScope] | None = None
+    """The background tasks that end with this request, if it is stateless."""
+    over: bool = False
+    ends_session: str | None = None
+    """Why the session ends after this call."""
     _once_locks: dict[str, trio.Lock] | None = None
 
     @property
@@ -87,49 +64,74 @@ class Call(Entity):
             self._journal = Journal()
         return self._journal
 
-    @property
-    def ticket(self) -> str:
-        return "" if self._journal is None else self._journal.ticket
+    def use(self, journal: Journal) -> None:
+        """Replay the call with the journal of an earlier run."""
+        self._journal, self.ticket = journal, journal.ticket or None
+
+    def end_tasks(self) -> None:
+        """Cancel the background tasks of a request that is over."""
+        for scope in tuple(self.background or ()):
+            scope.cancel()
 
     def once_lock(self, key: str) -> trio.Lock:
         if self._once_locks is None:
             self._once_locks = {}
         return self._once_locks.setdefault(key, trio.Lock())
 
-    def arm(self) -> None:
-        """The handler is about to wait for something: from now on it can be late."""
-        self.armed = True
-        if not self.asking:
-            self.scope.deadline = self.began + self.patience
+    # -- its time limit
 
     def limit(self, timeout: float) -> None:
-        """Give this call another time limit."""
-        self.patience = timeout
-        self.hard = max(self.hard, self.began + timeout)
-        if self.armed:
-            self.scope.deadline = self.began + timeout
+        """Set the timeout of this call, counted from now."""
+        self.soft = timeout
+        self.hard = max(self.hard, trio.current_time() + timeout)
+        self.extend()
 
     def extend(self) -> None:
-        """Progress was made: the soft limit begins anew, the hard one stands."""
-        if self.armed and not self.asking:
-            self.scope.deadline = min(trio.current_time() + self.patience, self.hard)
+        """Restart the soft timeout after progress; the hard one stays."""
+        if not self.asking:
+            self.scope.deadline = min(trio.current_time() + self.soft, self.hard)
 
     def pause(self) -> None:
-        """The call waits for a person; that time is not its own."""
+        """Stop the clock and give back the places while the call waits for the user."""
         if not self.asking:
+            give_back(self.places)
             self.paused_at = trio.current_time()
-            if self.armed:  # otherwise there is no deadline yet, and the scope may be another call's by now
-                self.scope.deadline = float("inf")
+            self.scope.deadline = float("inf")
         self.asking += 1
 
     def resume(self) -> None:
+        """Start the clock again."""
         self.asking -= 1
         if not self.asking and self.stopped is None:
             self.hard += trio.current_time() - self.paused_at
             self.extend()
 
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Stop the clock and give back the places of the call while a task of it waits for the user.
+
+        Raises:
+            Overloaded: the task is being cancelled, may catch that, and its place is not free.
+        """
+        self.pause()
+        patience: float | None = self.session.service.limits.busy_timeout
+        try:
+            yield
+            patience = None
+        except Exception:
+            patience = None
+            raise
+        finally:
+            self.resume()
+            if self.places and not self.asking and not self.scope.cancel_called:
+                await take_again(self.places, patience=patience)
+
+    def with_token(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """Add the token of the present request, which is another one after each round of questions."""
+        return {"progressToken": self.start.progress_token, **progress}
+
     def may_notify(self) -> bool:
-        """Whether another progress or log message fits the burst and the rate."""
+        """Count a progress or log message; return False if it exceeds the burst and the rate."""
         limits, now = self.session.service.limits, trio.current_time()
         self.notified = max(0.0, self.notified - (now - self.notified_at) * limits.notify_rate) + 1
         self.notified_at = now

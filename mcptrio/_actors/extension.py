@@ -1,10 +1,10 @@
-"""What an extension of the protocol is, for both roles, and the registry of those that a server or client uses.
+"""Protocol extensions for both roles, and the registry of those that a server or client uses.
 
 An extension has an identifier (`io.modelcontextprotocol/tasks`) and settings under it, which each side declares in
-`capabilities.extensions`. A server's extension may add methods, understand options of `@server.tool(...)`, run a tool
-in a way of its own, and send notifications on listen streams. A client's extension says which types of results it can
-complete (`results`): where a request is answered with a `resultType` that is not the protocol's own, the function of
-that type is called with the method and the result, and gives the result that the caller sees.
+`capabilities.extensions`. A server's extension may add methods, handle options of `@server.tool(...)`, run a tool
+in its own way, and send notifications on listen streams. A client's extension declares the types of results that it can
+complete (`results`): if a request is answered with a `resultType` that is not the protocol's own, the function of that
+type is called with the method and the result, and returns the result that the caller sees.
 
     class Shouting(Extension):
         identifier = "org.example/shouting"
@@ -19,16 +19,16 @@ that type is called with the method and the result, and gives the result that th
 
     server.add_extension(Shouting())
 
-What a client needs (`mcptrio.client` imports no extension; it is given objects): `client_settings()` goes under
-`identifier` into the `extensions` of its capabilities, and `results(peer)` into the table of result types, where `peer`
-lets the extension ask the server and answer the server's questions (`ClientPeer`).
+For a client (`mcptrio.client` imports no extension; it is given objects): `client_settings()` goes under `identifier`
+into the `extensions` of its capabilities, and `results(peer)` into the table of result types, where `peer` lets the
+extension send requests to the server and answer the server's input requests (`ClientPeer`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -36,94 +36,104 @@ from mcptrio._actors.router import Route
 from mcptrio._struct import Entity
 from mcptrio.errors import CapabilityMissing, DeclarationError
 
+if TYPE_CHECKING:
+    from mcptrio._actors.runtime import Runtime
+
 Settings = Mapping[str, Any]
 Proceed = Callable[[Any], Awaitable[Any]]
 Around = Callable[[Any, Proceed], Awaitable[Any]]
-"""`async def around(ctx, proceed)`: awaits `proceed(ctx)`, which runs the tool and gives its result on the wire."""
+"""`async def around(ctx, proceed)`: awaits `proceed(ctx)`, which runs the tool and returns its result in wire form."""
 Tell = Callable[[str, dict[str, Any]], None]
-"""`tell(method, params)` puts a notification on a listen stream."""
+"""`tell(method, params)` sends a notification on a listen stream."""
 CompleteResult = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-"""`async def complete(method, result)`: the result that the caller of the method sees."""
+"""`async def complete(method, result)`: returns the result that the caller of the method sees."""
 
 SHIPPED: Final[Mapping[str, tuple[str, str]]] = {
     "task": ("mcptrio.extensions.tasks", "Tasks"),
     "ui": ("mcptrio.extensions.apps", "Apps"),
 }
-"""Tool options of extensions that are added by being used: the option -> where its extension is."""
+"""Tool options whose extension is added on first use: option -> where its extension is defined."""
 
 
 class Heard(Struct, frozen=True, kw_only=True):
-    """What an extension takes of a listen request."""
+    """The part of a listen request that an extension serves."""
 
     honoured: Settings
-    """The part of the filter that it serves, for the acknowledgement."""
+    """The part of the filter, for the acknowledgement."""
     begin: Callable[[Tell], Callable[[], None]]
-    """Called once the client has the acknowledgement; what it returns is called when the stream ends."""
+    """Called once the client has the acknowledgement; the returned function is called when the stream ends."""
 
 
 class ClientPeer(Protocol):
-    """What a client's extension may do with the connection."""
+    """The connection of a client, as its extensions see it."""
 
     async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Ask the server; raises `McpError` if it answers with an error."""
+        """Ask the server; raises `MCPError` if it answers with an error."""
 
     async def answer(self, questions: Mapping[str, Any]) -> dict[str, Any]:
         """Answer `inputRequests` with the callbacks of the client: key -> answer."""
 
 
 class Extension:
-    """The base of extensions: it adds nothing. Override what is needed."""
+    """The base class of extensions, without any effect. Override what is needed."""
 
     identifier: ClassVar[str]
     tool_options: ClassVar[frozenset[str]] = frozenset()
-    """The options of `@server.tool` that it understands."""
+    """The options of `@server.tool` that it handles."""
 
-    # -- as a server's
+    # -- on a server
 
     def settings(self) -> Settings:
-        """What the server declares under the identifier."""
+        """Return the settings that the server declares under the identifier."""
         return {}
 
     def bind(self, server: Any) -> None:
-        """It was added to a server, which may be changed: resources added, for example."""
+        """Set up a server that it was added to, for example add resources."""
+
+    def attach(self, runtime: Runtime) -> Callable[[], None]:
+        """Start serving in a runtime; the returned function is called when the runtime ends."""
+        return lambda: None
 
     def check_absorb(self, other: Extension) -> None:
-        """A server with an extension of the same identifier is about to be included.
+        """Check whether a server with an extension of the same identifier can be included.
 
         Raises:
-            DeclarationError: the two cannot be one.
+            DeclarationError: the two cannot be combined.
         """
 
     def absorb(self, other: Extension) -> None:
-        """That server is being included: take over what its extension holds."""
+        """Take over the state of the same extension of a server that is being included."""
 
     def routes(self) -> Iterable[Route]:
-        """The methods that it adds."""
+        """Return the methods that it adds."""
         return ()
 
     def tool(self, entry: Any, option: str, value: Any) -> Any:
-        """The entry of a tool, changed as an option of this extension says.
+        """Return the entry of a tool, changed by an option of this extension.
 
         Raises:
-            DeclarationError: the value makes no sense.
+            DeclarationError: the value is invalid.
         """
-        raise NotImplementedError(f"{self.identifier} does not understand {option}=")
+        raise DeclarationError(f"{self.identifier} lists the option {option}= without handling it: override `tool`")
 
     def declared(self, server: Any, entry: Any, option: str, value: Any) -> None:
-        """A tool with an option of this extension is about to be added to a server."""
+        """Prepare for a tool with an option of this extension that is about to be added to a server."""
+
+    def removed(self, server: Any, entry: Any, option: str, value: Any) -> None:
+        """Handle the removal of a tool with an option of this extension."""
 
     async def listen(self, ctx: Any, wanted: Settings) -> Heard | None:
-        """What it takes of the filter of a listen request; None for nothing."""
+        """Return the part of a listen request's filter that it serves, or None."""
         return None
 
-    # -- as a client's
+    # -- on a client
 
     def client_settings(self) -> Settings:
-        """What the client declares under the identifier."""
+        """Return the settings that the client declares under the identifier."""
         return {}
 
     def results(self, peer: ClientPeer) -> Mapping[str, CompleteResult]:
-        """The types of results that it knows, and how each is completed."""
+        """Return the types of results that it supports, and the function that completes each."""
         return {}
 
 
@@ -142,14 +152,18 @@ class Extensions(Entity):
         return self._by_id.get(identifier)
 
     def add(self, extension: Extension) -> None:
-        """Raises `DeclarationError` if there is one with that identifier, or with one of its tool options."""
+        """Add an extension that `check` accepts."""
+        self.check(extension)
+        self._by_id[extension.identifier] = extension
+
+    def check(self, extension: Extension) -> None:
+        """Raise `DeclarationError` if there is one with that identifier, or with one of its tool options."""
         if extension.identifier in self._by_id:
             raise DeclarationError(f"there is an extension {extension.identifier!r} already; a server has one of each")
         for option in extension.tool_options:
             other = self.for_option(option)
             if other is not None:
-                raise DeclarationError(f"two extensions understand {option}=: {other.identifier!r} does already")
-        self._by_id[extension.identifier] = extension
+                raise DeclarationError(f"{option}= is already handled by {other.identifier!r}")
 
     def for_option(self, option: str) -> Extension | None:
         return next((ext for ext in self._by_id.values() if option in ext.tool_options), None)
@@ -159,7 +173,7 @@ class Extensions(Entity):
 
 
 def shipped(option: str) -> Extension | None:
-    """A new extension that understands a tool option, if mcptrio has one."""
+    """Return a new extension that handles a tool option, if mcptrio has one."""
     place = SHIPPED.get(option)
     if place is None:
         return None
@@ -168,14 +182,14 @@ def shipped(option: str) -> Extension | None:
 
 
 def declared(capabilities: Mapping[str, Any], identifier: str) -> Settings | None:
-    """The settings under which the other side declared an extension; None if it did not."""
+    """Return the settings with which the other side declared an extension; None if it did not."""
     extensions = capabilities.get("extensions")
     found = extensions.get(identifier) if isinstance(extensions, Mapping) else None
     return found if isinstance(found, Mapping) else None
 
 
 def require(capabilities: Mapping[str, Any], identifier: str, what: str) -> Settings:
-    """The same, where nothing goes without it.
+    """Return the settings of an extension that a feature requires.
 
     Raises:
         CapabilityMissing: it was not declared.

@@ -1,4 +1,4 @@
-"""What middleware sees of a request. A module of its own, as most servers have no middleware."""
+"""The request as middleware sees it. In its own module, because most servers have no middleware."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attrs import frozen
 
 @frozen
 class Incoming:
-    """What middleware sees of a request; `evolve` it to hand on something else."""
+    """A request as middleware sees it; `evolve` it to pass on a changed one."""
 
     method: str
     params: Any

@@ -1,8 +1,8 @@
-"""Parked calls: their request was answered with questions, and they wait, suspended, for it to be repeated.
+"""Parked calls: their request was answered with questions, and they stay suspended until the client retries it.
 
-A repeated request carries the answers and a sealed state. If the call is still here it goes on in the same stack frame:
-side effects happen once. If it is not (another process, a restart, let go to make room) it is run again from its
-journal, provided that its handler allows it.
+The retry carries the answers and a sealed state. If this process holds the call, the handler continues in the same
+stack frame, so side effects happen once. Otherwise (another process, a restart, an evicted call) the call is replayed
+from its journal, if its handler allows that.
 """
 
 from __future__ import annotations
@@ -11,76 +11,84 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from msgspec import Struct, field
 
 from mcptrio import telemetry
 from mcptrio._actors.journal import Journal
+from mcptrio._actors.shares import Shares
 from mcptrio._peer.effects import Start
-from mcptrio._peer.messages import Expired
+from mcptrio._peer.messages import Asked, Expired
 from mcptrio._struct import Entity
-from mcptrio._wire.request_state import MAX_STATE, KeyRing, State, StateRefused, bind_to, digest
-from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, McpError
+from mcptrio.auth.request_state import MAX_STATE, KeyRing, RequestState, StateRefused, bind_to, digest
+from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, MCPError
 
 if TYPE_CHECKING:
     from mcptrio._actors.call import Call
-    from mcptrio._actors.session import Session
+    from mcptrio._actors.service import Actor
+    from mcptrio._actors.store import Marks
 
 logger = logging.getLogger("mcptrio.parking")
 
 REFUSED: Final = "requestState is not valid for this request; begin again without it"
-"""The one answer to every state that is not accepted. Why is in the log, and nowhere else."""
+"""The one reply to every state that is refused. The reason is logged only."""
 _MAX_USED: Final = 100_000
+_DONE: Final = b""
+"""The value of a mark for a state whose request was answered."""
 
 
 class Parked(Struct, frozen=True, kw_only=True):
-    """A call that waits, and the state that leads back to it."""
+    """A parked call and the state that leads back to it."""
 
     token: str
     state: bytes
-    session: Session
+    session: Actor
     call: int
     until: float
 
 
 class Parking(Entity, kw_only=True):
-    """The parked calls of one process. Lent: the sessions that they live in."""
+    """The parked calls of one process.   Borrows: their sessions."""
 
     audience: str
     keys: KeyRing = field(default_factory=KeyRing.random)
     max_parked: int = 1000
     ttl: float = 600.0
     hub: telemetry.Hub = field(default_factory=telemetry.Hub)
-    store: Any = None
-    """A durable store: which states have done their work is known there too, after a restart."""
+    marks: Marks | None = None
+    """The marks of a durable store, in which used states are recorded across restarts."""
+    process: bytes = field(default_factory=lambda: secrets.token_bytes(12))
+    """The value of marks for states that this process has accepted and not answered yet."""
+    _shares: Shares = field(default_factory=lambda: Shares(0))
+    """The parked calls of each owner."""
     _parked: dict[str, Parked] = field(default_factory=dict)
     """Oldest first."""
     _used: dict[bytes, float] = field(default_factory=dict)
-    """States that were accepted, until they would have expired anyway."""
+    """The ids of accepted states, until they expire."""
+    _used_shares: Shares = field(default_factory=lambda: Shares(_MAX_USED))
+    """The accepted states of each owner."""
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    def leave(self, call: Call, questions: Mapping[str, Any], *, replayable: bool) -> dict[str, Any]:
-        """Park a call; gives the result that its request is answered with.
+    def leave(self, call: Call, questions: Mapping[str, Asked], *, replayable: bool) -> dict[str, Any]:
+        """Park a call; return the result that its request is answered with.
 
-        The journal only travels with a call that may be run again: nobody else would read it.
+        The state holds the journal only if the call may be replayed.
 
         Raises:
-            LocalProtocolError: what the call has to remember is too much to be sent along.
+            LocalProtocolError: the journal is too large for the state.
         """
         token = secrets.token_urlsafe(16)
-        journal = call.journal.to_wire(questions) if replayable else {}
-        state = State(secrets.token_bytes(16), time.time() + self.ttl, token, journal)
+        journal = call.journal.seal(questions) if replayable else None
+        state = RequestState(secrets.token_bytes(16), time.time() + self.ttl, token, journal)
         sealed = self.keys.seal(state, self._binding(call.start, call.session.principal))
         if len(sealed) > MAX_STATE:
-            raise LocalProtocolError("the answers and recorded results of this call are too large to be sent along")
-        while len(self._parked) >= self.max_parked:
-            if self.hub:
-                self.hub.emit(telemetry.LimitHit(name="parked"))
-            self._let_go(next(iter(self._parked)))
+            raise LocalProtocolError("the answers and recorded results of this call are too large for its state")
+        self._shares.size = self.max_parked
+        self._count(call.session.owner, token)
         self._parked[token] = Parked(
             token=token,
             state=state.id,
@@ -88,88 +96,110 @@ class Parking(Entity, kw_only=True):
             call=call.start.call,
             until=trio.current_time() + self.ttl,
         )
-        return {"resultType": "input_required", "inputRequests": dict(questions), "requestState": sealed}
+        requests = {key: {"method": asked.method, "params": asked.params} for key, asked in questions.items()}
+        return {"resultType": "input_required", "inputRequests": requests, "requestState": sealed}
 
-    def take(self, start: Start, principal: Any, *, may_replay: bool) -> Parked | Journal:
-        """What a repeated request belongs to: a call that is parked here, or the journal to run it again with.
+    def take(self, start: Start, session: Actor, *, may_replay: bool) -> Parked | Journal:
+        """Find the parked call that a retry belongs to, or the journal to replay it with.
 
         Raises:
-            McpError: the state is refused, always with the same words.
+            MCPError: the state is refused, always with the same text.
         """
         try:
-            return self._take(start, principal, may_replay)
+            return self._take(start, session, may_replay)
         except StateRefused as why:
             logger.warning("%s (id %r): a requestState was refused: %s", start.method, start.request_id, why)
-            raise McpError(INVALID_PARAMS, REFUSED) from None
+            raise MCPError(INVALID_PARAMS, REFUSED) from None
 
-    def _take(self, start: Start, principal: Any, may_replay: bool) -> Parked | Journal:
+    def _take(self, start: Start, session: Actor, may_replay: bool) -> Parked | Journal:
         sealed = start.params["requestState"]
         if type(sealed) is not str:
             raise StateRefused("not a string")
-        state = self.keys.open(sealed, self._binding(start, principal), now=time.time())
+        state = self.keys.open(sealed, self._binding(start, session.principal), now=time.time())
         if state.id in self._used:
             raise StateRefused("it was used before")
         parked = self._parked.pop(state.parked, None)
-        if parked is None and not (may_replay and state.journal):
+        if parked is not None:
+            self._shares.remove(parked.token)
+            self._use(state, session.owner)
+            return parked
+        if state.journal is None or not may_replay:
             raise StateRefused(
                 "the call is not held by this process, and its handler may not be run again: declare the tool "
                 "read_only, idempotent or replay=True if it may"
             )
-        self._use(state)
-        if parked is None:
-            return Journal.from_wire(
-                state.journal, start.params.get("inputResponses"), "" if self.store is None else _name_of(start)
-            )
-        return parked
+        self._use(state, session.owner)
+        ticket = "" if self.marks is None else _mark_of(start)
+        return Journal.open(state.journal, start.params.get("inputResponses"), ticket)
 
-    def _use(self, state: State) -> None:
-        if len(self._used) >= _MAX_USED:
-            del self._used[next(iter(self._used))]
+    def _use(self, state: RequestState, owner: str) -> None:
+        if (oldest := self._used_shares.add(owner, state.id)) is not None:
+            del self._used[cast(bytes, oldest)]
         self._used[state.id] = state.expires
 
-    def answered(self, start: Start) -> None:
-        """A repeated request was answered, so its state has done its work.
+    def answered(self, start: Start, owner: str) -> None:
+        """Mark the state of a request as used once the request is answered.
 
-        Not before: when a process dies on the way, the request may be repeated once more with the same state.
+        Not before: if the process dies on the way, the request may be repeated once more with the same state.
         """
-        if self.store is not None and "requestState" in start.params:
-            self.store.sessions.put(_name_of(start), b"")
+        if self.marks is not None and "requestState" in start.params:
+            self.marks.done("state", _mark_of(start), _DONE, self.ttl, owner=owner)
 
-    async def is_new(self, ticket: str, start: Start) -> bool:
-        """Whether a state whose call is to be run again has not done its work already, before a restart."""
-        if await self.store.sessions.get(ticket) is None:
+    async def is_new(self, ticket: str, start: Start, owner: str) -> bool:
+        """Return whether a state whose call is to be replayed was neither answered nor accepted here before.
+
+        A mark of another process is one of an earlier process, because a durable store has one process at a time.
+        """
+        used = None
+        if self.marks is not None:
+            used = await self.marks.use("state", ticket, self.process, self.ttl, owner=owner)
+        if used not in (_DONE, self.process):
             return True
-        logger.warning("%s: a requestState was refused: it was used before, by another process", start.method)
+        logger.warning("%s: a requestState was refused: it was used before", start.method)
         return False
 
     def _binding(self, start: Start, principal: Any) -> bytes:
-        who = "" if principal is None else str(getattr(principal, "key", principal))
+        who = "" if principal is None else str(principal.key)
         return bind_to(self.audience, start.method, start.params, who)
 
     def put_back(self, parked: Parked) -> None:
-        """A call could not be reached: the same state may be tried again."""
+        """Park a call again that could not be reached, so that the client may retry with the same state."""
+        self._count(parked.session.owner, parked.token)
         self._parked[parked.token] = parked
-        self._used.pop(parked.state, None)
+        self._forget_used(parked.state)
+
+    def _count(self, owner: str, token: str) -> None:
+        """Count a parked call; if there are too many, the largest owner's oldest is cancelled."""
+        if (oldest := self._shares.add(owner, token)) is not None:
+            if self.hub:
+                self.hub.emit(telemetry.LimitHit(name="parked"))
+            self._let_go(str(oldest))
 
     def _let_go(self, token: str) -> None:
         parked = self._parked.pop(token)
-        parked.session.post_soon(Expired(parked.call))
+        self._shares.remove(token)
+        parked.session.inbox.post_soon(Expired(parked.call))
 
     def expire(self, now: float) -> None:
-        """Let go what has waited for too long. Called by the supervisor every now and then."""
+        """Cancel calls that have waited for too long. Called by the supervisor at intervals."""
         for token, parked in list(self._parked.items()):
             if parked.until > now:
                 break
             self._let_go(token)
         wall = time.time()
         while self._used and self._used[oldest := next(iter(self._used))] <= wall:
-            del self._used[oldest]
+            self._forget_used(oldest)
 
-    def forget(self, session: Session) -> None:
-        """A session is over, and its calls with it."""
+    def _forget_used(self, state: bytes) -> None:
+        self._used.pop(state, None)
+        self._used_shares.remove(state)
+
+    def forget(self, session: Actor) -> None:
+        """Forget the parked calls of a session that has ended."""
         for token in [token for token, parked in self._parked.items() if parked.session is session]:
             del self._parked[token]
+            self._shares.remove(token)
 
 
-def _name_of(start: Start) -> str:
-    return f"state {digest(start.params['requestState'])}"
+def _mark_of(start: Start) -> str:
+    return digest(start.params["requestState"])

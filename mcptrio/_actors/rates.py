@@ -1,4 +1,4 @@
-"""How often something may happen: token buckets, one for each caller, bounded in number. Time comes from outside."""
+"""Rate limits: one token bucket per caller, bounded in number. The caller passes the time."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ _MOST: Final = 10_000
 
 
 class Rates(Entity):
-    """Each caller may do something `per_second` times a second, and `burst` times at once after a pause."""
+    """Token buckets: each caller has `per_second` tokens a second, and at most `burst` of them."""
 
     per_second: float
     burst: float
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """How much was left, and when."""
+    """Caller -> tokens left, and the time of that count."""
 
-    def take(self, caller: str, now: float) -> float:
-        """Take one; gives 0, or how many seconds are missing."""
+    def take(self, caller: str, now: float, amount: int = 1) -> float:
+        """Take tokens; return 0, or the seconds until enough are available."""
         left, when = self._buckets.pop(caller, (self.burst, now))
-        # A server that is served again, in another `trio.run`, has another clock: time never goes back.
+        # A server that runs again in another `trio.run` has another clock: never let time go back.
         left = min(self.burst, left + max(0.0, now - when) * self.per_second)
         if len(self._buckets) >= _MOST:
-            # The one that was not seen for the longest time: it is full again, or nearly.
+            # Evict the bucket that is unused for the longest time: it is full again, or nearly.
             del self._buckets[next(iter(self._buckets))]
-        wait = 0.0 if left >= 1 else (1 - left) / self.per_second
-        self._buckets[caller] = (left if wait else left - 1, now)
+        amount = min(amount, max(1, int(self.burst)))  # more than the burst could never be taken
+        wait = 0.0 if left >= amount else (amount - left) / self.per_second
+        self._buckets[caller] = (left if wait else left - amount, now)
         return wait
 
 
 def whole_seconds(wait: float) -> int:
-    """For `Retry-After`."""
+    """Round up to whole seconds, for `Retry-After`."""
     return max(1, math.ceil(wait))

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mcptrio._actors.link import Link
+from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.messages import Cause, Failed, Finished, HandedOver, LinkLost, Message
 from mcptrio._struct import Entity
 from mcptrio.errors import INTERNAL_ERROR
 
 if TYPE_CHECKING:
-    from mcptrio._actors.session import Session
+    from mcptrio._actors.service import Actor
 
 
 class Relay(Entity):
-    """Passes frames on. The session that the request came to keeps it on its books, so that it can still be cancelled
-    there, until it is answered. Lent: everything.
+    """A link that forwards frames. The asker's session keeps the request in its ledger, so it can be cancelled there.
+
+    Borrows: the link, both sessions.
     """
 
-    link: Link
-    asker: Session
-    """Where the request came to."""
+    link: ReplyLink
+    asker: Actor
+    """The session that received the request."""
     call: int
-    """Its number there."""
-    holder: Session
-    """Where it is answered."""
+    """The number of the request there."""
+    holder: Actor
+    """The session that answers it."""
     open: bool = True
 
     @property
@@ -49,19 +50,19 @@ class Relay(Entity):
         await self.link.room()
 
     def abandon(self, cause: Cause) -> None:
-        """The call was stopped where it lives; whoever repeated the request has to be told."""
+        """Fail the request, because the call was stopped where it lives."""
         self._close(Finished(self.call, Failed(INTERNAL_ERROR, cause.value)))
 
     def _close(self, message: Message) -> None:
         if self.open:
             self.open = False
-            self.asker.take_back(self.call)
-            self.asker.post_soon(message)
+            self.asker.handlers.take_back(self.call)
+            self.asker.inbox.post_soon(message)
 
     # -- the asker's side
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Cancel the call: its client no longer waits."""
         if self.open:
             self.open = False
-            self.holder.post_soon(LinkLost(self))
+            self.holder.inbox.post_soon(LinkLost(self))

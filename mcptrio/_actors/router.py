@@ -1,24 +1,26 @@
 """The routing table, and the guard around every handler that it runs.
 
-Spec methods are rows; so are methods of the user's own. The table is the same class for both roles, refuses duplicates
+Methods of the specification and custom methods are rows of the same table. It serves both roles, rejects duplicates
 and is frozen when serving begins.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
 from mcptrio._peer.messages import Answered, Failed, Outcome
 from mcptrio._struct import Entity
-from mcptrio._wire.converter import StructureError, structure, unstructure
 from mcptrio._wire.jsonrpc import encode_value
+from mcptrio._wire.objects.converter import StructureError, structure, unstructure
 from mcptrio.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -26,50 +28,61 @@ from mcptrio.errors import (
     CapabilityMissing,
     DeclarationError,
     LocalProtocolError,
-    McpError,
+    MCPError,
     Overloaded,
     RemoteProtocolError,
     RequestTimeout,
 )
 
 if TYPE_CHECKING:
+    from mcptrio._actors.call import Call
     from mcptrio._actors.incoming import Incoming
+    from mcptrio._actors.lending import Lendable
 
 logger = logging.getLogger("mcptrio.call")
 
 Handler = Callable[..., Any]
 CallNext = Callable[[Any, Any], Awaitable[Any]]
 Middleware = Callable[[Any, "Incoming", CallNext], Awaitable[Any]]
+Finish = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Route(Struct, frozen=True):
-    """One row: a method, what its parameters become, who handles them."""
+class Route(Entity):
+    """One row: a method, the class of its parameters, and its handler."""
 
     method: str
     params: type | str | None
-    """A class, or the name of one of `mcptrio.types`. None: the handler gets the JSON object as it came."""
+    """A class, or the name of one in `mcptrio.types`. None: the handler gets the JSON object as received."""
     handler: Handler
     """`async def handler(ctx, params)`, or a plain function when `inline`."""
     inline: bool = False
     """Runs in the session's own loop: only for handlers of the runtime that never wait."""
     builtin: bool = False
-    """May be replaced once by a user's row."""
+    """Whether a user's row may replace it, once."""
     long: bool = False
-    """Waits for things to happen rather than working: it takes no place from others."""
+    """Whether it only waits for events: then it takes no slot from working calls."""
     quick: Callable[[dict[str, Any]], Any] | None = None
-    """Reads parameters of the usual shape; None for any other, which is read, and checked, in full."""
+    """Fast reader for parameters of the usual shape; returns None for any other, which is then read and checked in
+    full."""
+    named_by: str | None = None
+    """The parameter that names the tool, prompt or resource."""
+    entries: Mapping[str, Lendable] | None = None
+    """The tools or prompts by name, see `lending`."""
+    timed_out: Callable[[Call], dict[str, Any]] | None = None
+    """Builds the result of a call that timed out; None: an error."""
+    waits: bool = False
+    """Whether the handler has ever waited, see `lending`."""
 
 
 class Router(Entity):
     """Method -> route."""
 
     max_reply: int = 16 * 1024 * 1024
-    finish: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
-    """Completes a result before it is encoded: `finish(wire, ctx)`."""
-    _routes: dict[str, Route] = field(default_factory=dict)
+    routes: dict[str, Route] = field(default_factory=dict)
+    chain: CallNext | None = None
+    """The middleware around every handler, once serving has begun."""
     _middleware: list[Middleware] = field(default_factory=list)
     _frozen: bool = False
-    _chain: CallNext | None = None
 
     def add(self, route: Route) -> None:
         """Put a row into the table.
@@ -77,11 +90,15 @@ class Router(Entity):
         Raises:
             DeclarationError: the method has a row already, or serving has begun.
         """
+        self.check(route)
+        self.routes[route.method] = route
+
+    def check(self, route: Route) -> None:
+        """Raise what `add` would raise, without changing the table."""
         self._check_open(f"a route for {route.method!r}")
-        there = self._routes.get(route.method)
+        there = self.routes.get(route.method)
         if there is not None and not there.builtin:
             raise DeclarationError(f"there is a route for {route.method!r} already; remove one of the two")
-        self._routes[route.method] = route
 
     def add_all(self, routes: Iterable[Route]) -> None:
         for route in routes:
@@ -96,7 +113,7 @@ class Router(Entity):
             raise DeclarationError(f"{what} must be added before serving begins")
 
     def freeze(self) -> None:
-        """Serving begins: the table stays as it is."""
+        """Freeze the table and build the middleware chain."""
         if self._frozen:
             return
         self._frozen = True
@@ -104,71 +121,74 @@ class Router(Entity):
             chain: CallNext = self._call_route
             for middleware in reversed(self._middleware):
                 chain = _wrap(middleware, chain)
-            self._chain = chain
-
-    @property
-    def methods(self) -> Container[str]:
-        return self._routes.keys()
+            self.chain = chain
 
     def __contains__(self, method: object) -> bool:
-        return method in self._routes
+        return method in self.routes
 
     def __iter__(self) -> Iterator[Route]:
-        return iter(self._routes.values())
+        return iter(self.routes.values())
 
     def __getitem__(self, method: str) -> Route:
-        return self._routes[method]
-
-    def is_inline(self, route: Route) -> bool:
-        return route.inline and self._chain is None
+        return self.routes[method]
 
     async def _call_route(self, ctx: Any, request: Incoming) -> Any:
-        route = self._routes[request.method]
+        route = self.routes[request.method]
         result = route.handler(ctx, request.params)
         return result if route.inline else await result
 
     # -- the call guard
 
-    async def run(self, method: str, params: dict[str, Any], ctx: Any) -> Outcome:
-        """Run the handler for `method`. Whatever it raises, save `Cancelled`, becomes an outcome."""
+    async def run(self, method: str, params: dict[str, Any], ctx: Any, finish: Finish | None = None) -> Outcome:
+        """Run the handler for `method`. Whatever it raises, except `Cancelled`, becomes an outcome.
+
+        `finish` adds the fields that every result of the request's revision has.
+        """
         try:
-            route = self._routes[method]
+            route = self.routes[method]
             typed = None if route.quick is None else route.quick(params)
             if typed is None:
                 typed = params if route.params is None else structure(params, route.params)
-            if self._chain is not None:
+            if self.chain is not None:
                 from mcptrio._actors.incoming import Incoming  # only where there is middleware
 
-                result = await self._chain(ctx, Incoming(method, typed))
+                result = await self.chain(ctx, Incoming(method, typed))
             elif route.inline:
                 result = route.handler(ctx, typed)
             else:
                 result = await route.handler(ctx, typed)
-            if type(result) is dict and (self._chain is not None or not route.builtin):
-                result = {**result}  # it is completed below, and may be something that the user keeps
-            return self._answer(result, ctx)
+            if type(result) is dict and (self.chain is not None or not route.builtin):
+                result = {**result}  # `finish` changes the dict, which the user may keep
+            return self.answer(result, finish)
         except trio.Cancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - the call guard: a handler's crash stops here
+            pass_on_interrupt(error)
             return failure(error, method)
 
-    def run_inline(self, method: str, params: dict[str, Any], ctx: Any) -> Outcome:
-        """The same for a handler that never waits."""
+    def run_inline(self, method: str, params: dict[str, Any], ctx: Any, finish: Finish | None = None) -> Outcome:
+        """Run a handler that never waits, see `run`."""
         try:
-            route = self._routes[method]
+            route = self.routes[method]
             typed = params if route.params is None else structure(params, route.params)
-            return self._answer(route.handler(ctx, typed), ctx)
+            return self.answer(route.handler(ctx, typed), finish)
         except BaseException as error:  # noqa: BLE001 - the call guard
             return failure(error, method)
 
-    def _answer(self, result: Any, ctx: Any) -> Outcome:
+    def answer(self, result: Any, finish: Finish | None) -> Answered:
+        """Encode a result.
+
+        Raises:
+            MCPError: it is too large.
+            TypeError, ValueError: it has no JSON form.
+        """
         if type(result) is not msgspec.Raw:
             wire = result if type(result) is dict else {} if result is None else unstructure(result)
-            if self.finish is not None and type(wire) is dict:
-                wire = self.finish(wire, ctx)
+            if finish is not None and type(wire) is dict:
+                wire = finish(wire)
             result = msgspec.Raw(encode_value(wire))
         if len(result) > self.max_reply:
-            raise McpError(INTERNAL_ERROR, f"the answer is larger than {self.max_reply} bytes")
+            raise MCPError(INTERNAL_ERROR, f"the answer is larger than {self.max_reply} bytes")
         return Answered(result)
 
 
@@ -180,7 +200,7 @@ def _wrap(middleware: Middleware, call_next: CallNext) -> CallNext:
 
 
 def failure(error: BaseException, method: str) -> Failed:
-    """What the peer sees of an exception. Texts of exceptions that were not meant for it stay here, in the log."""
+    """Return the error that the peer sees for an exception. The text of an unexpected exception is only logged."""
     match error:
         case BaseExceptionGroup():
             cancelled, rest = error.split(trio.Cancelled)
@@ -194,7 +214,7 @@ def failure(error: BaseException, method: str) -> Failed:
                 return failure(leaves[0], method)
             logger.error("%s failed", method, exc_info=rest)
             return Failed(INTERNAL_ERROR, "internal error")
-        case McpError(code=code, message=message, data=data):
+        case MCPError(code=code, message=message, data=data):
             return Failed(code, message, _sendable(data, method))
         case RemoteProtocolError(code=code, message=message, data=data, http_status=status):
             return Failed(code, message, data, status)
@@ -209,8 +229,39 @@ def failure(error: BaseException, method: str) -> Failed:
         case RequestTimeout() | LocalProtocolError():
             return Failed(INTERNAL_ERROR, str(error))
         case _:
-            logger.error("%s failed", method, exc_info=error)
+            logger.error("%s failed%s", method, asyncio_hint(error), exc_info=error)
             return Failed(INTERNAL_ERROR, "internal error")
+
+
+def asyncio_hint(error: BaseException) -> str:
+    """Return a hint for the log if a handler used an asyncio library, which reports only a missing event loop."""
+    if not isinstance(error, RuntimeError) or "no running event loop" not in str(error):
+        return ""
+    return (
+        ": it used an asyncio library, and handlers run on Trio. Use a library for Trio or anyio, or call "
+        "`await trio.to_thread.run_sync(asyncio.run, coroutine)`"
+    )
+
+
+def is_cancelled() -> bool:
+    """Return whether the current task is being cancelled.
+
+    A `Cancelled` that is raised while this is False belongs to another task (a shared future, for example). It is a
+    failure of the code that raised it: passed on, it would end everything up to the root task.
+    """
+    return trio.current_effective_deadline() == -inf
+
+
+def foreign_cancelled(error: BaseException, what: str) -> Failed:
+    """Log a `Cancelled` that belongs to another task, and return the error that the peer sees."""
+    logger.error("%s raised a Cancelled that belongs to another task", what, exc_info=error)
+    return Failed(INTERNAL_ERROR, "internal error")
+
+
+def pass_on_interrupt(error: BaseException) -> None:
+    """Deliver a Ctrl-C that was raised in a child task of a handler to the main task, as Trio would have done."""
+    if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is not None:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _sendable(data: Any, method: str) -> Any:

@@ -1,6 +1,6 @@
-"""The runtime: one per process. It owns the supervisor, the store and the server's lifespan, side by side.
+"""The runtime: one per process. It owns the supervisor, opens the store and runs the server's lifespan.
 
-Transports are given a runtime and hand it sessions; none of them owns one, so a session never ends because the
+Transports borrow a runtime and start sessions in it; none of them owns a session, so a session never ends because the
 connection that created it did.
 """
 
@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
 
 import trio
 from msgspec import field
 
 from mcptrio import telemetry
-from mcptrio._actors.link import Link
+from mcptrio._actors.link import ReplyLink
 from mcptrio._actors.parking import Parking
-from mcptrio._actors.session import Service, Session
+from mcptrio._actors.places import Threads
+from mcptrio._actors.service import Service
+from mcptrio._actors.session import Session
+from mcptrio._actors.store import Bus, Store
 from mcptrio._actors.supervisor import Supervisor, new_session_id
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
@@ -29,40 +33,40 @@ logger = logging.getLogger("mcptrio.runtime")
 
 
 class Application(Service, Protocol):
-    """What a runtime runs: a service with a lifespan."""
+    """The application of a runtime: a service with a lifespan."""
 
     def lifespan_context(self) -> AbstractAsyncContextManager[Any]: ...
 
     def parameter_headers(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        """Which arguments of a tool HTTP clients repeat in headers: the header's mark -> the argument's path."""
+        """Return the arguments of a tool that HTTP clients repeat in headers: header mark -> path of the argument."""
         ...
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
-        """Called when the runtime is open; what it returns is called when the runtime ends."""
+        """Handle the start of the runtime; the returned function is called when it ends."""
         ...
 
 
-class Store(Protocol):
-    def open(self) -> AbstractAsyncContextManager[None]: ...
-
-
 class Runtime(Entity, kw_only=True):
-    """Owns: the supervisor's task, the store's tasks, the lifespan, the watchdog.   Lent: application, store, bus.
+    """The server-side environment of all transports.
 
-    `listeners` hear of what happens while it is open. A watchdog is a thread, so there is one only if asked for.
+    Owns: the supervisor's task, the store's tasks, the lifespan, the watchdog.   Borrows: application, store, bus.
+    `listeners` get telemetry events while it is open. A watchdog is a thread, so there is one only on request.
     """
 
     app: Application
-    store: Any
-    """A `mcptrio.stores.EventStore`; this layer only opens it."""
-    bus: Any
+    store: Store
+    bus: Bus
     supervisor: Supervisor = field(default_factory=Supervisor)
+    threads: Threads = field(default_factory=Threads)
     parking: Parking = field(default_factory=lambda: Parking(audience=""))
     lifespan: Any = None
-    """What the server's lifespan function yielded."""
+    """The value that the server's lifespan function yielded."""
+    serial: WeakValueDictionary[tuple[str, str], trio.CapacityLimiter] = field(default_factory=WeakValueDictionary)
+    """The single slot of each serial tool, by tool and caller; it exists while a call uses it."""
     ready: bool = False
     listeners: list[telemetry.Listener] = field(default_factory=list)
     watchdog: Watchdog | None = None
+    _token: trio.lowlevel.TrioToken | None = None
 
     @property
     def hub(self) -> telemetry.Hub:
@@ -70,20 +74,20 @@ class Runtime(Entity, kw_only=True):
 
     @property
     def stalled(self) -> bool:
-        """Whether a handler has just blocked the event loop for too long to be given more work."""
+        """Whether a handler has just blocked the event loop for so long that readiness probes should fail."""
         return self.watchdog is not None and self.watchdog.stalled
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Runtime]:
-        """Run everything that a server needs beside its transports. Leaving cancels what is left; drain first."""
+        """Run the parts that a server needs besides its transports. Leaving cancels all sessions; drain first."""
         self.supervisor.hub = self.parking.hub = self.hub
-        self.supervisor.parking = self.parking
-        if getattr(self.store, "durable", False):
-            self.parking.store = self.store
+        self.supervisor.parking, self.supervisor.threads = self.parking, self.threads
+        if self.store.durable:
+            self.parking.marks = self.store.marks
         self.app.router.freeze()
-        store: Store = self.store
+        self._token = trio.lowlevel.current_trio_token()
         with self._observed():
-            async with store.open(), self.app.lifespan_context() as self.lifespan, trio.open_nursery() as nursery:
+            async with self.store.open(), self.app.lifespan_context() as self.lifespan, trio.open_nursery() as nursery:
                 await nursery.start(self.supervisor.run)
                 detach = self.app.attach(self)
                 self.ready = True
@@ -96,16 +100,27 @@ class Runtime(Entity, kw_only=True):
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
-        """While this lasts the runtime's own listeners hear, and the watchdog watches."""
+        """Connect the runtime's listeners, the listener to the store's state, and the watchdog."""
         with ExitStack() as ends:
             for listener in self.listeners:
                 self.hub.add(listener)
                 ends.callback(self.hub.remove, listener)
-            if getattr(self.store, "on_state", self) is None:
+            if self.store.on_state is None:
                 self.store.on_state = self._store_changed
+                ends.callback(setattr, self.store, "on_state", None)
             if self.watchdog is not None:
                 ends.enter_context(self.watchdog.watching())
             yield
+
+    def call_soon(self, fn: Callable[..., object], *args: Any) -> None:
+        """Call a plain function in the runtime's event loop: at once, or soon if the caller is in another thread."""
+        if self._token is None:
+            return
+        if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token:
+            fn(*args)
+            return
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(fn, *args)
 
     def _store_changed(self, problem: str | None) -> None:
         if self.hub:
@@ -113,17 +128,18 @@ class Runtime(Entity, kw_only=True):
 
     def new_session(
         self,
-        link: Link,
+        link: ReplyLink,
         *,
         transport: str,
         principal: Any = None,
+        owner: str = "",
         session_id: str | None = None,
-        carrier: Callable[[], Awaitable[None]] | None = None,
+        reader: Callable[[], Awaitable[None]] | None = None,
     ) -> Session:
-        """Start a session under the supervisor, with the task that brings what its peer sends if it has one.
+        """Start a session under the supervisor, with the task that reads the frames of its peer, if it has one.
 
         Raises:
-            Overloaded: there are too many, or the process is about to end.
+            Overloaded: there are too many sessions, or the process is shutting down.
         """
         session = Session(
             id=session_id or new_session_id(),
@@ -131,20 +147,21 @@ class Runtime(Entity, kw_only=True):
             link=link,
             transport=transport,
             principal=principal,
-            runtime=self,
+            owner=owner,
+            _runtime=self,
         )
-        self.supervisor.start(session, carrier)
+        self.supervisor.start(session, reader)
         return session
 
     async def drain(self, grace: float) -> None:
-        """Stop taking work in, let what runs finish for `grace` seconds, end the rest with a reason."""
+        """Accept no more work, let running calls finish for `grace` seconds, and end the rest with a reason."""
         self.ready = False
         logger.info("draining: %d sessions, up to %g s", len(self.supervisor.sessions), grace)
         await self.supervisor.drain(grace)
 
 
 async def serve_session(runtime: Runtime, session: Session) -> None:
-    """Wait until a session that lives as long as a pipe is over."""
+    """Wait for the end of a session that lives as long as a pipe."""
     ended = trio.Event()
     session.on_end.append(ended.set)
     if session.ended is None:

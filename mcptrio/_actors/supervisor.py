@@ -1,4 +1,4 @@
-"""The supervisor: starts, finds, expires and drains sessions. A session's crash stops here."""
+"""The supervisor: starts, finds, expires and drains sessions, and contains their crashes."""
 
 from __future__ import annotations
 
@@ -8,98 +8,98 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import trio
-from msgspec import Struct, field
+from msgspec import field
 
 from mcptrio import telemetry
+from mcptrio._actors.exchange import Exchange
+from mcptrio._actors.limits import Limits
 from mcptrio._actors.parking import Parking
+from mcptrio._actors.places import Threads
+from mcptrio._actors.router import is_cancelled, pass_on_interrupt
 from mcptrio._actors.session import Session
+from mcptrio._actors.shares import Shares
 from mcptrio._peer.messages import Cause, Drained
 from mcptrio._struct import Entity
-from mcptrio.errors import DeclarationError, Overloaded
+from mcptrio.errors import Overloaded
 
 logger = logging.getLogger("mcptrio.supervisor")
 
-_SUSPENDED: Final = 5.0  # a check that comes so late was not late because of work
-
-
-class SupervisorLimits(Struct, frozen=True, kw_only=True):
-    """How many sessions there may be, and how long one may be idle."""
-
-    max_sessions: int = 10_000
-    """Sessions at the same time; further clients are told that the server is overloaded. Lower it where each holds
-    something dear, and let a durable store keep as many."""
-    idle_timeout: float = 1800.0
-    """Seconds after which a session with nothing running and no open stream is ended; its client begins a new one.
-    Lower it where sessions hold something dear."""
-    confirm_timeout: float = 60.0
-    """The same, in seconds, for one whose client never came back after `initialize`: a probe, or somebody who
-    collects sessions."""
-    parked_max: int = 1000
-    """Calls that wait for their request to be repeated with answers; the oldest is let go first."""
-    parked_ttl: float = 600.0
-    """Seconds that they wait, and that the state which leads back to them is valid: the time that a person has to
-    answer."""
-    check_every: float = 0.5
-    """Seconds between two looks for idle sessions, zombies and expired calls, so how late each of these may be
-    noticed; seldom a reason to change it."""
-
-    def __post_init__(self) -> None:
-        for name in ("parked_max", "parked_ttl"):
-            if not getattr(self, name) > 0:
-                raise DeclarationError(f"SupervisorLimits.{name} must be positive, got {getattr(self, name)!r}")
+_SUSPENDED: Final = 5.0  # seconds; a check this late means that the process was suspended
 
 
 class Supervisor(Entity, kw_only=True):
-    """Owns: the nursery that every session lives in.   Lent: the telemetry hub."""
+    """The owner of all sessions.
 
-    limits: SupervisorLimits = field(default_factory=SupervisorLimits)
+    Owns: the nursery of the sessions.   Borrows: the telemetry hub.
+    """
+
+    limits: Limits = field(default_factory=Limits)
     hub: telemetry.Hub = field(default_factory=telemetry.Hub)
     sessions: dict[str, Session] = field(default_factory=dict)
-    exchanges: set[Session] = field(default_factory=set)
-    """Requests that need no session; nobody finds them by an id."""
+    exchanges: set[Exchange] = field(default_factory=set)
+    """Stateless requests, which have no id."""
     parking: Parking | None = None
+    threads: Threads | None = None
     draining: bool = False
+    _shares: Shares = field(default_factory=lambda: Shares(0))
+    """The sessions of each owner."""
     _nursery: trio.Nursery | None = None
     _patience: trio.CancelScope | None = None
     _drain_began: trio.Event = field(default_factory=trio.Event)
     _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
+    def __post_init__(self) -> None:
+        self._shares.size = self.limits.max_sessions
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._look_after)
                 task_status.started()
         finally:
-            for session in [session for session in self.sessions.values() if session.asleep]:
+            for session in [session for session in self.sessions.values() if session.inbox.asleep]:
                 session.end_asleep()
                 self._forget(session)
 
-    def start(self, session: Session, carrier: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Take a session in.
+    def start(self, session: Session, reader: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Register a session and start its task.
 
         Raises:
-            Overloaded: there are too many, or the process is about to end.
+            Overloaded: there are too many sessions, or the process is shutting down.
         """
-        self.check_room()
+        self.check_room(session.owner)
+        self._make_room()
         self.sessions[session.id] = session
-        if carrier is None:
+        self._shares.add(session.owner, session.id)
+        if reader is None:
             session.sleep()
         else:
-            self.wake(session, carrier)
+            self.wake(session, reader)
 
-    def wake(self, session: Session, carrier: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Give a session a task."""
-        self.nursery.start_soon(self._guard, session, carrier, name=f"session {session.id[:8]}")
+    def wake(self, session: Session, reader: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Start a task for a session."""
+        self.nursery.start_soon(self._guard, session, reader, name=session.label)
 
-    def check_room(self) -> None:
-        """Raise `Overloaded` if no further session can be taken in."""
+    def check_room(self, owner: str = "") -> None:
+        """Raise `Overloaded` if this owner can have no further session."""
         if self.draining:
             raise Overloaded("the server is shutting down", retry_after=5)
-        if len(self.sessions) >= self.limits.max_sessions:
-            if self.hub:
-                self.hub.emit(telemetry.LimitHit(name="sessions"))
+        if len(self._shares) < self.limits.max_sessions:
+            return
+        if self.hub:
+            self.hub.emit(telemetry.LimitHit(name="sessions"))
+        if self._shares.stored(self._shares.largest()) <= self._shares.stored(owner) + 1:
             raise Overloaded("too many sessions", retry_after=30)
+
+    def _make_room(self) -> None:
+        """End the oldest session of the owner with the most sessions, if there are too many."""
+        while len(self._shares) >= self.limits.max_sessions:
+            oldest = self._shares.oldest(self._shares.largest())
+            self._shares.remove(oldest)
+            session = self.sessions.get(str(oldest))
+            if session is not None:
+                session.close_nowait(Cause.IDLE)
 
     @property
     def nursery(self) -> trio.Nursery:
@@ -110,31 +110,31 @@ class Supervisor(Entity, kw_only=True):
         session = self.sessions.get(session_id)
         return session if session is not None and session.ended is None else None
 
-    async def _guard(self, session: Session, carrier: Callable[[], Awaitable[None]] | None) -> None:
+    async def _guard(self, session: Session, reader: Callable[[], Awaitable[None]] | None) -> None:
         try:
-            await session.run(carrier)
-        except trio.Cancelled:
-            raise
+            await session.run(reader)
         except BaseException as error:  # the session guard: a session's crash closes that session
-            cancelled, rest = error.split(trio.Cancelled) if isinstance(error, BaseExceptionGroup) else (None, error)
+            cancelled, rest = _split(error) if is_cancelled() else (None, error)
             if rest is not None:
+                pass_on_interrupt(rest)
                 logger.error("session %s failed", session.id[:8], exc_info=rest)
                 if self.hub:
                     self.hub.emit(telemetry.GuardCaught(layer="session", error=rest, session=session.id))
             if cancelled is not None:
                 raise cancelled from None
         finally:
-            if not session.asleep:
+            if session.ended is not None:
                 self._forget(session)
 
     def _forget(self, session: Session) -> None:
         self.sessions.pop(session.id, None)
+        self._shares.remove(session.id)
         if self.parking is not None:
             self.parking.forget(session)
         self._changed.unpark_all()
 
     async def _look_after(self) -> None:
-        """Find zombies, and sessions that nobody uses any more."""
+        """Check for zombies, and for idle or expired sessions, at intervals."""
         looked = trio.current_time()
         while True:
             await trio.sleep(self.limits.check_every)
@@ -142,18 +142,24 @@ class Supervisor(Entity, kw_only=True):
             slept = now - looked - self.limits.check_every
             looked = now
             if slept > _SUSPENDED:
-                # The whole process stood still (a laptop's lid, SIGSTOP): that is nobody's idleness.
+                # The whole process was suspended (laptop lid, SIGSTOP): do not count that time as idle.
                 logger.warning("the process did not run for %.0f s", slept)
-                for session in self:
+                for session in self.sessions.values():
                     session.last_used += slept
             if self.parking is not None:
                 self.parking.expire(now)
-            for session in self:
-                if session.has_running:
-                    session.bury(now)
-                elif not session.asleep:
+            if self.threads is not None:
+                self.threads.find_zombies(now)
+            for exchange in tuple(self.exchanges):
+                exchange.handlers.find_zombies(now)
+            for session in tuple(self.sessions.values()):
+                if session.handlers:
+                    session.handlers.find_zombies(now)
+                else:
                     session.doze()
-                idle = session.idle_since(now)
+                if session.peer.calls or getattr(session.link, "attached", False):  # a call runs, or a stream is open
+                    session.last_used = now
+                idle = now - session.last_used
                 if idle > self.limits.idle_timeout or (
                     idle > self.limits.confirm_timeout and self._unconfirmed(session)
                 ):
@@ -166,7 +172,7 @@ class Supervisor(Entity, kw_only=True):
             self.hub.emit(telemetry.LimitHit(name="confirm_timeout", session=session.id))
         return True
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[Session | Exchange]:
         return iter((*self.sessions.values(), *self.exchanges))
 
     # -- the end
@@ -176,17 +182,17 @@ class Supervisor(Entity, kw_only=True):
         self.draining = True
         self._drain_began.set()
         with trio.move_on_after(grace) as self._patience:
-            # Those who have nothing to finish go first: when the time is up there is enough to do with the others.
+            # End idle sessions first, to leave less work for the end of the grace period.
             for session in self:
-                if not session.calls:
+                if not session.peer.calls:
                     await session.wait_until_quiet()
                     session.close_nowait(Cause.DRAIN)
             for session in self:
                 await session.wait_until_quiet()
                 session.close_nowait(Cause.DRAIN)
         for session in self:
-            if session.calls:
-                session.post_nowait(Drained(Cause.DRAIN))
+            if session.peer.calls:
+                session.inbox.post_nowait(Drained(Cause.DRAIN))
         await trio.lowlevel.checkpoint()
         for session in self:
             session.close_nowait(Cause.DRAIN)
@@ -195,20 +201,27 @@ class Supervisor(Entity, kw_only=True):
                 await self._changed.park()
 
     async def wait_for_drain(self) -> None:
-        """Wait until the process is about to end."""
+        """Wait until the process begins to shut down."""
         await self._drain_began.wait()
 
     def hurry(self) -> None:
-        """Do not wait for running calls any longer."""
+        """End the drain at once, without waiting for running calls."""
         if self._patience is not None:
             self._patience.cancel()
 
     def stop(self) -> None:
-        """Cancel whatever is left."""
+        """Cancel everything that still runs."""
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
 
+def _split(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
+    """Separate a cancellation from the other exceptions."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)
+    return (error, None) if isinstance(error, trio.Cancelled) else (None, error)
+
+
 def new_session_id() -> str:
-    """An id that nobody can guess, in visible ASCII (basic/transports: 0x21 to 0x7E)."""
+    """Return a random id in visible ASCII (basic/transports: 0x21 to 0x7E)."""
     return secrets.token_urlsafe(24)

@@ -1,11 +1,11 @@
-"""The watchdog: a thread that asks the event loop for a sign of life, and tells who keeps it from giving one.
+"""The watchdog: a thread that detects a blocked event loop and logs the task that blocks it.
 
-Theory of operation. The thread posts a tiny callback into the loop ten times a second and takes the time until it runs:
-that is the loop's lag. When it has not run after `PATIENCE` the loop is blocked by something that does not wait the way
-tasks do (`time.sleep`, a long computation), and since nothing in the loop can say so, the thread reads the stack of the
-loop's own thread and logs it. No task and no timer of Trio's is involved, so a test's clock is not disturbed.
+Theory of operation. The thread posts a small callback into the loop ten times a second and measures the time until it
+runs: the loop's lag. If it has not run after `PATIENCE`, something blocks the loop's thread (`time.sleep`, a long
+computation); since no task can report that, the thread reads the stack of the loop's thread and logs it. It uses no
+task and no timer of Trio, so a test's clock is not disturbed.
 
-A block is named within a quarter of a second of its beginning: 0.1 s until the next question, 0.15 s without an answer.
+A block is reported within a quarter of a second: 0.1 s until the next callback, 0.15 s without a response.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ logger = logging.getLogger("mcptrio.watchdog")
 EVERY: Final = 0.1
 PATIENCE: Final = 0.15
 UNREADY_ABOVE: Final = 1.0
-_UNREADY_FOR: Final = 2.0  # after such a stall: a probe can only be answered once the loop turns again
-_HANDLING: Final = "mcptrio._actors.handling"
-_QUIET_FOR: Final = 10.0  # between two stacks of the same culprit
+_UNREADY_FOR: Final = 2.0  # seconds after such a stall: a probe is only answered once the loop runs again
+_HANDLERS: Final = "mcptrio._actors.handlers"
+_QUIET_FOR: Final = 10.0  # seconds between two stacks of the same function
 _STACK_DEPTH: Final = 12
 _OURS: Final = ("mcptrio", "trio", "outcome")
 
 
 @define(eq=False, repr=False)
 class Watchdog:
-    """Owns: its thread.   Lent: the telemetry hub; `on_lag`, which is called in the loop with every lag, in seconds."""
+    """A watchdog for one event loop. `on_lag` is called in the loop with every lag, in seconds.
+
+    Owns: its thread.   Borrows: the telemetry hub, `on_lag`.
+    """
 
     hub: telemetry.Hub
     on_lag: Callable[[float], None] | None = None
@@ -55,12 +58,12 @@ class Watchdog:
 
     @property
     def stalled(self) -> bool:
-        """Whether the loop was blocked for so long, a moment ago, that work should go elsewhere."""
+        """Whether the loop was blocked recently for so long that work should go elsewhere."""
         return perf_counter() < self._stalled_until
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the loop that this is called in."""
+        """Watch the event loop of the current task."""
         token = trio.lowlevel.current_trio_token()
         thread = threading.Thread(
             target=self._watch, args=(token, threading.get_ident()), name="mcptrio watchdog", daemon=True
@@ -78,7 +81,7 @@ class Watchdog:
     def _watch(self, token: trio.lowlevel.TrioToken, loop: int) -> None:
         while not self._stop.wait(self.every):
             self._answered.clear()
-            if self._stop.is_set():  # asked now, nobody would answer: the loop waits for this thread
+            if self._stop.is_set():  # stop first: the loop waits for this thread and could not respond
                 return
             self._culprit = None
             self._asked_at = perf_counter()
@@ -91,7 +94,7 @@ class Watchdog:
                 self._answered.wait()
 
     def _look(self, loop: int) -> None:
-        """The loop is blocked: find out by whom, and say so while it lasts."""
+        """Log the task that blocks the loop, while the block lasts."""
         frame = sys._current_frames().get(loop)
         culprit = None if frame is None else name_culprit(frame)
         if frame is None or culprit is None or self._answered.is_set():
@@ -128,9 +131,9 @@ class Watchdog:
 
 
 def name_culprit(innermost: FrameType) -> str | None:
-    """Who runs at this frame: the task, and the function that a user wrote. None if the loop waits for something to do.
+    """Return the task and the user's function at this frame; None if the loop is idle.
 
-    The function is the one that our code, or Trio's, called: a handler rather than the library it blocks in.
+    The function is the one that mcptrio or Trio called: a handler rather than the library in which it blocks.
     """
     if _package(innermost) == "trio" and "._io_" in innermost.f_globals.get("__name__", ""):
         return None
@@ -140,11 +143,11 @@ def name_culprit(innermost: FrameType) -> str | None:
     frame: FrameType | None = innermost
     while frame is not None:
         if frame.f_code.co_name == "unrolled_run" and _package(frame) == "trio":
-            # Trio keeps the task that runs in the loop's thread alone; its loop's own variable says the same.
+            # Trio keeps the running task in a thread-local; a variable of its run loop holds the same task.
             task = getattr(frame.f_locals.get("task"), "name", None)
             break
-        if frame.f_code.co_name == "_work" and frame.f_globals.get("__name__") == _HANDLING:
-            # It may run in the task of whoever carried the request, which is called otherwise.
+        if frame.f_code.co_name == "run" and frame.f_globals.get("__name__") == _HANDLERS:
+            # The handler may run in the task of a reader (`lending`), whose name says nothing about the call.
             task = getattr(frame.f_locals.get("start"), "method", None)
             break
         if not done and _package(frame) not in _OURS:

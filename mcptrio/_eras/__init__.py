@@ -1,1 +1,1 @@
-"""The answers to what an era asks: one module per protocol date, and the only place that knows dates."""
+"""Protocol revisions: one module per date, and the only package that knows dates."""

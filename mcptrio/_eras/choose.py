@@ -1,4 +1,4 @@
-"""Which era a frame or an HTTP request speaks, among those that are served."""
+"""Choose the era of a frame or an HTTP request among those that are served."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ALL_NAMES: Final = frozenset[str]().union(*(set(era.requests) | era.notificatio
 ERAS: Final[dict[str, Era]] = {
     era.date: replace(era, lacks=_ALL_NAMES - set(era.requests) - era.notifications) for era in _IN_ORDER
 }
-"""Every date that mcptrio speaks, oldest first."""
+"""Every supported protocol date, oldest first."""
 
 FALLBACK_WITHOUT_HEADER: Final = ERAS["2025-03-26"]
 """2025-06-18 basic/transports: a client that sends no version header speaks 2025-03-26."""
 
 
 class Served:
-    """The dates that one server or client speaks."""
+    """The protocol dates that one server or client supports."""
 
     __slots__ = ("eras", "newest_stateful", "newest_stateless")
 
@@ -53,7 +53,7 @@ class Served:
         return tuple(self.eras)
 
     def declared(self, frame: Request, *, required: bool = False) -> tuple[Era, dict[str, Any]] | None:
-        """The era that a request declares for itself, and the client's capabilities; None where it declares nothing.
+        """Return the era that a request declares for itself and the client's capabilities; None if it declares nothing.
 
         Raises:
             RemoteProtocolError: the declaration is incomplete (or `required` and missing), or the date is not served.
@@ -62,7 +62,7 @@ class Served:
         declares = "_meta" in params and stateless.is_stateless(params)
         if not declares:
             if self.newest_stateful is None and frame.method == "initialize":
-                # basic/versioning: clients of stateful dates cannot find out otherwise
+                # basic/versioning: clients of stateful dates have no other way to find out
                 raise self.unsupported(params.get("protocolVersion"), frame.id)
             stateful = frame.method not in stateless.ONLY_STATELESS or self.newest_stateless is None
             if not required and stateful and self.newest_stateful is not None:

@@ -1,4 +1,4 @@
-"""Fitting what we send to the date it is sent at: fields and content types that a date lacks are left out."""
+"""Fit outgoing values to a protocol date: fields and content types that the date lacks are left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcptrio.errors import CapabilityMissing
 
 
 def trim(era: Era, kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """`value` without the keys that this date does not define for objects of this kind."""
+    """Return `value` without the keys that this date does not define for objects of this kind."""
     keys = era.shapes[kind]
     return {key: item for key, item in value.items() if key in keys}
 
@@ -20,7 +20,7 @@ def trim_all(era: Era, kind: str, values: Sequence[Mapping[str, Any]]) -> list[d
 
 
 def lower_content(era: Era, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Content blocks in the types that this date has; what it lacks becomes the nearest thing that it can read."""
+    """Convert content blocks to the types of this date; a type that it lacks becomes the nearest one that it has."""
     known = era.content
     if all(block["type"] in known for block in blocks):
         return blocks
@@ -28,12 +28,12 @@ def lower_content(era: Era, blocks: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def lower_form(era: Era, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a question in the words that this date has.
+    """Convert the schema of an elicitation form to the keywords of this date.
 
     Raises:
-        CapabilityMissing: it asks for a choice of several, which this date cannot ask for.
+        CapabilityMissing: the form has a multiple choice, which this date does not support.
     """
-    if era.features.elicitation_url:  # what follows came with it, in 2025-11-25 client/elicitation
+    if era.features.elicitation_url:  # 2025-11-25 client/elicitation added the keywords below together with URL mode
         return schema
     fields = {name: _lower_field(era, name, field) for name, field in schema.get("properties", {}).items()}
     lowered: dict[str, Any] = {"type": "object", "properties": fields}
@@ -58,7 +58,7 @@ _FORM_WORDS: Final[Mapping[Any, set[str]]] = {
     "integer": _NAMED | {"minimum", "maximum"},
     "boolean": _NAMED | {"default"},
 }
-"""What 2025-06-18 has for each kind of field: no titles of choices but `enumNames`, defaults of booleans only."""
+"""The keywords of 2025-06-18 per kind of field: `enumNames` instead of titled choices, defaults of booleans only."""
 
 
 def _lower(block: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the stateful dates have in common: `initialize`, requests in both directions, subscriptions."""
+"""Parts shared by the stateful dates: `initialize`, requests in both directions, subscriptions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TO_CLIENT: Final = Role.CLIENT
 
 
 def missing(declared: Mapping[str, Any], needs: tuple[str, ...]) -> dict[str, Any] | None:
-    """The capability at the path `needs` as a nested object, unless `declared` holds it."""
+    """Return the capability at the path `needs` as a nested object, or None if `declared` holds it."""
     here: Any = declared
     for name in needs:
-        found = here.get(name) if type(here) is dict or isinstance(here, Mapping) else None  # the first is quicker
+        found = here.get(name) if type(here) is dict or isinstance(here, Mapping) else None  # the first test is faster
         if found is None or found is False:
             wanted: dict[str, Any] = {}
             for key in reversed(needs):

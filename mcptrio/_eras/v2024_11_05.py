@@ -1,4 +1,4 @@
-"""2024-11-05: the first date. HTTP+SSE is its own transport; we serve it over Streamable HTTP as well."""
+"""2024-11-05: the first date. HTTP+SSE is its own transport; it is served over Streamable HTTP as well."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUESTS = {
     "resources/unsubscribe": Method(TO_SERVER, ("resources", "subscribe")),
     "prompts/list": Method(TO_SERVER, ("prompts",)),
     "prompts/get": Method(TO_SERVER, ("prompts",)),
-    "completion/complete": Method(TO_SERVER),  # its capability came with the next date
+    "completion/complete": Method(TO_SERVER),  # its capability was added in 2025-03-26
     "logging/setLevel": Method(TO_SERVER, ("logging",)),
     "sampling/createMessage": Method(TO_CLIENT, ("sampling",)),
     "roots/list": Method(TO_CLIENT, ("roots",)),
@@ -53,12 +53,12 @@ ERA = Era(
     shapes={
         "implementation": frozenset({"name", "version"}),
         "capabilities": frozenset({"experimental", "logging", "prompts", "resources", "tools"}),
-        "tool": frozenset({"name", "description", "inputSchema"}),
+        # Annotations are newer; older clients ignore them, and some hosts show them at any revision.
+        "tool": frozenset({"name", "description", "inputSchema", "annotations"}),
         "resource": frozenset({"uri", "name", "description", "mimeType", "annotations", "size"}),
         "template": frozenset({"uriTemplate", "name", "description", "mimeType", "annotations"}),
         "prompt": frozenset({"name", "description", "arguments"}),
         "argument": frozenset({"name", "description", "required"}),
-        "tool result": frozenset({"content", "isError", "_meta"}),
         "contents": frozenset({"uri", "mimeType", "text", "blob"}),
         "progress": frozenset({"progressToken", "progress", "total"}),
         "sampling": frozenset(

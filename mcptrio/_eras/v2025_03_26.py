@@ -27,7 +27,6 @@ ERA = replace(
     shapes={
         **SHAPES,
         "capabilities": SHAPES["capabilities"] | {"completions"},
-        "tool": SHAPES["tool"] | {"annotations"},
         "progress": SHAPES["progress"] | {"message"},
     },
     content=before.ERA.content | {"audio"},

@@ -32,11 +32,10 @@ ERA = replace(
         "template": SHAPES["template"] | {"title", "_meta"},
         "prompt": SHAPES["prompt"] | {"title", "_meta"},
         "argument": SHAPES["argument"] | {"title"},
-        "tool result": SHAPES["tool result"] | {"structuredContent"},
         "contents": SHAPES["contents"] | {"_meta"},
     },
     content=before.ERA.content | {"resource_link"},
-    features=replace(before.ERA.features, elicitation=True, structured_output=True),
+    features=replace(before.ERA.features, elicitation=True),
     http=replace(before.ERA.http, version_header=True),
     missing=missing,
 )

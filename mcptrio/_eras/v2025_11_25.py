@@ -1,4 +1,4 @@
-"""2025-11-25: icons, elicitation by URL, tools in sampling, argument faults as results, streams that are polled."""
+"""2025-11-25: icons, URL elicitation, tools in sampling, invalid arguments as tool errors, polled streams."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any])
         case "elicitation/create" if params.get("mode") == "url":
             return stateful.missing(declared, ("elicitation", "url"))
         case "elicitation/create":
-            # client/elicitation: an empty object means form mode only
+            # client/elicitation: an empty object means form mode; so does one with other members only, which the
+            # client of the TypeScript SDK sends ({"applyDefaults": true})
             elicitation = declared.get("elicitation")
-            if isinstance(elicitation, Mapping) and elicitation and "form" not in elicitation:
+            if isinstance(elicitation, Mapping) and "url" in elicitation and "form" not in elicitation:
                 return {"elicitation": {"form": {}}}
         case "sampling/createMessage" if params.get("tools") or params.get("toolChoice"):
             return stateful.missing(declared, ("sampling", "tools"))
         case "sampling/createMessage" if params.get("includeContext") not in (None, "none"):
-            # soft-deprecated; the client says so if it still gives context
+            # soft-deprecated; only clients that still support it declare it
             return stateful.missing(declared, ("sampling",))
     return stateful.by_method(REQUESTS, declared, method)
 
@@ -47,8 +48,8 @@ ERA = replace(
     features=replace(
         before.ERA.features,
         elicitation_url=True,
+        elicitation_error=True,
         sampling_tools=True,
-        argument_faults_are_results=True,
         errors_without_id=True,
     ),
     http=replace(before.ERA.http, primes=True),

@@ -1,4 +1,4 @@
-"""2026-07-28: no sessions and no handshake; a server asks by answering, and tells changes on a listen stream."""
+"""2026-07-28: no sessions, no handshake; servers ask inside results and report changes on a listen stream."""
 
 from __future__ import annotations
 
@@ -34,9 +34,14 @@ ERA = replace(
         **SHAPES,
         "capabilities": SHAPES["capabilities"] | {"extensions"},
         "tool": SHAPES["tool"] - {"execution"},
-        "tool result": SHAPES["tool result"] | {"resultType"},
     },
-    features=replace(before.ERA.features, asks_in_results=True, cache_hints=True, any_structured_content=True),
+    features=replace(
+        before.ERA.features,
+        elicitation_error=False,
+        asks_in_results=True,
+        cache_hints=True,
+        any_structured_content=True,
+    ),
     http=HttpRules(
         sessions=False,
         resumable=False,

@@ -1,1 +1,1 @@
-"""The protocol itself, one machine for both roles: messages in, effects out, never a wait."""
+"""The protocol machine, shared by both roles: messages in, effects out, never a wait."""

@@ -1,4 +1,4 @@
-"""What the machine wants done. The session performs each one at once and never waits for it."""
+"""Effects: the actions that the machine requests. The session performs each one at once, without waiting."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from mcptrio._peer.era import Era
-from mcptrio._peer.messages import Cause
-from mcptrio._wire.jsonrpc import ErrorResponse, Notification, Request, Response
+from mcptrio._peer.link import ReplyLink
+from mcptrio._peer.messages import Asked, Cause
+from mcptrio._wire.jsonrpc import Error, Notification, Request, Response
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -17,50 +18,51 @@ class Send(msgspec.Struct, frozen=True):
     `final` closes the exchange that the link stands for; `status` is the hint for a transport that has statuses.
     """
 
-    frame: Request | Notification | Response | ErrorResponse | tuple[Response | ErrorResponse, ...]
-    link: Any
+    frame: Request | Notification | Response | Error | tuple[Response | Error, ...]
+    link: ReplyLink | None
     final: bool = False
     status: int = 200
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Run a handler. `request_id` is None for a notification: nothing is answered."""
+    """Run a handler. `request_id` is None for a notification, which gets no response."""
 
     call: int
     request_id: int | str | None
     method: str
     params: dict[str, Any]
     era: Era
-    link: Any
+    link: ReplyLink | None
+    """None for a notification."""
     context: Any
     progress_token: int | str | None
     capabilities: dict[str, Any] | None = None
-    """What the client declared in this very request; None where it did so once for the session."""
+    """The capabilities that the client declared in this request; None where the session has them."""
 
 
 class AskInResult(msgspec.Struct, frozen=True):
-    """Answer a request with the questions of its handler, which stays parked until the request is repeated."""
+    """Answer a request with the input requests of its handler, which stays parked until the request is repeated."""
 
     start: Start
-    questions: dict[str, Any]
+    questions: dict[str, Asked]
 
 
 class Gather(msgspec.Struct, frozen=True):
-    """Say `Gathered` in a moment: questions are left over from a round that was not answered whole."""
+    """Send `Gathered` after a moment: input requests are left over from a round that was only partly answered."""
 
     call: int
     reply: Any
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """A parked call serves another request from now on."""
+    """Serve another request with a parked call from now on."""
 
     call: int
     start: Start
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Cancel a handler; whatever it still reports is ignored."""
+    """Cancel a handler and ignore what it still reports."""
 
     call: int
     cause: Cause
@@ -75,20 +77,20 @@ class Settle(msgspec.Struct, frozen=True):
 
 
 class Progressed(msgspec.Struct, frozen=True):
-    """The peer reported progress on something that this side asked for."""
+    """Report progress of the peer on an outgoing request."""
 
     reply: Any
     params: dict[str, Any]
 
 
 class End(msgspec.Struct, frozen=True):
-    """Nothing more will be sent on this link."""
+    """Close this link for further frames."""
 
-    link: Any
+    link: ReplyLink
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """Something was dropped on purpose; it is only counted."""
+    """Count something that was dropped on purpose."""
 
     what: str
 

@@ -1,7 +1,7 @@
-"""An era: everything in which one protocol date differs from another, as a value.
+"""An era: all differences between protocol dates, as a value.
 
-The questions are asked here, by name; the answers are in `mcptrio._eras`, one module per date. An era belongs to a
-request, not to a connection: one process, and on stdio one pipe, may serve several at once.
+This module defines the fields; `mcptrio._eras` has one module of values per date. An era belongs to a request, not to a
+connection: one process, and on stdio one pipe, may serve several at once.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ class Role(enum.Enum):
     SERVER = "server"
     CLIENT = "client"
 
-    # By identity: the default hash of an enum goes through its name on every look-up.
+    # By identity: the default hash of an enum hashes its name on every lookup.
     __hash__ = object.__hash__
 
 
 class Method(Struct, frozen=True):
-    """A request of the protocol: who receives it, and what the receiver must have declared to be asked."""
+    """A request method: the role that receives it, and the capability that the receiver must have declared."""
 
     receiver: Role | None
-    """None: either side may be asked."""
+    """None: both roles may receive it."""
     needs: tuple[str, ...] = ()
     """Path into the receiver's capabilities, `("resources", "subscribe")`."""
 
 
 class HttpRules(Struct, frozen=True, kw_only=True):
-    """How a date uses Streamable HTTP."""
+    """The use of Streamable HTTP at a date."""
 
     sessions: bool = True
     """`Mcp-Session-Id`, a GET stream and DELETE exist."""
     resumable: bool = True
-    """Events have ids and a stream can be taken up again with `Last-Event-ID`."""
+    """Events have ids, and a stream can be resumed with `Last-Event-ID`."""
     primes: bool = False
     """A stream begins with an event that has an id and no data."""
     version_header: bool = False
@@ -47,17 +47,16 @@ class HttpRules(Struct, frozen=True, kw_only=True):
 
 
 class Features(Struct, frozen=True, kw_only=True):
-    """What a feature can do at a date, where that is not visible in a method's name."""
+    """Feature details of a date that method names do not show."""
 
     elicitation: bool = False
     elicitation_url: bool = False
+    elicitation_error: bool = False
+    """The error -32042 exists."""
     sampling_tools: bool = False
-    structured_output: bool = False
     progress_message: bool = False
-    argument_faults_are_results: bool = False
-    """Arguments that do not fit a tool's schema: a result with `isError`, or a JSON-RPC error."""
     asks_in_results: bool = False
-    """A question to the client is a result, and its answer a repeated request."""
+    """Servers ask the client inside a result, and the client answers with a repeated request."""
     cache_hints: bool = False
     any_structured_content: bool = False
     """`structuredContent` may be any JSON value, not only an object."""
@@ -66,7 +65,7 @@ class Features(Struct, frozen=True, kw_only=True):
 
 
 MissingCapability = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, Any] | None]
-"""(what the peer declared, method, params) -> what it would have to declare in addition, or None."""
+"""(capabilities of the peer, method, params) -> the capabilities that it lacks, or None."""
 
 
 class Era(Struct, frozen=True, eq=False, kw_only=True):
@@ -78,7 +77,7 @@ class Era(Struct, frozen=True, eq=False, kw_only=True):
     requests: Mapping[str, Method]
     notifications: frozenset[str]
     shapes: Mapping[str, frozenset[str]]
-    """Kind of object -> the wire keys that this date defines for it. What is not here is left out when sending."""
+    """Kind of object -> the wire keys that this date defines for it. Other keys are left out when sending."""
     content: frozenset[str]
     """The content types that this date has."""
     features: Features
@@ -86,6 +85,6 @@ class Era(Struct, frozen=True, eq=False, kw_only=True):
     missing: MissingCapability
     resource_not_found: int
     may_ask: frozenset[str] = frozenset()
-    """Requests that may be answered with questions, where questions travel in results."""
+    """Requests that may be answered with input requests."""
     lacks: frozenset[str] = frozenset()
-    """Methods of other dates that do not exist at this one, even if somebody routed them."""
+    """Methods of other dates that do not exist at this one, even if a route for them is registered."""

@@ -1,10 +1,12 @@
 """The protocol of one session, for either role: `step` takes a message and returns effects.
 
-Theory of operation. There is no `async` here, no clock and no randomness: ids, eras and time come in from outside. A
-session's loop feeds one message after the other and performs what comes back, so every race of the protocol (a cancel
-that crosses an answer, an answer that crosses a timeout) is decided by the order of two messages and can be written
-down as a test. What is on the books is in the ledger; what may happen when is in the table of `states`; what a date
-allows is asked of the era.
+There is no `async` here, no clock and no randomness: ids, eras and time come in from outside. A session's loop feeds
+one message after the other and performs the effects, so every race of the protocol (a cancel that crosses an answer, an
+answer that crosses a timeout) is decided by the order of two messages and can be written down as a test. The ledger
+holds the open calls and asks, the table of `states` says what may happen when, and the era what a date allows.
+
+Longer than 400 lines because it is one table of reactions: every message changes the same books, and a race can only be
+judged where all reactions stand next to each other. Our own requests to the peer are in `asks`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Protocol
 
-from mcptrio._peer.asks import Asks, usable_answers
+from mcptrio._peer.asks import PeerAsks
 from mcptrio._peer.effects import (
     AskInResult,
     Attach,
@@ -29,6 +31,7 @@ from mcptrio._peer.effects import (
 )
 from mcptrio._peer.era import Era, Role
 from mcptrio._peer.ledger import Entry, Group
+from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.messages import (
     Answered,
     Asked,
@@ -45,83 +48,84 @@ from mcptrio._peer.messages import (
     Message,
     Notified,
     Opened,
+    Outcome,
     Received,
     Resumed,
 )
 from mcptrio._peer.states import State, move
-from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Malformed, Notification, Request, Response, reject
+from mcptrio._wire.jsonrpc import Batch, Error, Malformed, Notification, Request, Response, reject
 from mcptrio.errors import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
-    McpError,
+    MCPError,
     RemoteProtocolError,
 )
 
 
 class Eras(Protocol):
-    """Which dates this side serves."""
+    """The dates that this side serves."""
 
     def negotiate(self, requested: object) -> Era:
-        """The date to answer an `initialize` with: the requested one if it is served, else our newest stateful one."""
+        """Return the date to answer `initialize` with: the requested one if served, else the newest stateful one."""
         ...
 
     def declared(self, frame: Request) -> tuple[Era, dict[str, Any]] | None:
-        """The stateless date that a request declares for itself, with the client's capabilities; None otherwise.
+        """Return the stateless date that a request declares, with the client's capabilities; None if it declares none.
 
         Raises:
-            RemoteProtocolError: it does so, but wrongly.
+            RemoteProtocolError: the declaration is invalid.
         """
         ...
 
 
-class Peer(Asks, kw_only=True):
-    """Our picture of the other side."""
+class Peer(PeerAsks, kw_only=True):
+    """The protocol machine of one session."""
 
     eras: Eras
     routes: Container[str]
     """The methods that have a handler."""
     max_running: int = 32
     offers: Mapping[str, Any] | None = None
-    """What this side declared, once it has."""
+    """The capabilities that this side declared, once it has."""
     offers_now: Callable[[], Container[str]] | None = None
-    """What this side would declare now; for requests that need no session."""
+    """Returns the capabilities that this side would declare now, for requests without a session."""
     _opening: int | None = None
-    """The call that works on `initialize`; others wait for it, since they may need what it sets up."""
+    """The call that handles `initialize`; others wait for it, since they may need what it sets up."""
 
     @property
     def calls(self) -> int:
-        """Requests of the peer that are not answered yet."""
-        return len(self._ledger) - self._ledger.parked
+        """Unanswered requests of the peer."""
+        return len(self.ledger.calls) - self.ledger.parked
 
     @property
     def parked(self) -> int:
         """Handlers that wait for their request to be repeated with answers."""
-        return self._ledger.parked
-
-    @property
-    def is_done(self) -> bool:
-        """Nothing of what the peer asked for is left to do, or waits for it."""
-        return not self._ledger
+        return self.ledger.parked
 
     @property
     def waiting(self) -> int:
-        """Requests of the peer that have not even begun."""
-        return self._ledger.waiting
+        """Requests of the peer that have not started."""
+        return len(self.ledger.waiting)
 
     @property
     def at_work(self) -> int:
-        """Requests of the peer that are worked on or wait for that; not those that only listen."""
-        return self._ledger.running + self._ledger.waiting
+        """Requests of the peer that run or wait to run, without those that only listen."""
+        return self.ledger.running + len(self.ledger.waiting)
 
     @property
     def listening(self) -> int:
-        """Requests of the peer that only wait for things to happen."""
+        """Requests of the peer that only wait for events."""
         return self.calls - self.at_work
 
+    @property
+    def is_open(self) -> bool:
+        """Whether `initialize` has been answered."""
+        return self.state is not State.NEW and self._opening is None
+
     def step(self, message: Message) -> list[Effect]:
-        if type(message) is Received:  # the two that every call consists of come first, by the quickest test
+        if type(message) is Received:  # every call consists of these two: test for them first, by identity
             return self._receive(message.frame, message.link, message.context)
         if type(message) is Finished:
             return self._finish(message.call, message.outcome)
@@ -135,35 +139,35 @@ class Peer(Asks, kw_only=True):
             case Resumed(call, start):
                 return self._resume(call, start)
             case HandedOver(call):
-                self._ledger.close(call)
+                self.ledger.close(call)
                 return self._begin_waiting()
             case Expired(call):
                 return self._stop(call, Cause.EXPIRED) if self._is_parked(call) else []
             case GaveUp(reply, reason):
                 return self._give_up(reply, reason)
             case LinkLost(link):
-                calls = self._ledger.calls()
-                lost = [c for c in calls if self._ledger[c].start.link is link and not self._is_parked(c)]
+                calls = tuple(self.ledger.calls)
+                lost = [c for c in calls if self.ledger[c].start.link is link and not self._is_parked(c)]
                 return self._still_wanted([e for call in lost for e in self._stop(call, Cause.DISCONNECT)])
             case Opened(era, capabilities):
                 self.state, self.era, self.capabilities = State.READY, era, capabilities
                 return []
             case Drained(cause):
-                calls = self._ledger.calls()
+                calls = tuple(self.ledger.calls)
                 return self._still_wanted([e for call in calls for e in self._answer_and_stop(call, cause)])
             case HungUp(cause):
                 return self._hang_up(cause)
 
     def make_room_for(self, call: int) -> None:
-        """A call waits for things to happen: it does not count among those that work."""
-        entry = self._ledger.get(call)
+        """Exempt a call that only waits for events from the limit of running calls."""
+        entry = self.ledger.calls.get(call)
         if entry is not None and entry.running:
             entry.running = False
-            self._ledger.running -= 1
+            self.ledger.running -= 1
 
-    # -- what the peer sends
+    # -- messages from the peer
 
-    def _receive(self, frame: Any, link: Any, context: Any) -> list[Effect]:
+    def _receive(self, frame: Any, link: ReplyLink, context: Any) -> list[Effect]:
         if type(frame) is Request:
             try:
                 return self._on_request(frame, link, context, None)
@@ -173,30 +177,32 @@ class Peer(Asks, kw_only=True):
             case Notification():
                 return self._on_notification(frame, link, context)
             case Response(request_id, result):
-                ask = self._ledger.answer(request_id)
+                ask = self.ledger.answer(request_id)
                 return [Ignored("unknown_response") if ask is None else Settle(ask.reply, result)]
-            case ErrorResponse(request_id, code, text, data):
-                ask = self._ledger.answer(request_id)
+            case Error(request_id, code, text, data):
+                ask = self.ledger.answer(request_id)
                 if ask is None:
                     return [Ignored("unknown_response")]
-                return [Settle(ask.reply, None, McpError(code, text, data))]
+                return [Settle(ask.reply, None, MCPError(code, text, data))]
             case Malformed(fault):
                 if link.shared and self._call_of(fault.request_id) is not None:
-                    fault = _without_id(fault)  # or it would be taken for the answer to the call that has this id
+                    fault = _without_id(fault)  # otherwise it would be taken for the response to the call with this id
                 return self._refuse(fault, link)
             case _:
                 return self._on_batch(frame, link, context)
 
-    def _on_request(self, frame: Request, link: Any, context: Any, group: Group | None) -> list[Effect]:
+    def _on_request(self, frame: Request, link: ReplyLink, context: Any, group: Group | None) -> list[Effect]:
         method, params, request_id = frame.method, frame.params, frame.id
-        ledger = self._ledger
-        if ledger.in_flight(request_id) is not None:
-            # An error with this id on a shared pipe would be taken for the answer to the first request.
+        ledger = self.ledger
+        if request_id in ledger.by_id:
+            # An error with this id on a shared pipe would be taken for the response to the first request.
             shown = None if group is not None or link.shared else request_id
             raise RemoteProtocolError(f"request id {request_id!r:.80} is already in use", request_id=shown)
         era, capabilities = self.era, None
         if self.role is Role.SERVER:
-            alone = self.eras.declared(frame)
+            # In an open session only `_meta`, or a method of another date, can declare another version.
+            opened = self.state is State.READY and self.era is not None and method not in self.era.lacks
+            alone = None if opened and "_meta" not in params else self.eras.declared(frame)
             if alone is not None:
                 if group is not None:
                     text = "a request that declares its version cannot be in a batch"
@@ -217,11 +223,12 @@ class Peer(Asks, kw_only=True):
         token = meta.get("progressToken") if type(meta) is dict else None
         if token is not None and type(token) is not str and type(token) is not int:
             token = None
-        start = Start(ledger.next_call(), request_id, method, params, era, link, context, token, capabilities)
+        ledger.last_call += 1
+        start = Start(ledger.last_call, request_id, method, params, era, link, context, token, capabilities)
         return self._admit(Entry(start, group))
 
     def _open(self, method: str, params: dict[str, Any], request_id: int | str) -> Era | None:
-        """What a request means in a session that is being opened."""
+        """Decide what a request does in a session that is being opened."""
         after = move(self.state, method)
         if after is None:
             text = "the session is initialized already" if method == "initialize" else "send initialize first"
@@ -238,7 +245,7 @@ class Peer(Asks, kw_only=True):
             return False
         spec = era.requests.get(method)
         if spec is None:
-            return True  # a method of the user's own
+            return True  # a custom method
         if spec.receiver is not None and spec.receiver is not self.role:
             return False
         if not spec.needs:
@@ -248,40 +255,42 @@ class Peer(Asks, kw_only=True):
         return self.offers_now is None or spec.needs[0] in self.offers_now()
 
     def _admit(self, entry: Entry) -> list[Effect]:
-        ledger = self._ledger
-        ledger.open(entry)
-        if entry.start.method == "ping":
-            return [entry.start]  # never waits for others, and takes no place from them
-        if entry.start.method == "initialize" and entry.start.request_id is not None:
-            self._opening = entry.start.call
+        ledger, start = self.ledger, entry.start
+        ledger.calls[start.call] = entry
+        if start.request_id is not None:
+            ledger.by_id[start.request_id] = start.call
+        if start.method == "ping":
+            return [start]  # does not wait for other calls and takes no slot from them
+        if start.method == "initialize" and start.request_id is not None:
+            self._opening = start.call
         elif ledger.running >= self.max_running or self._opening is not None:
-            ledger.queue(entry.start.call)
+            ledger.waiting.append(start.call)
             return []
         entry.running = True
         ledger.running += 1
-        return [entry.start]
+        return [start]
 
-    def _refuse(self, error: RemoteProtocolError, link: Any) -> list[Effect]:
+    def _refuse(self, error: RemoteProtocolError, link: ReplyLink) -> list[Effect]:
         if error.request_id is None and link.shared:
             return self._complain(error)
         return [Send(reject(error), link, final=True, status=error.http_status)]
 
     def _complain(self, error: RemoteProtocolError) -> list[Effect]:
-        """Tell the peer about something that no id could be read from, if its date has a form for that."""
+        """Report a message without a readable id to the peer, if its date allows an error without an id."""
         if self.era is not None and not self.era.features.errors_without_id:
             return [Ignored("no_id")]
         return [Send(reject(error), None)]
 
-    def _on_notification(self, frame: Notification, link: Any, context: Any) -> list[Effect]:
+    def _on_notification(self, frame: Notification, link: ReplyLink, context: Any) -> list[Effect]:
         method, params = frame.method, frame.params
         match method:
             case "notifications/cancelled":
                 call = self._call_of(params.get("requestId"))
-                if call is None or self._ledger[call].start.method == "initialize":
+                if call is None or self.ledger[call].start.method == "initialize":
                     return [Ignored("unknown_cancel")]
                 return self._stop(call, Cause.CLIENT_CANCEL)
             case "notifications/progress":
-                ask = self._ledger.peek(params.get("progressToken"))
+                ask = self.ledger.peek(params.get("progressToken"))
                 return [Ignored("unknown_progress") if ask is None else Progressed(ask.reply, params)]
             case "notifications/initialized" if self.role is Role.SERVER and self.state is State.OPEN:
                 self.state = State.READY
@@ -290,24 +299,28 @@ class Peer(Asks, kw_only=True):
                 return begun + self._told(frame, link, context)
         return self._told(frame, link, context)
 
-    def _told(self, frame: Notification, link: Any, context: Any) -> list[Effect]:
-        # A request's method without an id is not run: nobody would hear of what it did.
+    def _told(self, frame: Notification, link: ReplyLink, context: Any) -> list[Effect]:
+        # A request's method without an id is not run, because its result could not be returned.
         era = self.era
         if era is None or frame.method not in self.routes or frame.method in era.lacks or frame.method in era.requests:
             return [Ignored("unknown_notification")] if frame.method != "notifications/initialized" else []
-        start = Start(self._ledger.next_call(), None, frame.method, frame.params, era, None, context, None)
+        self.ledger.last_call += 1
+        start = Start(self.ledger.last_call, None, frame.method, frame.params, era, None, context, None)
         return self._admit(Entry(start))
 
     def _call_of(self, request_id: object) -> int | None:
         if type(request_id) is not int and type(request_id) is not str:
             return None
-        return self._ledger.in_flight(request_id)
+        return self.ledger.by_id.get(request_id)
 
-    def _on_batch(self, frames: Batch, link: Any, context: Any) -> list[Effect]:
+    def _on_batch(self, frames: Batch, link: ReplyLink, context: Any) -> list[Effect]:
         try:
             check_batch(self.era, frames)
         except RemoteProtocolError as error:
-            return self._refuse(error, link)
+            asked = [frame.id for frame in frames if isinstance(frame, Request) and frame.id not in self.ledger.by_id]
+            if not link.shared or not asked:
+                return self._refuse(error, link)
+            return [Send(Error(each, error.code, error.message, error.data), link) for each in asked]
         expected = sum(isinstance(f, Request | Malformed) for f in frames)
         group = Group(expected, link)
         effects: list[Effect] = []
@@ -330,53 +343,55 @@ class Peer(Asks, kw_only=True):
             return [Send(tuple(group.answers), group.link, final=True)]
         return []
 
-    # -- what handlers report
+    # -- outcomes of handlers
 
-    def _finish(self, call: int, outcome: Answered | Failed) -> list[Effect]:
-        entry = self._ledger.get(call)
+    def _finish(self, call: int, outcome: Outcome) -> list[Effect]:
+        entry = self.ledger.calls.get(call)
         if entry is None:
-            return []  # stopped while this was on its way: nobody is waiting
+            return []  # the call was stopped while its outcome was queued
         if entry.round is not None and entry.round.parked:
             entry.round.outcome = outcome  # kept until the request is repeated
             return []
-        self._ledger.close(call)
-        start = entry.start
         effects = self._drop_asks(entry) if entry.asks or entry.round is not None or self._held else []
-        if start.request_id is not None:
-            if type(outcome) is Answered:
-                effects += self._reply(entry, Response(start.request_id, outcome.result), 200)
-                if start.method == "subscriptions/listen" and start.link.shared:
-                    # 2026-07-28 basic/patterns/cancellation: a server MUST say so when it ends a subscription. Where
-                    # nothing else is on the link its end says it.
-                    effects.append(self._cancel_ask(start.request_id, "the subscription has ended", start.link))
-            else:
-                failed: Any = outcome
-                error = ErrorResponse(start.request_id, failed.code, failed.message, failed.data)
-                status = failed.http_status
-                if failed.code == MISSING_CLIENT_CAPABILITY:
-                    status = start.era.http.missing_capability_status
-                effects += self._reply(entry, error, status)
+        if entry.start.request_id is not None:
+            effects += self._reply(entry, entry.start.request_id, outcome)
+        self.ledger.close(call)
         if call == self._opening:
             self._opening = None
             if type(outcome) is Failed:
                 return effects + self._fail_opening()
-        return effects + self._begin_waiting() if self._ledger.waiting else effects
+        return effects + self._begin_waiting() if self.ledger.waiting else effects
 
     def _fail_opening(self) -> list[Effect]:
-        """There is no session after all: what was sent in the hope of one is refused."""
+        """Refuse the requests that waited for an initialization which has failed."""
         self.state, self.era = State.NEW, None
-        in_vain = list(iter(self._ledger.next_waiting, None))
+        in_vain = list(iter(self.ledger.next_waiting, None))
         refusal = Failed(INVALID_REQUEST, "not possible: initialize failed")
         return [e for entry in in_vain for e in self._finish(entry.start.call, refusal)]
 
-    def _reply(self, entry: Entry, frame: Response | ErrorResponse, status: int) -> list[Effect]:
-        if entry.group is None:
-            return [Send(frame, entry.start.link, final=True, status=status)]
-        entry.group.answers.append(frame)
-        return self._close_group(entry.group)
+    def _reply(self, entry: Entry, request_id: int | str, outcome: Outcome) -> list[Effect]:
+        """Answer a request."""
+        start, status = entry.start, 200
+        frame: Response | Error
+        if isinstance(outcome, Answered):
+            frame = Response(request_id, outcome.result)
+        else:
+            frame = Error(request_id, outcome.code, outcome.message, outcome.data)
+            status = outcome.http_status
+            if outcome.code == MISSING_CLIENT_CAPABILITY:
+                status = start.era.http.missing_capability_status
+        if entry.group is not None:
+            entry.group.answers.append(frame)
+            return self._close_group(entry.group)
+        effects: list[Effect] = [Send(frame, start.link, final=True, status=status)]
+        if start.method == "subscriptions/listen" and type(outcome) is Answered and _is_shared(start.link):
+            # 2026-07-28 basic/patterns/cancellation: a server MUST say so when it ends a subscription. On a link that
+            # is not shared, the end of the link says it.
+            effects.append(self._cancel_ask(request_id, "the subscription has ended", start.link))
+        return effects
 
     def _begin_waiting(self) -> list[Effect]:
-        ledger = self._ledger
+        ledger = self.ledger
         effects: list[Effect] = []
         while ledger.waiting and ledger.running < self.max_running and self._opening is None:
             entry = ledger.next_waiting()
@@ -387,18 +402,18 @@ class Peer(Asks, kw_only=True):
         return effects
 
     def _still_wanted(self, effects: list[Effect]) -> list[Effect]:
-        """Without the handlers whose turn came because others were stopped, and who were stopped right after."""
-        return [e for e in effects if type(e) is not Start or e.call in self._ledger]
+        """Drop the handlers that were started in place of stopped ones and then stopped themselves."""
+        return [e for e in effects if type(e) is not Start or e.call in self.ledger]
 
     def _stop(self, call: int, cause: Cause) -> list[Effect]:
-        """End a call that nobody wants an answer to any more."""
+        """End a call whose response is no longer wanted."""
         parked = self._is_parked(call)
-        entry = self._ledger.close(call)
+        entry = self.ledger.close(call)
         if entry is None:
             return []
         if call == self._opening:
             self._opening = None
-        # First: a handler that waits for an answer is cancelled then, and only one that cannot be is told of an error.
+        # First: a handler that waits for a reply is cancelled there; only one that ignores cancellation sees the error.
         effects: list[Effect] = [Stop(call, cause), *self._drop_asks(entry)]
         if entry.group is not None:
             entry.group.expected -= 1
@@ -410,37 +425,38 @@ class Peer(Asks, kw_only=True):
         return effects + self._begin_waiting()
 
     def _answer_and_stop(self, call: int, cause: Cause) -> list[Effect]:
-        if call not in self._ledger:
+        if call not in self.ledger:
             return []
         if self._is_parked(call):
             return self._stop(call, cause)
         answered = self._finish(call, Failed(INTERNAL_ERROR, cause.value))
         return [Stop(call, cause), *answered]
 
-    # -- questions that travel in results
+    # -- input requests that travel in results
 
     def _leave_round(self, call: int, reply: Any) -> list[Effect]:
-        """Answer the request with the questions that wait, unless another one came after `reply`'s."""
-        entry = self._ledger.get(call)
+        """Answer the request with the waiting input requests, unless another one came after that of `reply`."""
+        entry = self.ledger.calls.get(call)
         round = entry.round if entry is not None else None
         if entry is None or round is None or round.parked or round.latest is not reply or not round.questions:
             return []
-        questions = {key: {"method": q.method, "params": q.params} for key, q in round.questions.items()}
-        self._ledger.park(entry, round)
-        return [AskInResult(entry.start, questions), *self._begin_waiting()]
+        self.ledger.park(entry, round)
+        return [AskInResult(entry.start, round.sent), *self._begin_waiting()]
 
     def _resume(self, call: int, start: Start) -> list[Effect]:
-        entry = self._ledger.get(call)
+        entry = self.ledger.calls.get(call)
         round = entry.round if entry is not None else None
         if entry is None or round is None or not round.parked:
             return [Ignored("unknown_retry")]
-        self._ledger.attach(entry, round, start)
+        self.ledger.attach(entry, round, start)
         effects: list[Effect] = [Attach(call, start)]
         if round.outcome is not None:
             entry.round = None
             return effects + self._finish(call, round.outcome)
-        answered = usable_answers(round.questions, start.params.get("inputResponses"))
-        effects += [Settle(round.questions.pop(key).reply, answer) for key, answer in answered.items()]
+        # Only keys that the client was sent: a later input request may reuse the key of one that has timed out.
+        given = start.params.get("inputResponses", {})
+        answered = [key for key, asked in round.sent.items() if key in given and round.questions.get(key) is asked]
+        effects += [Settle(round.questions.pop(key).reply, given[key]) for key in answered]
         if round.questions:
             round.latest = next(reversed(round.questions.values())).reply
             if not answered:
@@ -451,14 +467,14 @@ class Peer(Asks, kw_only=True):
     # -- the end
 
     def _hang_up(self, cause: Cause) -> list[Effect]:
-        # First: a handler that waits for an answer is told that none will come, and may tidy up, before it is stopped.
+        # First: a handler that waits for a reply gets an error and may clean up before it is stopped.
         effects = self._settle_all(cause)
-        stopped = self._still_wanted([e for call in self._ledger.calls() for e in self._stop(call, cause)])
+        stopped = self._still_wanted([e for call in tuple(self.ledger.calls) for e in self._stop(call, cause)])
         return [*effects, *stopped, Close(cause)]
 
 
 def check_batch(era: Era | None, frames: Batch) -> None:
-    """Refuse a batch that this date does not allow, or that nobody may send."""
+    """Refuse a batch that this date does not allow or that mixes requests with responses."""
     if era is None or not era.batching:
         raise RemoteProtocolError("a batch is not allowed at this protocol version", code=INVALID_REQUEST)
     asks = any(isinstance(f, Request | Notification) for f in frames)
@@ -466,8 +482,12 @@ def check_batch(era: Era | None, frames: Batch) -> None:
     if any(isinstance(f, Request) and f.method == "initialize" for f in frames):
         raise RemoteProtocolError("initialize must not be part of a batch", code=INVALID_REQUEST)
     # 2025-03-26 basic/transports: a body holds requests and notifications, or responses, never both
-    if asks and any(isinstance(f, Response | ErrorResponse) for f in frames):
+    if asks and any(isinstance(f, Response | Error) for f in frames):
         raise RemoteProtocolError("a batch holds requests or responses, not both", code=INVALID_REQUEST)
+
+
+def _is_shared(link: ReplyLink | None) -> bool:
+    return link is not None and link.shared
 
 
 def _without_id(error: RemoteProtocolError) -> RemoteProtocolError:

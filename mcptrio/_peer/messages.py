@@ -1,4 +1,4 @@
-"""What sits in a session's inbox: the messages that the machine is stepped with."""
+"""Messages: the items in a session's inbox, which the machine steps on."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Any, final
 import msgspec
 
 from mcptrio._peer.era import Era
+from mcptrio._peer.link import ReplyLink
 from mcptrio._wire.jsonrpc import Batch, Frame, Malformed
 
 
 class Cause(enum.Enum):
-    """Why a call or a session was ended; stored before anything is cancelled."""
+    """The reason why a call or a session ended; stored before anything is cancelled."""
 
     CLIENT_CANCEL = "cancelled by the peer"
     DISCONNECT = "the peer hung up"
     TIMEOUT = "timed out"
-    EXPIRED = "nobody answered in time"
+    EXPIRED = "no answer arrived in time"
     SESSION_END = "the session ended"
     IDLE = "the session was idle for too long"
+    RESTART = "the peer initialized the session again"
     CRASH = "the session failed"
     DRAIN = "the server is shutting down"
 
 
-# -- how a handler ended
+# -- outcomes of handlers
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A handler's result, already JSON: encoded where an error in it still hurts one call only."""
+    """A handler's result, already encoded as JSON, so that an encoding error affects this call only."""
 
     result: msgspec.Raw
 
@@ -50,75 +52,75 @@ Outcome = Answered | Failed
 
 @final
 class Received(msgspec.Struct, frozen=True):
-    """The peer sent something. `link` is where an answer goes, `context` the context variables of the carrier.
+    """A frame from the peer. `link` takes the response; `context` holds the context variables of the carrier.
 
-    What could not be read comes as `Malformed`, in its place among the others: how it is answered depends on the date
-    that those before it agreed on.
+    A message that could not be read arrives as `Malformed`, in order with the others, because the date that they
+    negotiated decides how to answer it.
     """
 
     frame: Frame | Batch | Malformed
-    link: Any
+    link: ReplyLink
     context: Any = None
 
 
 @final
 class Finished(msgspec.Struct, frozen=True):
-    """A handler is done."""
+    """The end of a handler."""
 
     call: int
     outcome: Outcome
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """This side wants something of the peer: from inside a handler (`call`), or on its own account (None)."""
+    """A request to the peer: from inside a handler (`call`), or from the session itself (None)."""
 
     call: int | None
     method: str
     params: dict[str, Any]
     reply: Any
-    """A future; the machine carries it and never opens it."""
+    """A future; the machine only passes it on."""
     wants_progress: bool = False
     key: str = ""
-    """Names the question where questions travel in results."""
-    check: Any = None
-    """Raises if an answer cannot be used; it is asked for again then, where questions travel in results."""
+    """The key of the input request, where these travel in results."""
+    id: str = ""
+    """Identifies the input request in the journal of the call."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """No further question has come for a while after this one: what was asked so far may leave."""
+    """A pause after an input request: those collected so far may be sent."""
 
     call: int
     reply: Any
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """The request of a parked call was repeated: `start` is the new one, with answers in its parameters."""
+    """A repeated request for a parked call: `start` is the new one, with answers in its parameters."""
 
     call: int
     start: Any
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """Another session answers this call's request, on its link."""
+    """A call whose request another session answers, on its own link."""
 
     call: int
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """A parked call has waited long enough."""
+    """The timeout of a parked call."""
 
     call: int
 
 
 class GaveUp(msgspec.Struct, frozen=True):
-    """Nobody waits for this reply any more."""
+    """A reply whose caller no longer waits for it."""
 
     reply: Any
     reason: str
 
 
 class Notified(msgspec.Struct, frozen=True):
-    """This side tells the peer something, about a running call or about nothing in particular."""
+    """A notification to the peer, about a running call or about none."""
 
     call: int | None
     method: str
@@ -126,26 +128,26 @@ class Notified(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The client side learnt what the server speaks and offers."""
+    """The date and the capabilities of the server, as the client learnt them."""
 
     era: Era
     capabilities: dict[str, Any]
 
 
 class LinkLost(msgspec.Struct, frozen=True):
-    """The link of some calls is gone for good; their handlers have nobody to answer to."""
+    """The permanent loss of the link of some calls; their handlers cannot respond."""
 
-    link: Any
+    link: ReplyLink
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """Time is up for what still runs: answer it with an error and stop it."""
+    """The end of the drain period: answer running calls with an error and stop them."""
 
     cause: Cause
 
 
 class HungUp(msgspec.Struct, frozen=True):
-    """The session is over."""
+    """The end of the session."""
 
     cause: Cause
 

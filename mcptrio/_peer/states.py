@@ -1,4 +1,4 @@
-"""The life of a stateful session as a table. A move that is not in it is illegal; the docs draw it from here."""
+"""The states of a stateful session, as a table. A transition that is not in it is illegal; the docs draw it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 class State(enum.Enum):
     NEW = "new"
-    """Nobody has introduced themselves yet."""
+    """Before `initialize`."""
     OPEN = "open"
-    """`initialize` was accepted; the client has not confirmed it."""
+    """`initialize` was accepted; the client has not confirmed it yet."""
     READY = "ready"
-    """Both sides may ask."""
+    """Both sides may send requests."""
 
 
 ANY_BUT_INITIALIZE: Final = "*"
@@ -28,7 +28,7 @@ OPENING: Final[Mapping[State, Mapping[str, State]]] = {
 
 
 def move(state: State, method: str) -> State | None:
-    """The state after `method` arrived, or None where the table has no such move."""
+    """Return the state after `method` arrived, or None for an illegal transition."""
     row = OPENING[state]
     if (after := row.get(method)) is not None:
         return after

@@ -1,16 +1,17 @@
-"""From a Python function to what a peer needs to call it: a JSON Schema, and a function that binds JSON arguments.
+"""Python functions to JSON Schema: describe a function for a peer, and bind JSON arguments to its parameters.
 
-Everything is worked out once, when the function is declared; a call only runs the readers made here.
+Everything is computed once, when the function is declared; a call only runs the readers made here.
 """
 
 from __future__ import annotations
 
+import collections.abc
 import functools
 import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -20,21 +21,26 @@ from mcptrio._schema.faults import ArgumentFaults, Faults, show
 from mcptrio._schema.records import MISSING
 from mcptrio._schema.shape import JsonSchema, Shape
 from mcptrio._schema.shapes import Shapes, object_schema
+from mcptrio._struct import Entity
 from mcptrio.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from mcptrio._schema.check import Checker
 
 __all__ = ["ArgumentFaults", "OutputSchema", "Reader", "Signature", "describe", "dump", "output_schema", "schema_of"]
 
 Bind = Callable[[Mapping[str, Any]], dict[str, Any]]
 ROOT: Final = "arguments"
+_LISTS: Final = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
 dump = dumping.dump
 
 
 class Signature(Struct, frozen=True, kw_only=True):
-    """What a function takes and gives.
+    """The parameters and the result of a function.
 
-    `bind` turns JSON arguments into keyword arguments; what is left out keeps the function's own default. `bind_text`
-    does the same for arguments that are all strings (prompts, resource templates): `"7"` becomes 7 for an `int`. Both
-    raise `ArgumentFaults`. `injected` names the parameter that gets the context; it is not part of the schema.
+    `bind` turns JSON arguments into keyword arguments; omitted ones keep the function's own default. `bind_text` does
+    the same for arguments that are all strings (prompts, resource templates): `"7"` becomes 7 for an `int`. Both raise
+    `ArgumentFaults`. `injected` names the parameter that gets the context; it is not part of the schema.
     """
 
     input_schema: JsonSchema
@@ -51,11 +57,11 @@ def describe(
 ) -> Signature:
     """Read a function's signature, annotations and docstring.
 
-    `injected` says which annotation is the context's. `names` resolves string annotations that the module does not know
-    (the locals of a function that declares tools inside itself).
+    `injected` returns whether an annotation is that of the context. `names` resolves string annotations that the module
+    does not know (the locals of a function that declares tools inside itself).
 
     Raises:
-        DeclarationError: a parameter cannot be described; the text says how to mend it.
+        DeclarationError: a parameter cannot be described; the text says how to fix it.
     """
     plain = _unwrapped(fn)
     title = getattr(plain, "__qualname__", repr(plain)).rpartition("<locals>.")[2]
@@ -81,10 +87,12 @@ def describe(
         if _is_pydantic_field(default):
             field, hint = default, typing.Annotated[hint, default]
             optional, default = not field.is_required(), MISSING if field.default_factory else field.default
-            if optional:  # left to itself, the function would get the Field object
+            if optional:  # otherwise the function would get the Field object
                 fill[name] = functools.partial(field.get_default, call_default_factory=True)
         try:
             shape = shapes.noted(hint, doc.params.get(name), default)
+            if default is not MISSING:
+                _check_default(shape, default)
         except DeclarationError as exc:
             raise DeclarationError(f"parameter `{name}` of `{title}`: {exc}") from exc
         parameters.append((name, shape, not optional))
@@ -102,7 +110,7 @@ def describe(
 
 
 def _unwrapped(fn: Any) -> Any:
-    """The function whose annotations count: inside a partial, or the `__call__` of an object."""
+    """Return the function whose annotations count: inside a partial, or the `__call__` of an object."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.isroutine(fn):
@@ -134,6 +142,20 @@ def _check_parameter(title: str, parameter: inspect.Parameter, hint: Any) -> Non
             raise DeclarationError(f"`{name}` of `{title}` is positional-only; arguments have names, so remove the `/`")
     if hint is MISSING:
         raise DeclarationError(f"`{name}` of `{title}` has no annotation; {_annotate(name)}")
+
+
+def _check_default(shape: Shape, default: Any) -> None:
+    """Reject a default that the parameter itself would refuse. A default without a JSON form, such as a marker, is
+    allowed."""
+    try:
+        json = dumping.dump(default)
+    except ValueError:
+        return
+    faults = Faults()
+    shape.load(json, "default", faults)
+    if faults.count:
+        hint = "; write `… | None` to allow None" if default is None else ""
+        raise DeclarationError(f"its {faults.texts[0]}{hint}")
 
 
 def _annotate(name: str) -> str:
@@ -184,6 +206,8 @@ def _binder(parameters: list[tuple[str, Shape, bool]]) -> Bind:
             for name in arguments:
                 if name not in known:
                     faults.add(ROOT, f"unexpected field {show(name)}")
+                    if faults.full:
+                        break
         if faults.count:
             raise faults.error()
         return found
@@ -192,7 +216,7 @@ def _binder(parameters: list[tuple[str, Shape, bool]]) -> Bind:
 
 
 def _filled(bind: Bind, fill: Mapping[str, Callable[[], Any]]) -> Bind:
-    """Put in the defaults that are written as `= Field(3, …)`."""
+    """Fill in the defaults that are written as `= Field(3, …)`."""
 
     def bind_and_fill(arguments: Mapping[str, Any]) -> dict[str, Any]:
         found = bind(arguments)
@@ -211,7 +235,7 @@ def _text_binder(parameters: list[tuple[str, Shape, bool]], bind: Bind) -> Bind:
 
 
 def _from_text(shape: Shape | None, text: Any) -> Any:
-    """The JSON value that a string stands for, where the parameter does not take the string itself."""
+    """Return the JSON value that a string stands for, if the parameter does not take the string itself."""
     if shape is None or type(text) is not str or shape.exact is str:
         return text
     if "string" in shape.kinds:
@@ -228,17 +252,19 @@ def _from_text(shape: Shape | None, text: Any) -> Any:
 
 
 class Reader:
-    """Reads JSON values of one type, with the schema it reads by."""
+    """A reader of JSON values of one type, with its schema."""
 
     __slots__ = ("_shape", "schema")
 
-    def __init__(self, type_: Any, *, closed: bool = False, names: Mapping[str, Any] | None = None) -> None:
-        shapes = Shapes(closed=closed, names=names)
+    def __init__(
+        self, type_: Any, *, closed: bool = False, names: Mapping[str, Any] | None = None, output: bool = False
+    ) -> None:
+        shapes = Shapes(closed=closed, names=names, output=output)
         self._shape = shapes.of(type_)
         self.schema: JsonSchema = shapes.root(self._shape.schema)
 
     def read(self, value: Any, *, root: str) -> Any:
-        """The typed value.
+        """Return the typed value.
 
         Raises:
             ArgumentFaults: it does not fit; `root` is the first word of every path.
@@ -254,35 +280,34 @@ class Reader:
 
 
 def schema_of(type_: Any, *, closed: bool = False, names: Mapping[str, Any] | None = None) -> JsonSchema:
-    """The JSON Schema of a type; `closed` refuses fields that a record does not have."""
+    """Return the JSON Schema of a type; `closed` refuses fields that a record does not have."""
     return Reader(type_, closed=closed, names=names).schema
 
 
-class OutputSchema(Struct, frozen=True, kw_only=True):
-    """How a tool's return value travels as `structuredContent`.
+class OutputSchema(Entity, kw_only=True):
+    """The conversion of a tool's return value to `structuredContent`.
 
-    `schema` is the tool's `outputSchema`, always of an object; `wrap` says that the value stands in it as `result`,
-    since its own type is no object. `dump` gives the value's JSON form, `structured` the whole `structuredContent`, and
-    `faults` what is wrong with such a JSON form, if the handler returned something else than it promised.
+    `schema` is the tool's `outputSchema`, always of an object; with `wrap` the value is its property `result`, since
+    its own type is not an object. `own_schema` is the schema of the value itself.
     """
 
     schema: JsonSchema
     wrap: bool
-    reader: Reader
-
-    def dump(self, value: Any) -> Any:
-        return dumping.dump(value)
+    own_schema: JsonSchema
+    _checker: Checker | None = None
 
     def structured(self, value: Any) -> dict[str, Any]:
+        """Return the `structuredContent` of a value."""
         out = dumping.dump(value)
         return {"result": out} if self.wrap else out
 
-    def faults(self, json: Any) -> tuple[str, ...]:
-        try:
-            self.reader.read(json, root="result")
-        except ArgumentFaults as exc:
-            return exc.faults
-        return ()
+    def faults(self, json: Any) -> list[str]:
+        """Check the JSON form of a value against the schema that clients see."""
+        if self._checker is None:
+            from mcptrio._schema.check import Checker  # imported at the first result that is not trusted
+
+            self._checker = Checker(self.own_schema)
+        return self._checker.faults(json, root="result")
 
 
 def output_schema(
@@ -291,7 +316,7 @@ def output_schema(
     is_content: Callable[[Any], bool] = lambda type_: False,
     names: Mapping[str, Any] | None = None,
 ) -> OutputSchema | None:
-    """The output schema of a return annotation; None where the result is text or content blocks, or nothing is known.
+    """Return the output schema of a return annotation; None if the result is text, content blocks or unknown.
 
     Raises:
         DeclarationError: the annotation has no JSON form.
@@ -299,25 +324,27 @@ def output_schema(
     if annotation is inspect.Signature.empty or not _is_structured(annotation, is_content):
         return None
     try:
-        reader = Reader(annotation, names=names)
+        schema = Reader(annotation, names=names, output=True).schema
     except DeclarationError as exc:
         raise DeclarationError(f"the return value: {exc}; or annotate it with Any to send it as text") from exc
-    schema = reader.schema
     if schema.get("type") == "object":
-        return OutputSchema(schema=schema, wrap=False, reader=reader)
-    defs = {"$defs": schema.pop("$defs")} if "$defs" in (schema := dict(schema)) else {}
-    wrapped = {"type": "object", "properties": {"result": schema}, "required": ["result"], **defs}
-    return OutputSchema(schema=wrapped, wrap=True, reader=reader)
+        return OutputSchema(schema=schema, wrap=False, own_schema=schema)
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"], **defs}
+    return OutputSchema(schema=wrapped, wrap=True, own_schema=schema)
 
 
 def _is_structured(annotation: Any, is_content: Callable[[Any], bool]) -> bool:
     if annotation in (Any, str, None, type(None), object) or is_content(annotation):
         return False
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if (origin or annotation) in _LISTS and all(arg in (Any, object, ...) for arg in args):
+        return False  # its item types are known only at run time, and may be content blocks
     if origin is typing.Annotated:
         return _is_structured(args[0], is_content)
     if origin in (typing.Union, types.UnionType):
-        # one content member makes the whole a matter of content; `str | None` stays text
+        # one content member makes the whole union content; `str | None` stays text
         return not any(_holds_content(arg, is_content) for arg in args) and any(
             _is_structured(arg, is_content) for arg in args
         )
@@ -325,7 +352,8 @@ def _is_structured(annotation: Any, is_content: Callable[[Any], bool]) -> bool:
 
 
 def _holds_content(annotation: Any, is_content: Callable[[Any], bool]) -> bool:
-    """Content blocks, or a list or union of them; a record that has one in a field is a record."""
+    """Return whether an annotation is content blocks, or a list or union of them; a record with one in a field is
+    not."""
     if is_content(annotation):
         return True
     return any(_holds_content(arg, is_content) for arg in typing.get_args(annotation) if arg is not ...)

@@ -1,18 +1,19 @@
-"""Values against JSON Schemas that somebody wrote by hand, or that a peer sent.
+"""Check values against JSON Schemas that were written by hand, or that a peer sent.
 
-Nothing is ever fetched: a `$ref` leads somewhere inside the schema or the schema is refused. Patterns run in
-linear time, or with a bound on backtracking where they look around. Schemas made by `build` need none of this: they
-come with their own readers.
+Nothing is ever fetched: a `$ref` leads somewhere inside the schema or the schema is refused. Patterns run in linear
+time, or with a bound on backtracking where they look around. The work of checking a value is bounded before it begins,
+see `budget`. Schemas made by `build` need none of this: they come with their own readers.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from attrs import field, frozen, validators
 
+from mcptrio._schema.budget import REFERENCES, SchemaBudget, children_of
 from mcptrio._schema.faults import MAX_FAULTS, Place, path, show
 from mcptrio.errors import DeclarationError
 
@@ -25,11 +26,11 @@ DIALECTS: Final = frozenset(
         "http://json-schema.org/draft-04/schema",
     }
 )
-BACKTRACKS: Final = 100_000
-MAX_DEPTH: Final = 500  # of a value that a schema with references may follow down
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-_MASK: Final = "the value"  # messages would quote the instance, however long or secret it is
-_WHOLE: Final = 200  # characters of a message that is not worded here
+BACKTRACKS: Final = 10_000
+MAX_DETAIL: Final = 2_000
+"""Applied schemas up to which every fault is reported with its path: a report takes far longer than a check."""
+_MASK: Final = "the value"  # messages would quote the value, however long or secret it is
+_WHOLE: Final = 200  # maximum length of a message of the validator
 
 
 @frozen(kw_only=True)
@@ -46,16 +47,18 @@ class Checker:
     """A compiled JSON Schema.
 
     Raises:
-        DeclarationError: the schema is not valid, names an unknown dialect, refers outside itself or breaks a limit.
+        DeclarationError: the schema is not valid, names an unknown dialect, refers outside itself, expands too far or
+            breaks a limit.
     """
 
-    __slots__ = ("_iter_errors", "_may_recurse", "schema")
+    __slots__ = ("_budget", "_iter_errors", "_validate", "fits", "schema")
 
     def __init__(self, schema: Mapping[str, Any], *, limits: SchemaLimits | None = None) -> None:
         self.schema = dict(schema)
         if limits is not None:
             _measure(self.schema, limits)
         _check_dialect(self.schema)
+        self._budget = SchemaBudget(self.schema)
         import jsonschema_rs
 
         try:
@@ -65,50 +68,48 @@ class Checker:
             raise DeclarationError(_complaint(exc)) from None
         except (ValueError, TypeError, OverflowError, RecursionError) as exc:
             raise DeclarationError(f"the JSON Schema cannot be read: {_cut(str(exc))}") from None
-        self._iter_errors = validator.iter_errors
-        self._may_recurse = _has_reference(self.schema)
+        if limits is not None and self._budget.unresolved:
+            raise DeclarationError(
+                f"a `$ref` of the JSON Schema leads outside it: {show(self._budget.unresolved[0])}; "
+                "refer to `#/$defs/…` inside the schema"
+            )
+        self.fits: Callable[[Any], bool] = validator.is_valid
+        self._validate, self._iter_errors = validator.validate, validator.iter_errors
 
     def faults(self, value: Any, root: str = "arguments") -> list[str]:
-        """One line for everything that is wrong with a value; empty when it is valid."""
-        # Without a reference the schema's own depth is the limit; with one, the validator goes as deep as the value
-        # does, on the C stack, and a few ten thousand levels end the process.
-        if self._may_recurse and _is_deeper_than(value, MAX_DEPTH):
-            return [f"{root}: nested too deeply"]
+        """Return one line for each fault of a value; an empty list if it is valid.
+
+        A value that would take too much work to check is a fault. Of a large one the first fault is reported only.
+        """
         try:
+            cost = self._budget.measure(value)
+        except DeclarationError as error:
+            return [f"{root}: {error}"]
+        if cost is None:
+            return [f"{root}: too large to be checked against its schema"]
+        try:
+            if self.fits(value):
+                return []
+            if cost[0] > MAX_DETAIL:
+                return self._first_fault(value, root)
             errors = list(itertools.islice(self._iter_errors(value), MAX_FAULTS + 1))
         except (ValueError, TypeError, RecursionError) as exc:  # NaN, a Python object, nesting without end
             return [f"{root}: is no JSON value that can be checked: {_cut(str(exc))}"]
         lines = [line for error in errors[:MAX_FAULTS] for line in _lines(error, root)]
         return [*lines, "and more"] if len(errors) > MAX_FAULTS else lines
 
+    def _first_fault(self, value: Any, root: str) -> list[str]:
+        from jsonschema_rs import ValidationError
 
-def _children(node: Any) -> Iterable[Any]:
-    if isinstance(node, Mapping):
-        return node.values()
-    return node if isinstance(node, list | tuple) else ()
-
-
-def _has_reference(schema: Any) -> bool:
-    pending = [schema]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Mapping) and any(key in node for key in _REFERENCES):
-            return True
-        pending += _children(node)
-    return False
-
-
-def _is_deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return False
-    return True
+        try:
+            self._validate(value)
+        except ValidationError as error:
+            return [*_lines(error, root)[:MAX_FAULTS], "and perhaps more: the value is too large to report every fault"]
+        return []
 
 
 def _measure(schema: Any, limits: SchemaLimits) -> None:
-    """Refuse a schema that is too big, without following it into the depth of the stack."""
+    """Refuse a schema that is too large, without recursion."""
     nodes = chars = refs = 0
     pending: list[tuple[Any, int]] = [(schema, 1)]
     while pending:
@@ -117,11 +118,11 @@ def _measure(schema: Any, limits: SchemaLimits) -> None:
         if depth > limits.max_depth:
             raise DeclarationError(f"the JSON Schema is nested deeper than {limits.max_depth} levels")
         if isinstance(node, Mapping):
-            refs += sum(key in node for key in _REFERENCES)
+            refs += sum(key in node for key in REFERENCES)
             chars += sum(len(str(key)) for key in node)
         elif isinstance(node, str):
             chars += len(node)
-        pending += [(child, depth + 1) for child in _children(node)]
+        pending += [(child, depth + 1) for child in children_of(node)]
         if nodes > limits.max_nodes or chars > limits.max_chars or refs > limits.max_refs:
             raise DeclarationError(
                 f"the JSON Schema is too big: at most {limits.max_nodes} values, {limits.max_chars} characters "

@@ -14,7 +14,7 @@ _OBJECT: Final = frozenset({"object"})
 
 
 def array(item: Shape, make: Callable[[list[Any]], Any], *, unique: bool = False) -> Shape:
-    """Any number of the same thing."""
+    """Make the shape of an array of items of one shape."""
     load_item, exact = item.load, item.exact
 
     def load(value: Any, at: Place, faults: Faults) -> Any:
@@ -24,7 +24,11 @@ def array(item: Shape, make: Callable[[list[Any]], Any], *, unique: bool = False
         if exact is not None and all(type(v) is exact for v in value):
             found = list(value)
         else:
-            found = [load_item(v, (at, i), faults) for i, v in enumerate(value)]
+            found = []
+            for i, v in enumerate(value):
+                found.append(load_item(v, (at, i), faults))
+                if faults.full:
+                    return None
         if faults.count != before:
             return None
         out = make(found)
@@ -41,7 +45,7 @@ def array(item: Shape, make: Callable[[list[Any]], Any], *, unique: bool = False
 
 
 def row(items: list[Shape]) -> Shape:
-    """A tuple with a fixed number of places."""
+    """Make the shape of a tuple with a fixed number of items."""
     loads, size = [item.load for item in items], len(items)
 
     def load(value: Any, at: Place, faults: Faults) -> Any:
@@ -58,7 +62,7 @@ def row(items: list[Shape]) -> Shape:
 
 
 def mapping(key: Shape, value: Shape) -> Shape:
-    """An object whose keys are data."""
+    """Make the shape of an object whose keys are data."""
     load_key, load_value, exact = key.load, value.load, value.exact
     names = {} if key.schema == {"type": "string"} else key.schema
     if key.natural is int and key.exact is int:
@@ -93,17 +97,17 @@ def _integer_key(value: str, at: Place, faults: Faults) -> Any:
 
 
 def union(members: list[Shape]) -> Shape:
-    """One of several shapes.
+    """Make the shape of a union.
 
-    The kind of the JSON value leaves most members out. Records are told apart by a field whose choices differ, where
-    they have one; what is left is tried in the order it was declared, as `anyOf` would.
+    The kind of the JSON value excludes most members. Records are told apart by a field whose choices differ, if they
+    have one; the remaining members are tried in order of declaration, as `anyOf` would.
     """
     label = listed([m.label for m in members])
     kinds = frozenset().union(*(m.kinds for m in members))
     fitting: dict[str, list[Shape]] = {
         kind: sorted((m for m in members if kind in m.kinds), key=lambda m: _second_choice(m, kind)) for kind in kinds
     }
-    table: list[_Tags | None] = []  # made at the first record: members may be unfinished until then
+    table: list[_Tags | None] = []  # made for the first record: members may be unfinished until then
 
     def load(value: Any, at: Place, faults: Faults) -> Any:
         candidates = fitting.get(kind_of(value), ())
@@ -122,7 +126,7 @@ def union(members: list[Shape]) -> Shape:
 
 
 def _second_choice(member: Shape, kind: str) -> bool:
-    """Whether a number would change its type here although another member may take it as it is."""
+    """Return whether a number would change its type here although another member may take it as it is."""
     return (kind == "integer" and member.natural is float) or (kind == "number" and member.natural is int)
 
 
@@ -138,13 +142,13 @@ def _first_fit(candidates: list[Shape], value: Any, at: Place, faults: Faults) -
         if closest is None or aside.count < closest.count:
             closest = aside
     assert closest is not None
-    if not isinstance(value, Mapping | list | tuple):  # a single value: "a" or "b" or a date
+    if not isinstance(value, Mapping | list | tuple):  # a scalar: "a" or "b" or a date
         return faults.add(at, f"expected {listed([m.label for m in candidates])}, got {show(value)}")
     return faults.take(closest)
 
 
 class _Tags:
-    """A field that every record of a union has and whose value says which one it is."""
+    """A field that every record of a union has and whose value identifies the record."""
 
     __slots__ = ("key", "readers", "words")
 

@@ -1,4 +1,4 @@
-"""Docstrings: what a function or class says about itself and about its parameters."""
+"""Docstrings: the descriptions of a function or class and of its parameters."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-# Something that looks like a section of a Google, NumPy, Sphinx or Epydoc docstring. Without one there is nothing to
-# parse, and the parser need not be imported.
+# Text that looks like a section of a Google, NumPy, Sphinx or Epydoc docstring. Without one there is nothing to parse,
+# and the parser need not be imported.
 _SECTIONS: Final = (
     r"^\s*(?:(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters|Attributes|Returns?|"
     r"Yields?|Raises|Examples?|Notes?|Warns)\s*:?\s*$|[:@](?:param|arg|key|type|returns?|raises?|var|ivar)\b)"
@@ -18,7 +18,8 @@ _SECTIONS: Final = (
 
 
 class Doc(msgspec.Struct, frozen=True):
-    """`text` is the short and long description; `params` what is said about each parameter or attribute."""
+    """A parsed docstring: `text` is the short and long description, `params` the description of each parameter or
+    attribute."""
 
     text: str | None
     params: Mapping[str, str]
@@ -35,7 +36,7 @@ def parse(docstring: str | None) -> Doc:
     try:
         parsed = docstring_parser.parse(inspect.cleandoc(docstring))
     except docstring_parser.ParseError:
-        return Doc(inspect.cleandoc(docstring), {})  # free text that only looked like a section
+        return Doc(inspect.cleandoc(docstring), {})  # free text that only resembled a section
     text = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
     params = {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
     return Doc(text or None, params)

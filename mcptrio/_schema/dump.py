@@ -1,4 +1,4 @@
-"""Typed values to JSON values: the way back from what `shapes` reads."""
+"""Typed values to JSON values: the inverse of the readers in `shapes`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from mcptrio._schema import records
 
-_MAX_KNOWN: Final = 4096  # classes made at run time must not fill the memory
+_MAX_KNOWN: Final = 4096  # bound the cache, because classes may be created at run time
 
 
 def dump(value: Any) -> Any:
-    """The JSON value of a typed value: None, bool, int, float, str, list or dict, all the way down.
+    """Return the JSON value of a typed value: None, bool, int, float, str, list or dict, recursively.
 
     Raises:
-        ValueError: a part of it has no JSON form (a NaN, a file, a class nobody described), or it holds itself.
+        ValueError: a part of it has no JSON form (a NaN, a file, an unsupported class), or it contains itself.
     """
     try:
         return _dump(value)
@@ -53,7 +53,7 @@ def _items(value: Any) -> list[Any]:
 def _set(value: Any) -> list[Any]:
     items = _items(value)
     try:
-        return sorted(items)  # so that the same set gives the same text in every process
+        return sorted(items)  # the same set gives the same text in every process
     except TypeError:
         return items
 
@@ -141,7 +141,7 @@ def _way_of(cls: type) -> Callable[[Any], Any]:
         return _set
     if issubclass(cls, collections.abc.Sequence):
         return _items
-    if hasattr(cls, "__get_pydantic_core_schema__"):  # AnyUrl and its like
+    if hasattr(cls, "__get_pydantic_core_schema__"):  # AnyUrl and similar types
         return str
     return _refuse
 
@@ -166,5 +166,7 @@ def _model(value: Any) -> Any:
 
 def _refuse(value: Any) -> Any:
     if isinstance(value, collections.abc.Awaitable):
-        raise ValueError(f"a {type(value).__name__} was returned instead of what it gives: an `await` is missing")
-    raise ValueError(f"a {type(value).__name__} has no JSON form; return a dataclass, a dict or a plain value")
+        raise ValueError(f"a value of type {type(value).__name__} was returned: an `await` is missing")
+    raise ValueError(
+        f"a value of type {type(value).__name__} has no JSON form; return a dataclass, a dict or a plain value"
+    )

@@ -1,4 +1,4 @@
-"""Forms: the small part of JSON Schema that an elicitation may ask with.
+"""Forms: the subset of JSON Schema that elicitation allows.
 
 A form is a flat object of strings, numbers, booleans and choices (2025-11-25 client/elicitation, "Requested Schema").
 It is made from a record (dataclass, attrs, TypedDict, NamedTuple, Struct, pydantic model) whose fields are the fields
@@ -38,10 +38,10 @@ _KEYWORDS: Final[dict[str, set[str]]] = {
 
 
 class Titles:
-    """What a person reads for each value of a choice: `Annotated[Size, Titles({"s": "Small", "l": "Large"})]`.
+    """Titles of the values of a choice, as the user sees them: `Annotated[Size, Titles({"s": "Small", "l": "Large"})]`.
 
-    Beside an Enum or Literal it names some or all of its values, beside `str` its keys are the choices, and beside a
-    list of either it names the items. `legacy` writes `enumNames`, for clients from before 2025-11-25; not for lists.
+    With an Enum or Literal it names some or all of its values, with `str` its keys are the choices, and with a list of
+    either it names the items. `legacy` writes `enumNames`, for clients from before 2025-11-25; not for lists.
     """
 
     __slots__ = ("_items", "legacy")
@@ -65,7 +65,7 @@ class Titles:
             items = schema.get("items", {})
             return {**schema, "items": {"anyOf": self._options(items)}}
         if schema.get("type") != "string":
-            raise DeclarationError("Titles stand beside a choice of strings, a str, or a list of either")
+            raise DeclarationError("Titles need a choice of strings, a str, or a list of either")
         options = self._options(schema)
         rest = {key: value for key, value in schema.items() if key != "enum"}
         if self.legacy:
@@ -73,7 +73,7 @@ class Titles:
         return {**rest, "oneOf": options}
 
     def __mcp_check__(self, value: Any) -> str | None:
-        # Only reached with values that the type itself takes: this is what makes a `str` a choice.
+        # Only called with values that the type itself accepts: this check makes a `str` a choice.
         for item in value if isinstance(value, list | tuple | set | frozenset) else (value,):
             if type(item) is str and item not in dict(self._items):
                 return f"expected {' or '.join(show(key) for key, _ in self._items)}"
@@ -90,7 +90,7 @@ class Titles:
 
 
 class Format:
-    """An input of a certain form: `Annotated[str, Format("email")]`; email, uri, date or date-time."""
+    """The format of a string input: `Annotated[str, Format("email")]`; email, uri, date or date-time."""
 
     __slots__ = ("name",)
 
@@ -110,7 +110,7 @@ class Format:
 
 
 class Form:
-    """A type as a form: the schema to ask with, and the way back from the answer."""
+    """The form of a type: the schema to ask with, and the conversion of the answer."""
 
     __slots__ = ("_nullable", "_reader", "_wrapped", "schema")
 
@@ -128,13 +128,13 @@ class Form:
             fields[key], may_be_null = _flat(key, property_, whole.get("$defs", {}))
             if may_be_null:
                 nullable.add(key)
-        self._nullable = nullable & required  # the constructor wants them, the person may leave them out
+        self._nullable = nullable & required  # required by the constructor, but the user may leave them out
         self.schema: JsonSchema = {"type": "object", "properties": fields}
         if needed := [key for key in fields if key in required - nullable]:
             self.schema["required"] = needed
 
     def parse(self, content: Mapping[str, Any] | None, *, root: str = "content") -> Any:
-        """The answer as a value of the type.
+        """Return the answer as a value of the type.
 
         Raises:
             ArgumentFaults: the answer does not fit the form.
@@ -153,30 +153,30 @@ def _known_form(type_: Any) -> Form:
 
 
 def form(type_: Any) -> Form:
-    """The form of a type, made once."""
+    """Return the form of a type, made once."""
     try:
         hash(type_)
-    except TypeError:  # an Annotated with something unhashable beside it
+    except TypeError:  # an Annotated with unhashable metadata
         return Form(type_)
     return _known_form(type_)
 
 
 def form_schema(type_: Any) -> JsonSchema:
-    """The `requestedSchema` of a type.
+    """Return the `requestedSchema` of a type.
 
     Raises:
-        DeclarationError: the type holds something that is no string, number, boolean or choice.
+        DeclarationError: a field is not a string, number, boolean or choice.
     """
     return form(type_).schema
 
 
 def parse_form(type_: Any, content: Mapping[str, Any] | None) -> Any:
-    """The `content` of an accepted elicitation as a value of the type; raises `ArgumentFaults` with every fault."""
+    """Convert the `content` of an accepted elicitation to the type; raise `ArgumentFaults` with every fault."""
     return form(type_).parse(content)
 
 
 def fill_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer with the schema's defaults where the person said nothing; for clients."""
+    """Return an answer with the schema's defaults for omitted fields; for clients."""
     properties = schema.get("properties")
     found = {
         key: property_["default"]
@@ -187,7 +187,7 @@ def fill_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict
 
 
 def _flat(key: str, schema: JsonSchema, defs: Mapping[str, JsonSchema]) -> tuple[JsonSchema, bool]:
-    """One field of the form from a JSON Schema, and whether null may stand for it."""
+    """Return one field of the form from a JSON Schema, and whether it may be null."""
     schema = _in_place(schema, defs)
     may_be_null = False
     if "anyOf" in schema:
@@ -217,7 +217,7 @@ def _flat(key: str, schema: JsonSchema, defs: Mapping[str, JsonSchema]) -> tuple
 
 def _choice_items(key: str, schema: JsonSchema, defs: Mapping[str, JsonSchema]) -> JsonSchema:
     items = _in_place(schema.get("items", {}), defs)
-    if "oneOf" in items:  # Titles beside the item rather than beside the list
+    if "oneOf" in items:  # Titles on the item rather than on the list
         return {"anyOf": items["oneOf"]}
     if "anyOf" in items and all("title" in option for option in items["anyOf"]):
         return {"anyOf": items["anyOf"]}

@@ -1,4 +1,4 @@
-"""What is wrong with a value, and where: every fault at once, each with its path.
+"""Faults of a value: every fault at once, each with its path.
 
 arguments.items[2].qty: expected integer, got "x"
 arguments.addr: unexpected field "nope"
@@ -11,18 +11,18 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from mcptrio.errors import MCPTrioException
+from mcptrio.errors import MCPTrioError
 
-# A place is a chain from the leaf to the root, so that walking a good value costs one small tuple per step and no text.
+# A place is a chain from the leaf to the root, so that a valid value costs one small tuple per step and no text.
 Place: TypeAlias = "str | tuple[Place, str | int]"
 
-MAX_FAULTS: Final = 100  # a peer must not make us write a megabyte about its megabyte
+MAX_FAULTS: Final = 100  # cap the reported faults so that bad input cannot inflate the response
 MAX_GUESSES: Final = 10_000
 SHOWN: Final = 80
 
 
-class ArgumentFaults(MCPTrioException, ValueError):
-    """A value does not fit its type; `faults` holds one line for each thing that is wrong."""
+class ArgumentFaults(MCPTrioError, ValueError):
+    """A value does not fit its type; `faults` holds one line for each fault."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         super().__init__("\n".join(faults))
@@ -30,7 +30,7 @@ class ArgumentFaults(MCPTrioException, ValueError):
 
 
 class Faults:
-    """The faults found so far; `count` goes on when the list is full."""
+    """The faults found so far. Reading stops soon after the list is full."""
 
     __slots__ = ("_guesses", "count", "texts")
 
@@ -47,12 +47,17 @@ class Faults:
         return None
 
     def aside(self) -> Faults:
-        """An empty list for trying one member of a union.
+        """Return an empty list for trying one member of a union.
 
-        Trying members inside members multiplies; all asides of one value share a budget.
+        Nested attempts multiply, so all lists of one value share a budget.
         """
         self._guesses[0] += 1
         return Faults(self._guesses)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further fault would be reported, so that reading can stop."""
+        return self.count > MAX_FAULTS
 
     @property
     def tired(self) -> bool:
@@ -63,8 +68,8 @@ class Faults:
         self.count += other.count
 
     def error(self) -> ArgumentFaults:
-        more = self.count - len(self.texts)
-        return ArgumentFaults((*self.texts, f"and {more} more") if more else tuple(self.texts))
+        more = self.count > len(self.texts)
+        return ArgumentFaults((*self.texts, "and more") if more else tuple(self.texts))
 
 
 def path(place: Place) -> str:
@@ -76,7 +81,7 @@ def path(place: Place) -> str:
 
 
 def show(value: Any) -> str:
-    """A short JSON-like rendering: scalars as they are, up to 80 characters; containers by kind only."""
+    """Return a short JSON-like rendering: scalars up to 80 characters, containers only by kind."""
     match value:
         case None:
             return "null"
@@ -101,7 +106,7 @@ _ESCAPES: Final = {ord('"'): '\\"', ord("\\"): "\\\\", **{code: f"\\u{code:04x}"
 
 
 def listed(words: list[str], *, limit: int = 20) -> str:
-    """`a`, `a or b`, `a, b or c`; a long list is cut."""
+    """Format a list of words: `a`, `a or b`, `a, b or c`; a long list is truncated."""
     if len(words) > limit:
         words = [*words[:limit], f"{len(words) - limit} others"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

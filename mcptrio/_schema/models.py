@@ -1,4 +1,4 @@
-"""The bridge to pydantic, for programs that use it: its schema, its validation, its errors in our words.
+"""The bridge to pydantic, for programs that use it: its schema, its validation, its errors in the form used here.
 
 pydantic is never imported here: a pydantic type in a signature proves that the user's own module has done so.
 """
@@ -23,30 +23,37 @@ _EXPECTED = {
 
 
 def is_model(cls: type) -> bool:
-    """Whether pydantic itself must read this class: a model, a pydantic dataclass, a type such as EmailStr."""
+    """Return whether pydantic itself must read this class: a model, a pydantic dataclass, a type such as EmailStr."""
     return "pydantic" in sys.modules and (
         hasattr(cls, "__pydantic_validator__") or hasattr(cls, "__get_pydantic_core_schema__")
     )
 
 
-def shape_of(type_: Any, defs: dict[str, JsonSchema], *, closed: bool) -> Shape:
-    """The shape of a pydantic type; the definitions its schema needs are put into `defs`."""
+def shape_of(type_: Any, defs: dict[str, JsonSchema], *, output: bool) -> Shape:
+    """Make the shape of a pydantic type; the definitions that its schema needs are put into `defs`.
+
+    With `output` the schema describes what pydantic writes, with serialization aliases and computed fields.
+    """
     pydantic: Any = sys.modules["pydantic"]
     label = getattr(type_, "__name__", None) or str(type_)
     try:
         adapter = pydantic.TypeAdapter(type_)
-        schema = adapter.json_schema(mode="validation" if closed else "serialization")
+        schema = adapter.json_schema(mode="serialization" if output else "validation")
         if any(defs.get(name, found) != found for name, found in schema.get("$defs", {}).items()):
-            schema = _renamed(adapter, defs, closed=closed)
+            schema = _renamed(adapter, defs, output=output)
     except Exception as exc:  # pydantic raises a dozen kinds here, ImportError and its own among them
         first = str(exc).partition("\n")[0]
         raise DeclarationError(f"pydantic cannot describe `{label}`: {first}") from exc
     defs.update(schema.pop("$defs", {}))
-    validate, refused = adapter.validate_python, pydantic.ValidationError
+    encode, unwritable = sys.modules["pydantic_core"].to_json, sys.modules["pydantic_core"].PydanticSerializationError
+    validate, refused = adapter.validate_json, pydantic.ValidationError
 
     def load(value: Any, at: Place, faults: Faults) -> Any:
+        # In JSON mode, because a strict model refuses what JSON has for a date, a tuple or an enum as Python values.
         try:
-            return validate(value)
+            return validate(encode(value))
+        except unwritable as exc:
+            faults.add(at, f"is no JSON value: {exc}")
         except refused as exc:
             for error in exc.errors(include_url=False, include_context=False):
                 _translate(error, at, faults)
@@ -60,9 +67,9 @@ def shape_of(type_: Any, defs: dict[str, JsonSchema], *, closed: bool) -> Shape:
     return shape
 
 
-def _renamed(adapter: Any, defs: dict[str, JsonSchema], *, closed: bool) -> JsonSchema:
-    """Another class of the same name is in `defs` already: all names of this schema get a number."""
-    mode, n = "validation" if closed else "serialization", 2
+def _renamed(adapter: Any, defs: dict[str, JsonSchema], *, output: bool) -> JsonSchema:
+    """Number the names of this schema, because another class of the same name is in `defs` already."""
+    mode, n = "serialization" if output else "validation", 2
     while True:
         schema: JsonSchema = adapter.json_schema(mode=mode, ref_template=f"#/$defs/{{model}}_{n}")
         schema["$defs"] = {f"{name}_{n}": found for name, found in schema["$defs"].items()}

@@ -1,14 +1,13 @@
-"""What stands beside a type in `Annotated[…]`: descriptions, limits and markers.
+"""The metadata of a type in `Annotated[…]`: descriptions, limits and markers.
 
-Read here: plain strings, `msgspec.Meta`, `annotated_types` objects, pydantic's `Field`, `Doc`, and anything with a
+Read here: plain strings, `msgspec.Meta`, `annotated_types` objects, pydantic's `Field`, `Doc`, and any object with a
 method `__mcp_schema__() -> dict` (merged into the schema), `__mcp_rewrite__(schema) -> dict` (replaces it) or
-`__mcp_check__(value) -> str | None` (a fault text, or None). Other libraries' objects are recognised by where their
-class lives, so that none of them is imported for it. What nobody knows is left alone, as PEP 593 asks.
+`__mcp_check__(value) -> str | None` (a fault text, or None). Objects of other libraries are recognised by the module of
+their class, so that no library is imported for it. Unknown metadata is ignored, as PEP 593 asks.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
@@ -49,7 +48,7 @@ class Notes(Struct):
     limits: list[tuple[str, Any]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     rewrites: list[Callable[[JsonSchema], JsonSchema]] = field(default_factory=list)
-    foreign: bool = False  # holds something only pydantic can carry out
+    foreign: bool = False  # holds metadata that only pydantic supports
 
     def read(self, metadata: Iterable[Any]) -> Notes:
         for meta in metadata:
@@ -102,7 +101,7 @@ class Notes(Struct):
         self.schema.update(extra or {})
 
     def apply(self, shape: Shape) -> Shape:
-        """The shape with these limits checked and these words in its schema."""
+        """Return the shape with these limits and descriptions applied."""
         schema, checks = dict(shape.schema), list(self.checks)
         for name, bound in self.limits:
             keyword, check = _limit(shape, name, bound)
@@ -129,7 +128,7 @@ class Notes(Struct):
         return shape.like(schema=schema, load=load)
 
     def split(self) -> tuple[Notes, Notes]:
-        """The limits, for the members of a union, and the rest, for the union as a whole."""
+        """Split into the limits, for the members of a union, and the rest, for the union itself."""
         return Notes(limits=self.limits), Notes(
             description=self.description, schema=self.schema, checks=self.checks, rewrites=self.rewrites
         )
@@ -139,7 +138,7 @@ class Notes(Struct):
 
 
 def _means(natural: type | None, name: str) -> bool:
-    """Whether a limit has a meaning for values of this type."""
+    """Return whether a limit applies to values of this type."""
     if name == "pattern":
         return natural is str
     if name in ("min_length", "max_length"):
@@ -151,7 +150,8 @@ def _limit(shape: Shape, name: str, bound: Any) -> tuple[JsonSchema, Check]:
     if not _means(shape.natural, name):
         raise DeclarationError(f"`{name}={bound!r}` means nothing for {shape.label}; take it out of the Annotated")
     if name == "pattern":
-        return {"pattern": bound}, _matching(bound)
+        pattern = getattr(bound, "pattern", bound)  # pydantic takes compiled ones too
+        return {"pattern": pattern}, _matching(pattern)
     if name in ("min_length", "max_length"):
         keyword = _LENGTHS.get((name, shape.natural))  # none for bytes: base64 is longer
         return {keyword: bound} if keyword else {}, _sized(name, bound, _UNITS[shape.natural])
@@ -185,7 +185,7 @@ def _multiple(bound: Any) -> Check:
         if isinstance(value, int) and isinstance(bound, int):
             good = value % bound == 0
         else:
-            from fractions import Fraction  # 0.3 is a multiple of 0.1 to everyone but a binary float
+            from fractions import Fraction  # 0.3 is a multiple of 0.1, but not as binary floats
 
             good = Fraction(str(value)) % Fraction(str(bound)) == 0
         return None if good else f"must be a multiple of {bound}"
@@ -199,12 +199,18 @@ def _sized(name: str, bound: int, unit: str) -> Check:
     return lambda value: None if len(value) <= bound else f"must have at most {bound} {unit}"
 
 
-def _matching(pattern: Any) -> Check:
+def _matching(pattern: str) -> Check:
+    # The published schema means ECMA 262, which differs from Python's `re`: `$` matches only at the end, and `\\d` only
+    # ASCII digits. The validator of JSON Schemas decides here as it does at the client, and in bounded time.
+    from mcptrio._schema.check import Checker
+
     try:
-        search = re.compile(pattern).search
-    except re.error as exc:
-        raise DeclarationError(f"`pattern={pattern!r}` is not a regular expression: {exc}") from exc
-    return lambda value: None if search(value) else f"must match {pattern}"
+        fits = Checker({"type": "string", "pattern": pattern}).fits
+    except DeclarationError:
+        raise DeclarationError(
+            f"`pattern={pattern!r}` is not a regular expression of JSON Schema (ECMA 262); write $ for \\Z"
+        ) from None
+    return lambda value: None if fits(value) else f"must match {pattern}"
 
 
 def _zoned(wanted: Any) -> Check:

@@ -1,6 +1,6 @@
-"""Classes with named fields: dataclass, attrs, TypedDict, NamedTuple and msgspec.Struct, seen as one thing.
+"""Classes with named fields: one view of dataclass, attrs, TypedDict, NamedTuple and msgspec.Struct.
 
-All of them travel as JSON objects, NamedTuple too: names tell a reader more than places do.
+All of them become JSON objects, NamedTuple too, because names tell a reader more than positions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EMPTY_FACTORIES: Final = (list, dict, set, tuple, frozenset)
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field: `name` for the constructor, `key` in JSON. `default` is MISSING where none can be shown."""
+    """One field: `name` for the constructor, `key` in JSON. `default` is MISSING if none can be shown."""
 
     name: str
     key: str
@@ -41,7 +41,7 @@ def is_record(cls: Any) -> bool:
 
 
 def attributes_of(cls: type) -> list[tuple[str, str]] | None:
-    """(attribute, JSON key) of every field, or None when the class is no record. Resolves no annotations."""
+    """Return (attribute, JSON key) of every field, or None if the class is not a record. Resolves no annotations."""
     if attrs.has(cls):
         return [(a.name, a.alias or a.name) for a in attrs.fields(cls)]
     if hasattr(cls, "__dataclass_fields__"):
@@ -52,9 +52,14 @@ def attributes_of(cls: type) -> list[tuple[str, str]] | None:
         return list(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))  # type: ignore[attr-defined]  # Struct
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return [(name, name) for name in cls._fields]
-    if typing.is_typeddict(cls):
+    if is_typed_dict(cls):
         return [(name, name) for name in cls.__annotations__]
     return None
+
+
+def is_typed_dict(cls: Any) -> bool:
+    """Return whether a class is a TypedDict, of `typing` or of `typing_extensions`, which has its own class."""
+    return isinstance(cls, type) and issubclass(cls, dict) and hasattr(cls, "__required_keys__")
 
 
 def _is_struct(cls: type) -> bool:
@@ -62,13 +67,13 @@ def _is_struct(cls: type) -> bool:
 
 
 def tag_of(cls: type) -> tuple[str, Any] | None:
-    """The field and value by which a tagged msgspec.Struct announces itself."""
+    """Return the tag field and value of a tagged msgspec.Struct."""
     config = getattr(cls, "__struct_config__", None)
     return None if config is None or config.tag is None else (config.tag_field, config.tag)
 
 
 def hints_of(thing: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolved annotations, `Annotated` kept. `names` are those visible where the thing was declared."""
+    """Return the resolved annotations, with `Annotated` kept. `names` are visible where the thing was declared."""
     try:
         return typing.get_type_hints(thing, localns=dict(names) if names else None, include_extras=True)
     except NameError as exc:
@@ -87,7 +92,7 @@ def fields_of(cls: Any, names: Mapping[str, Any]) -> list[Field]:
 
 
 def _reader_of(cls: Any) -> Callable[[Any, dict[str, Any]], list[Field]]:
-    if typing.is_typeddict(cls):
+    if is_typed_dict(cls):
         return _typed_dict
     if attrs.has(cls):
         return _attrs
@@ -97,7 +102,7 @@ def _reader_of(cls: Any) -> Callable[[Any, dict[str, Any]], list[Field]]:
 
 
 def _shown(factory: Any) -> Any:
-    # Other factories may count, draw lots or read the clock: they are not called only to be described.
+    # Other factories may have side effects or depend on time: do not call them only for a description.
     return factory() if factory in _EMPTY_FACTORIES else MISSING
 
 
@@ -154,8 +159,9 @@ def _typed_dict(cls: Any, hints: dict[str, Any]) -> list[Field]:
 
 
 def _is_required(cls: Any, name: str, hint: Any) -> bool:
-    # With string annotations Python 3.11 cannot see NotRequired when the class is made, and counts the key as required:
-    # the resolved hint goes first.
+    # With string annotations Python 3.11 does not see NotRequired when it creates the class, and counts the key as
+    # required:
+    # the resolved hint takes precedence.
     while (origin := typing.get_origin(hint)) is not None:
         if _called(origin, "NotRequired"):
             return False
@@ -168,23 +174,23 @@ def _is_required(cls: Any, name: str, hint: Any) -> bool:
 
 
 def _called(form: Any, name: str) -> bool:
-    """Whether a special form has this name: typing and typing_extensions each have their own."""
+    """Return whether a special form has this name: typing and typing_extensions each have their own."""
     return getattr(form, "_name", None) == name
 
 
 def own_doc(cls: Any) -> str | None:
-    """The docstring somebody wrote for this very class; not the one that dataclasses and tuples write themselves."""
+    """Return the docstring that was written for this class; not one that dataclasses and tuples generate."""
     doc = vars(cls).get("__doc__")
     return None if doc is None or doc.startswith(f"{cls.__name__}(") else doc
 
 
 def reader(cls: Any, fields: list[tuple[Field, Shape]], *, closed: bool) -> Load:
-    """A function that reads one JSON object into an instance."""
+    """Return a function that reads one JSON object into an instance."""
     plan = [(f.key, f.name, shape.load, shape.exact, f.required) for f, shape in fields]
     known = frozenset(f.key for f, _ in fields)
     tag = tag_of(cls)
     tag_key, tag_value = tag or ("", None)
-    make: Callable[..., Any] = dict if typing.is_typeddict(cls) else cls
+    make: Callable[..., Any] = dict if is_typed_dict(cls) else cls
     label = cls.__name__
 
     def load(value: Any, at: Place, faults: Faults) -> Any:
@@ -210,6 +216,8 @@ def reader(cls: Any, fields: list[tuple[Field, Shape]], *, closed: bool) -> Load
             for key in value:
                 if key not in known and (tag is None or key != tag_key):
                     faults.add(at, f"unexpected field {show(key)}")
+                    if faults.full:
+                        break
         if faults.count != before:
             return None
         try:

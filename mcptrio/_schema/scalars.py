@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import binascii
 import enum
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -52,7 +54,7 @@ def _null(value: Any, at: Place, faults: Faults) -> Any:
 
 
 def plain(type_: Any) -> Shape | None:
-    """The shape of a type that is already a JSON type."""
+    """Return the shape of a type that is already a JSON type."""
     if type_ is str:
         return Shape({"type": "string"}, _string, label="string", kinds=_STRING, exact=str, natural=str)
     if type_ is int:
@@ -99,7 +101,7 @@ _FORMATS: Final[dict[tuple[str, str], tuple[dict[str, Any], Callable[[str], Any]
 
 
 def formatted(type_: type) -> Shape | None:
-    """The shape of a type that travels as a string of a certain form."""
+    """Return the shape of a type that is written as a string with a format."""
     name = (type_.__module__.partition(".")[0], type_.__name__)
     if name == ("decimal", "Decimal"):
         return _decimal(type_)
@@ -121,7 +123,7 @@ def formatted(type_: type) -> Shape | None:
 
 
 def _decimal(type_: Callable[[str], Any]) -> Shape:
-    """A Decimal is read from a string, which is exact, or a number, which is what most models write."""
+    """Make the shape of Decimal: read from a string, which is exact, or a number, which most models write."""
 
     def load(value: Any, at: Place, faults: Faults) -> Any:
         if type(value) in (int, float, str):
@@ -140,7 +142,7 @@ def _decimal(type_: Callable[[str], Any]) -> Shape:
 
 
 def subclassed(type_: type) -> Shape | None:
-    """A class derived from str, int or float: read as its base, then constructed."""
+    """Make the shape of a class derived from str, int or float: read as its base, then constructed."""
     for base in (str, int, float):
         if issubclass(type_, base):
             inner = plain(base)
@@ -164,13 +166,13 @@ def _constructed(inner: Load, type_: type) -> Load:
 
 
 def said(exc: BaseException) -> str:
-    """The text of an exception that the user's own constructor or validator raised."""
+    """Return the text of an exception that the user's own constructor or validator raised."""
     text = str(exc.args[0]) if exc.args else type(exc).__name__
     return text if len(text) <= 200 else text[:199] + "…"
 
 
 def choice(pairs: Sequence[tuple[Any, Any]], *, what: str) -> Shape:
-    """One of some JSON scalars, each standing for a Python value."""
+    """Make the shape of a choice of JSON scalars, each of which stands for a Python value."""
     values = tuple(json for json, _ in pairs)
     for json in values:
         if json is not None and type(json) not in (str, int, float, bool):
@@ -201,4 +203,21 @@ def enumeration(type_: type[enum.Enum]) -> Shape:
     members = list(type_)
     if not members:
         raise DeclarationError(f"the enum {type_.__name__} has no members to choose from; add one")
+    if issubclass(type_, enum.Flag):
+        return _flag(type_, members)
     return choice([(m.value, m) for m in members], what=f"the enum {type_.__name__}")
+
+
+def _flag(type_: type[enum.Flag], members: Sequence[Any]) -> Shape:
+    """Make the shape of a flag: an integer, since its members can be combined."""
+    every = functools.reduce(operator.or_, (int(member.value) for member in members))
+    label = f"a sum of {', '.join(f'{member.value} ({member.name})' for member in members)}"
+
+    def load(value: Any, at: Place, faults: Faults) -> Any:
+        number = int(value) if type(value) is float and value.is_integer() else value
+        if type(number) is int and number >= 0 and not number & ~every:
+            return type_(number)
+        return faults.add(at, f"expected {label}, got {show(value)}")
+
+    schema = {"type": "integer", "minimum": 0, "maximum": every, "description": label[0].upper() + label[1:]}
+    return Shape(schema, load, label=label, kinds=NUMBERS, natural=int)

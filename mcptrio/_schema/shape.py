@@ -1,7 +1,7 @@
-"""A shape: one Python type, made ready to be described and to be read from JSON.
+"""A shape: the JSON Schema and the reader of one Python type.
 
-Schema and reader are made side by side from the same facts, so they cannot disagree. A reader takes a JSON value, the
-place it stands at and the list of faults; it returns the typed value, or adds a fault and returns None.
+Both are made together from the same facts, so they cannot disagree. A reader takes a JSON value, its place and the list
+of faults; it returns the typed value, or adds a fault and returns None.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _KINDS: Final = {
 class Shape:
     """The JSON Schema of a type and the function that reads it.
 
-    `label` is the word for "expected …". `exact` names the one Python type whose values need no reading at all.
-    `natural` says what a limit such as `ge` or `min_length` would mean here. `choices` are the JSON values of an enum;
-    `tags` the choices of a record's fields, by which a union of records tells its members apart.
-    Mutable only while it is being built: a record that holds itself is handed out before it is finished.
+    `label` is the word for "expected …". `exact` is the one Python type whose values need no reading at all. `natural`
+    determines the meaning of a limit such as `ge` or `min_length`. `choices` are the JSON values of an enum; `tags` the
+    choices of a record's fields, by which a union of records tells its members apart. Mutable only while it is being
+    built: a record that contains itself is used before it is finished.
     """
 
     __slots__ = ("choices", "exact", "kinds", "label", "load", "natural", "schema", "tags")
@@ -60,11 +60,11 @@ class Shape:
         self.tags: dict[str, tuple[Any, ...]] = {}
 
     def _late(self, value: Any, at: Place, faults: Faults) -> Any:
-        # Captured by a reader that was built while this record was not finished; by now `load` is the real one.
+        # Captured by a reader that was built before this record was finished; by now `load` is the real one.
         return self.load(value, at, faults)
 
     def like(self, *, schema: JsonSchema, load: Load | None = None) -> Shape:
-        """The same shape with another schema, and with another reader if the new one refuses more."""
+        """Return a copy with another schema, and with another reader if the new one refuses more."""
         new = Shape(
             schema,
             load or self.load,
@@ -79,7 +79,7 @@ class Shape:
 
 
 def kind_of(value: Any) -> str:
-    """The JSON Schema word for a JSON value."""
+    """Return the JSON Schema type of a JSON value."""
     return _KINDS.get(type(value)) or ("object" if isinstance(value, Mapping) else "value of an unknown kind")
 
 

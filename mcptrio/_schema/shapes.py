@@ -1,4 +1,4 @@
-"""From any annotation to its shape: the dispatch over everything a signature may mention."""
+"""Annotations to shapes: the dispatch over every type that a signature may contain."""
 
 from __future__ import annotations
 
@@ -34,28 +34,30 @@ _SETS: Final[dict[Any, Callable[[list[Any]], Any]]] = {
     collections.abc.MutableSet: set,
 }
 _OBJECTS: Final = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
-MEND: Final = (
+_SUPPORTED_TYPES: Final = (
     "use a dataclass, an attrs class, a TypedDict, a NamedTuple, a msgspec.Struct, a pydantic model, an Enum, or a "
     "plain type such as str, int or list[str]"
 )
 
 
 class Shapes:
-    """Makes shapes that share one `$defs`.
+    """A factory of shapes that share one `$defs`.
 
-    `closed` says whether a record refuses fields it does not know: arguments do, results and forms do not.
-    `names` are looked up for string annotations before the module's own.
+    With `closed` a record refuses unknown fields: arguments do, results and forms do not. With `output` the schema is
+    for values that are written, not read: a pydantic model may differ in both. `names` take precedence over the
+    module's names in string annotations.
     """
 
-    def __init__(self, *, closed: bool, names: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, *, closed: bool, names: Mapping[str, Any] | None = None, output: bool = False) -> None:
         self.closed = closed
+        self.output = output
         self.names = names or {}
         self.defs: dict[str, JsonSchema] = {}
-        self._named: dict[Any, Shape] = {}  # records and aliases, also unfinished ones: a type may hold itself
+        self._named: dict[Any, Shape] = {}  # records and aliases, also unfinished ones: a type may contain itself
         self._inside_itself: set[Any] = set()
 
     def of(self, type_: Any) -> Shape:
-        """The shape of a type.
+        """Return the shape of a type.
 
         Raises:
             DeclarationError: the type, or one inside it, has no JSON form.
@@ -64,7 +66,7 @@ class Shapes:
         if shape is None and isinstance(type_, type):
             shape = self._class(type_)
         if shape is None:
-            raise DeclarationError(f"`{_name(type_)}` has no JSON form; {MEND}")
+            raise DeclarationError(f"`{_name(type_)}` has no JSON form; {_SUPPORTED_TYPES}")
         return shape
 
     # -- typing's own forms
@@ -106,7 +108,7 @@ class Shapes:
 
     def _annotated(self, base: Any, notes: Notes, whole: Any) -> Shape:
         if notes.foreign:
-            return models.shape_of(whole, self.defs, closed=self.closed)
+            return models.shape_of(whole, self.defs, output=self.output)
         if notes.limits and typing.get_origin(base) in (typing.Union, types.UnionType):
             limits, rest = notes.split()
             members = [self.of(member) for member in _members(base)]
@@ -117,18 +119,18 @@ class Shapes:
         return notes.apply(self.of(base))
 
     def noted(self, type_: Any, description: str | None, default: Any = MISSING) -> Shape:
-        """The shape of a field or parameter, with what is known about it beside its type."""
+        """Return the shape of a field or parameter, with its description and default."""
         shape = self.of(type_)
         extra: JsonSchema = {}
         if description and "description" not in shape.schema:
             extra["description"] = description
         if default is not MISSING:
-            with contextlib.suppress(ValueError):  # one that JSON cannot show still works when the field is left out
+            with contextlib.suppress(ValueError):  # a default without a JSON form is not shown, but still works
                 extra["default"] = dump(default)
         return shape.like(schema={**shape.schema, **extra}) if extra else shape
 
     def _alias(self, alias: Any, value: Any) -> Shape:
-        """A `type` alias: in place, or under its name when it holds itself."""
+        """Return the shape of a `type` alias: inlined, or under its name if it contains itself."""
         if alias in self._named:
             self._inside_itself.add(alias)
             return self._named[alias]
@@ -172,7 +174,7 @@ class Shapes:
         if not isinstance(cls, type):
             return None
         if models.is_model(cls):
-            return models.shape_of(cls, self.defs, closed=self.closed)
+            return models.shape_of(cls, self.defs, output=self.output)
         if issubclass(cls, enum.Enum):
             return scalars.enumeration(cls)
         if records.is_record(cls):
@@ -185,7 +187,7 @@ class Shapes:
         name = self._free_name(_name(key))
         shape = Shape({"$ref": f"#/$defs/{name}"}, None, label=cls.__name__, kinds=frozenset({"object"}))
         self._named[key] = shape
-        self.defs[name] = {}  # keeps the name while the fields are read
+        self.defs[name] = {}  # reserves the name while the fields are read
         bound = _bindings(cls, args)
         made: list[tuple[records.Field, Shape]] = []
         for field in records.fields_of(cls, {cls.__name__: cls, **self.names}):
@@ -215,7 +217,7 @@ class Shapes:
     # -- whole schemas
 
     def root(self, schema: JsonSchema) -> JsonSchema:
-        """A schema that stands alone: a lone `$ref` at the top is put in place, the rest is in `$defs`."""
+        """Return a standalone schema: a lone `$ref` at the top is inlined, the rest stays in `$defs`."""
         defs = dict(self.defs)
         if schema.keys() == {"$ref"}:
             name = schema["$ref"].rpartition("/")[2]
@@ -250,7 +252,7 @@ def _members(union: Any) -> tuple[Any, ...]:
 
 
 def _bindings(cls: Any, args: tuple[Any, ...]) -> dict[Any, Any]:
-    """What each type variable of a generic record stands for, its bases' variables included."""
+    """Return the value of each type variable of a generic record, including those of its bases."""
     bound: dict[Any, Any] = dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
     for base in cls.__mro__:
         for generic in vars(base).get("__orig_bases__", ()):

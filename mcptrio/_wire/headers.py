@@ -1,4 +1,4 @@
-"""The HTTP header values that MCP gives a meaning to: read strictly, written safely.
+"""HTTP header values of MCP: strict parsing, safe writing.
 
 Everything here takes and returns `str` (header bytes decoded as Latin-1) and raises `ValueError`, nothing else.
 """
@@ -33,7 +33,7 @@ _VISIBLE: Final = re.compile(r"[!-~]+")
 
 
 def accepts(values: Iterable[str], media_type: str) -> bool:
-    """Whether the `Accept` headers of a request let it be answered with `media_type` (lower case, no parameters).
+    """Return whether the `Accept` headers of a request allow `media_type` (lower case, no parameters) as the response.
 
     The most specific range that fits decides, and `q=0` refuses (RFC 9110 section 12.5.1). No header at all accepts
     everything. Ranges that cannot be read are skipped.
@@ -62,11 +62,11 @@ def _read_ranges(header: str) -> dict[str, float]:
     return found
 
 
-_ranges: Final = lru_cache(maxsize=64)(_read_ranges)  # clients repeat themselves; long headers are not kept
+_ranges: Final = lru_cache(maxsize=64)(_read_ranges)  # clients repeat their headers; long ones are not kept
 
 
 def media_type(content_type: str) -> str:
-    """The media type of a `Content-Type` header, in lower case.
+    """Return the media type of a `Content-Type` header, in lower case.
 
     Raises:
         ValueError: it cannot be read, or it is JSON in another charset than UTF-8.
@@ -123,7 +123,7 @@ def parse_host(value: str) -> tuple[str, int | None]:
 
 
 class Origin(NamedTuple):
-    """Where a web page comes from; the default port of a scheme is filled in."""
+    """The origin of a web page, with the default port of its scheme filled in."""
 
     scheme: str
     host: str
@@ -144,11 +144,11 @@ def parse_origin(value: str) -> Origin:
     return Origin(scheme, host, _DEFAULT_PORTS.get(scheme) if port is None else port)
 
 
-# -- values that mirror the body
+# -- header values that repeat the body
 
 
 def encode_header_value(value: str) -> str:
-    """Write a text as the value of `Mcp-Name` or `Mcp-Param-*`, in Base64 where it could not travel as it is.
+    """Encode a text as the value of `Mcp-Name` or `Mcp-Param-*`, in Base64 if it is not safe as it is.
 
     Raises:
         ValueError: it holds a lone surrogate.
@@ -173,11 +173,11 @@ def decode_header_value(value: str) -> str:
         return value
     encoded = value[len(_PREFIX) : -len(_SUFFIX)]
     decoded = a2b_base64(encoded, strict_mode=True)
-    if b64encode(decoded).decode() != encoded:  # one text, one spelling: two readers cannot disagree
+    if b64encode(decoded).decode() != encoded:  # one text, one encoding: two readers cannot disagree
         raise ValueError(f"not canonical Base64: {value!a}")
     return decoded.decode()
 
 
 def is_visible_ascii(value: str) -> bool:
-    """Whether a session id is made of the characters that the specification allows, 0x21 to 0x7E."""
+    """Return whether a session id has only the characters that the specification allows, 0x21 to 0x7E."""
     return _VISIBLE.fullmatch(value) is not None

@@ -20,7 +20,7 @@ from mcptrio.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RemoteP
 __all__ = [
     "DEFAULT_LIMITS",
     "Batch",
-    "ErrorResponse",
+    "Error",
     "Frame",
     "JsonLimits",
     "Malformed",
@@ -32,6 +32,7 @@ __all__ = [
     "encode",
     "encode_batch",
     "encode_value",
+    "escape_surrogates",
     "find_non_finite",
     "reject",
 ]
@@ -40,12 +41,13 @@ RequestId: TypeAlias = int | str
 
 DEFAULT_LIMITS: Final = JsonLimits()
 MAX_ID_BYTES: Final = 1024
+_RECOVERABLE: Final = 64 * 1024  # bytes; a longer message is not parsed again to recover its id
 _ID_BOUND: Final = 10**1000  # ids have at most 1,000 digits
 
 
 # The tag writes `"jsonrpc":"2.0"` first, so that a frame is encoded in one pass.
 class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
-    """A call that wants an answer. Empty `params` are left out on the wire."""
+    """A call that expects a response. Empty `params` are left out on the wire."""
 
     id: RequestId
     method: str
@@ -53,21 +55,27 @@ class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults
 
 
 class Notification(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
-    """A message that is never answered."""
+    """A message without an id, which is never answered."""
 
     method: str
     params: dict[str, Any] = {}
 
 
 class Response(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
-    """The answer to a request. `result` may be `msgspec.Raw`: bytes that are JSON already, see `encode_value`."""
+    """The response to a request that succeeded.
+
+    `result` is any JSON value, or `msgspec.Raw`: bytes that are JSON already.
+    """
 
     id: RequestId
     result: Any
 
 
-class ErrorResponse(Struct, frozen=True):
-    """A refusal. Its id is None, and left out on the wire, when it answers something that could not be read."""
+class Error(Struct, frozen=True):
+    """The response to a request that failed.
+
+    Its id is None, and left out on the wire, when it answers a message that could not be read.
+    """
 
     id: RequestId | None
     code: int
@@ -76,12 +84,12 @@ class ErrorResponse(Struct, frozen=True):
 
 
 class Malformed(Struct, frozen=True):
-    """A member of a received batch that is no frame; the other members are served all the same."""
+    """A member of a received batch that is not a JSON-RPC message; the other members stay valid."""
 
     error: RemoteProtocolError
 
 
-Frame: TypeAlias = Request | Notification | Response | ErrorResponse
+Frame: TypeAlias = Request | Notification | Response | Error
 Batch: TypeAlias = tuple[Frame | Malformed, ...]
 
 
@@ -100,6 +108,8 @@ _decode_json: Final = msgspec.json.Decoder().decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_batch: Final = msgspec.json.Decoder(list[Raw]).decode
 _encode_json: Final = msgspec.json.Encoder().encode
+_EXACT_FLOAT: Final = 2**53  # beyond it a float stands for several integers
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 
 
@@ -112,16 +122,41 @@ def decode(data: bytes | bytearray | memoryview, limits: JsonLimits = DEFAULT_LI
     """
     if isinstance(data, memoryview):
         data = data.tobytes()
-    check_limits(data, limits)
+    if data.startswith(_BYTE_ORDER_MARK):  # RFC 8259 section 8.1: a reader may ignore it
+        data = data[3:]
+    # The length bounds the number of nodes, and brackets the depth: only a large text needs an exact scan.
+    if len(data) >= limits.max_nodes or data.count(b"[") + data.count(b"{") > limits.max_depth:
+        check_limits(data, limits)
     try:
         tree = _decode_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise RemoteProtocolError("The message is not valid JSON in UTF-8", code=PARSE_ERROR) from None
+        text = "The message is not valid JSON in UTF-8"
+        raise RemoteProtocolError(text, code=PARSE_ERROR, request_id=_recover_id(data)) from None
     if type(tree) is list:
         return _batch(data, tree, limits)
-    if has_duplicate_keys(data, tree):
+    encoded = _encode_json(tree)
+    if encoded != data and has_duplicate_keys(data, encoded):  # most programs write compact JSON
         raise _invalid("A key occurs twice in one object", _unambiguous_id(data, tree))
     return _frame(tree)
+
+
+def _recover_id(data: bytes | bytearray) -> RequestId | None:
+    """Return the id of a request that only a tolerant parser can read, so that its sender need not wait for a timeout.
+
+    For example one with a lone surrogate, a NaN or invalid UTF-8 in its parameters.
+    """
+    if len(data) > _RECOVERABLE or not data.lstrip().startswith(b"{"):
+        return None
+    import json  # rarely needed
+
+    try:
+        members = json.loads(data.decode("utf-8", "replace"), object_pairs_hook=list)
+        names = [name for name, _ in members]
+        found = dict(members)["id"] if names.count("id") == 1 and "method" in names else None
+        is_exact = type(found) is int or (type(found) is str and found.isascii())
+        return found if is_exact and _is_id(found) else None
+    except (ValueError, TypeError, RecursionError):  # not JSON at all, or no object
+        return None
 
 
 def _batch(data: bytes | bytearray, members: list[Any], limits: JsonLimits) -> Batch:
@@ -135,7 +170,7 @@ def _batch(data: bytes | bytearray, members: list[Any], limits: JsonLimits) -> B
 
 def _member(data: bytes, tree: Any) -> Frame | Malformed:
     try:
-        if has_duplicate_keys(data, tree):
+        if has_duplicate_keys(data, _encode_json(tree)):
             raise _invalid("A key occurs twice in one object", _unambiguous_id(data, tree))
         return _frame(tree)
     except RemoteProtocolError as error:
@@ -148,6 +183,9 @@ def _frame(message: Any) -> Frame:
     known = 0
     request_id = message.get("id", UNSET)
     known += request_id is not UNSET
+    if type(request_id) is float and request_id.is_integer() and abs(request_id) < _EXACT_FLOAT:
+        # Languages with one type of number write 1.0 for 1, which is an integer to every schema.
+        message["id"] = request_id = int(request_id)
     if message.get("jsonrpc") != "2.0":
         raise _invalid('"jsonrpc" must be "2.0"', _echo(message))
     method = message.get("method", UNSET)
@@ -163,22 +201,24 @@ def _frame(message: Any) -> Frame:
         raise _invalid('"method" must be a string', _echo(message))
     if request_id is not UNSET and not _is_id(request_id):
         raise _invalid('"id" must be a string or an integer', None)
-    if params is UNSET:
+    if params is UNSET or params is None:  # many programs write null for what they leave out
         params = {}
     elif type(params) is not dict:
-        # Null is refused too: JSON-RPC 2.0 section 4.2 lets "params" be left out, but not be null.
         raise RemoteProtocolError('"params" must be an object', code=INVALID_PARAMS, request_id=_echo(message))
     return Notification(method, params) if request_id is UNSET else Request(request_id, method, params)
 
 
-def _answer(message: dict[str, Any]) -> Response | ErrorResponse:
+def _answer(message: dict[str, Any]) -> Response | Error:
     request_id = _echo(message)
     if len(message) == 3 and request_id is not None and "result" in message:
-        return Response(request_id, message["result"])  # as nearly all of them are: nothing else is in it
+        return Response(request_id, message["result"])  # the usual case: no other members
     _check_members(message)
-    if ("result" in message) == ("error" in message):
+    present = [name for name in ("result", "error") if name in message]
+    if len(present) == 2:  # some implementations write both, with null for the unused one
+        present = [name for name in present if message[name] is not None] or ["result"]
+    if len(present) != 1:
         raise _invalid("A message has either a method or a result or an error", request_id)
-    if "result" in message:
+    if present == ["result"]:
         if request_id is None:
             raise _invalid('The "id" of a response must be a string or an integer', None)
         return Response(request_id, message["result"])
@@ -187,11 +227,11 @@ def _answer(message: dict[str, Any]) -> Response | ErrorResponse:
     error = message["error"]
     if type(error) is not dict or type(error.get("code")) is not int or type(error.get("message")) is not str:
         raise _invalid('"error" must have an integer "code" and a string "message"', request_id)
-    return ErrorResponse(request_id, error["code"], error["message"], error.get("data"))
+    return Error(request_id, error["code"], error["message"], error.get("data"))
 
 
 def _check_members(message: dict[str, Any]) -> None:
-    """Let unknown members pass, but not a known name in other letters: another reader might take it for the known."""
+    """Allow unknown members, but not a known name in another case, which another reader might accept."""
     for name in message:
         if name not in _MEMBERS and name.casefold() in _MEMBERS:
             raise _invalid(f"Member names are case-sensitive: {name!a}", _echo(message))
@@ -204,14 +244,14 @@ def _is_id(value: Any) -> bool:
 
 
 def _echo(message: dict[str, Any]) -> RequestId | None:
-    """The id to answer to, or None if there is no valid one."""
+    """Return the id to respond to, or None if there is no valid one."""
     request_id: Any = message.get("id")
     return request_id if _is_id(request_id) else None
 
 
 def _unambiguous_id(data: bytes | bytearray, tree: Any) -> RequestId | None:
-    """The id of a message with duplicate keys, unless the id itself may be one of them."""
-    if type(tree) is not dict or has_duplicate_keys(data, _decode_members(data)):
+    """Return the id of a message with duplicate keys, unless the id itself may be one of them."""
+    if type(tree) is not dict or has_duplicate_keys(data, _encode_json(_decode_members(data))):
         return None
     return _echo(tree)
 
@@ -227,17 +267,22 @@ def encode(frame: Frame) -> bytes:
         ValueError: a number that JSON does not have (NaN, an infinity), or a lone surrogate.
         TypeError: a value that has no JSON form.
     """
-    if type(frame) is ErrorResponse:
-        body = _ErrorBody(frame.code, frame.message, frame.data)
+    if type(frame) is Error:
+        body = _ErrorBody(frame.code, escape_surrogates(frame.message), frame.data)
         # `RequestId` is never null in the schemas: an error without an id has no "id" at all.
         return encode_value(_ErrorOnTheWire(UNSET if frame.id is None else frame.id, body))
-    if type(frame) is Response and type(frame.result) is Raw:  # written and checked before: it needs an envelope only
+    if type(frame) is Response and type(frame.result) is Raw:  # already encoded and checked: add the envelope only
         number = frame.id
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (
             b"%d" % number if type(number) is int else _encode_json(number),
             frame.result,
         )
     return encode_value(frame)
+
+
+def escape_surrogates(text: str) -> str:
+    """Return a text for a message to the peer: lone surrogates, which JSON cannot carry, become escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def encode_batch(frames: Iterable[Frame]) -> bytes:
@@ -251,14 +296,14 @@ def encode_value(value: Any) -> bytes:
     Raises: what `encode` raises.
     """
     encoded = _encode_json(value)
-    # A number that is not finite is written as null, so only a text with a null in it is worth a walk.
+    # Non-finite numbers are encoded as null, so only a text that contains null is searched.
     if b"null" in encoded and (path := find_non_finite(value)) is not None:
         raise ValueError(f"JSON has neither NaN nor infinities: {path}")
     return encoded
 
 
 def find_non_finite(value: Any) -> str | None:
-    """Where in a value the first NaN or infinity stands, as in `$.result.rows[2]`, or None."""
+    """Return the path of the first NaN or infinity in a value, such as `$.result.rows[2]`, or None."""
     stack: list[tuple[str, Any]] = [("$", value)]
     while stack:
         path, item = stack.pop()
@@ -278,6 +323,6 @@ def find_non_finite(value: Any) -> str | None:
     return None
 
 
-def reject(error: RemoteProtocolError) -> ErrorResponse:
-    """The frame that tells the peer what was wrong with its message."""
-    return ErrorResponse(error.request_id, error.code, error.message, error.data)
+def reject(error: RemoteProtocolError) -> Error:
+    """Return the error response that tells the peer what was wrong with its message."""
+    return Error(error.request_id, error.code, error.message, error.data)

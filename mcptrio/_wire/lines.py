@@ -1,4 +1,4 @@
-"""Newline-delimited messages, as stdio carries them: bytes cut anywhere in, whole lines out."""
+"""Newline-delimited messages, as used on stdio: arbitrary chunks of bytes in, whole lines out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MAX_LINE: Final = 10 * 1024 * 1024
 
 
 class LineTooLong(Struct, frozen=True, kw_only=True):
-    """Stands for a line that was longer than `limit` bytes and has been thrown away."""
+    """A marker for a line that was longer than `limit` bytes and was discarded."""
 
     limit: int
 
 
 class LineReader(Entity):
-    """Splits a stream of bytes into lines, at linear cost however the bytes are cut.
+    """A splitter of a byte stream into lines, at linear cost however the bytes are chunked.
 
     A line ends with LF or CRLF, and blank lines are skipped. The bound counts every byte before the LF. A longer line
     is reported as soon as it is too long, and the rest of it is dropped, so that memory stays bounded too.
@@ -30,20 +30,20 @@ class LineReader(Entity):
 
     def feed(self, data: bytes) -> list[bytes | LineTooLong]:
         """Take the next bytes and return the lines that they complete."""
-        *pieces, rest = bytes(data).split(b"\n")  # some streams give what can be changed
+        *pieces, rest = bytes(data).split(b"\n")  # some streams return a mutable buffer
         found: list[bytes | LineTooLong] = []
         for piece in pieces:
             if self._rest or self._discarding or len(piece) > self.max_line:
                 self._extend(piece, found)
                 self._finish(found)
-            elif piece and not piece.isspace():  # whole, as most of them come
+            elif piece and not piece.isspace():  # a whole line in one chunk, the usual case
                 found.append(piece.removesuffix(b"\r"))
         if rest:
             self._extend(rest, found)
         return found
 
     def eof(self) -> list[bytes | LineTooLong]:
-        """Say that no bytes follow; what stands after the last newline counts as a line."""
+        """Mark the end of the input; bytes after the last newline count as a line."""
         found: list[bytes | LineTooLong] = []
         self._finish(found)
         return found

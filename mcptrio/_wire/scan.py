@@ -1,21 +1,20 @@
-"""What the JSON decoder does not check: nesting, number of nodes, duplicate keys.
+"""Checks that the JSON decoder does not make: nesting depth, number of nodes, duplicate keys.
 
-The usual message pays for a few counts and one re-encoding, all of them loops in C. Only where a count cannot rule a
-fault out is the text itself looked at, without its strings.
+An ordinary message costs a few counts and one re-encoding, all of them loops in C. The text itself, without its
+strings, is scanned only if a count cannot rule out an error.
 
-* Depth and nodes: the brackets and commas of the whole text, those inside strings included, are upper bounds.
-* Duplicate keys: a decoder keeps the last of them, so what it returns, encoded again, has fewer colons than the text.
+* Depth and nodes: the brackets and commas of the whole text, including those inside strings, are upper bounds.
+* Duplicate keys: a decoder keeps the last one, so its result, encoded again, has fewer colons than the text.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from mcptrio.errors import INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 
-_encode: Final = msgspec.json.Encoder().encode
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -28,17 +27,17 @@ class JsonLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     max_depth: int = 64
-    """Levels of arrays and objects inside each other; a deeper text is refused as no JSON. Raise it for tools that
-    take deep trees."""
+    """Maximum nesting of arrays and objects; a deeper text is rejected as invalid JSON. Raise it for tools that take
+    deep trees."""
     max_nodes: int = 100_000
-    """Values in one message; more are refused with 413. Decoding costs time by this number, so raise it only for
-    tools that take large tables."""
+    """Maximum number of values in one message; more are refused with 413. The time for decoding grows with it: raise it
+    only for tools that take large tables."""
     max_batch: int = 100
     """Messages in one batch (2025-03-26); a longer one is refused. Raise it for clients that send more at once."""
 
 
 def check_limits(data: bytes | bytearray, limits: JsonLimits) -> None:
-    """Refuse a text that would be deep or expensive, before it is decoded.
+    """Refuse a text that is too deep or too expensive, before it is decoded.
 
     Raises:
         RemoteProtocolError: nested too deeply (a parse error), or more nodes than allowed (HTTP 413).
@@ -49,10 +48,9 @@ def check_limits(data: bytes | bytearray, limits: JsonLimits) -> None:
     _check_exactly(data, limits)
 
 
-def has_duplicate_keys(data: bytes | bytearray, tree: Any) -> bool:
-    """Whether any object in `data`, at any level, has a key twice; `tree` is what `data` was decoded to."""
-    encoded = _encode(tree)
-    if encoded == data:  # compact already, as most programs write it
+def has_duplicate_keys(data: bytes | bytearray, encoded: bytes) -> bool:
+    """Return whether any object in `data` has a key twice; `encoded` is `data` after decoding and encoding."""
+    if encoded == data:
         return False
     # A colon written as an escape would stand in the encoded text only, and could hide a missing one.
     if b"\\" in data and b"\\u003" in data:
@@ -61,12 +59,12 @@ def has_duplicate_keys(data: bytes | bytearray, tree: Any) -> bool:
 
 
 def structure(data: bytes | bytearray) -> bytes:
-    """The text without its strings; what follows an unterminated quote is left out."""
+    """Return the text without its strings; what follows an unterminated quote is left out."""
     return b"".join(_without_escapes(data).split(b'"')[::2])
 
 
 def _without_escapes(data: bytes | bytearray) -> bytes | bytearray:
-    """The text without escaped quotes, so that every quote begins or ends a string."""
+    """Return the text without escaped quotes, so that every quote begins or ends a string."""
     if b"\\" not in data:
         return data
     # A run of backslashes starts unescaped, so pairs may be removed from the left; what is left escapes a quote or not.
@@ -74,15 +72,15 @@ def _without_escapes(data: bytes | bytearray) -> bytes | bytearray:
 
 
 def _check_exactly(data: bytes | bytearray, limits: JsonLimits) -> None:
-    # Each value brings at most two strings, itself and its key: more quotes need no look, nor the memory to split them.
+    # Each value has at most two strings, itself and its key: with more quotes, refuse without splitting the text.
     if len(data) > 4 * limits.max_nodes and _without_escapes(data).count(b'"') > 4 * limits.max_nodes:
         raise _too_many_nodes(limits)
     outside = structure(data)
     brackets = outside.translate(_SQUARE, _NO_BRACKETS)
     too_deep = b"[" * (limits.max_depth + 1)
-    if len(brackets) > 2 * limits.max_nodes:  # too many in any case: which of the two is all there is to say
+    if len(brackets) > 2 * limits.max_nodes:  # over the limit in any case: report the depth or the nodes
         raise _too_deep(limits) if too_deep in brackets else _too_many_nodes(limits)
-    # Taking away the innermost pairs lowers the height by one. What is unbalanced never becomes empty.
+    # Removing the innermost pairs lowers the height by one. Unbalanced brackets never become empty.
     remaining = brackets
     for _ in range(limits.max_depth):
         if not remaining or too_deep in remaining:

@@ -1,4 +1,4 @@
-"""Server-sent events (`text/event-stream` of the WHATWG HTML standard): written, and read from bytes cut anywhere.
+"""Server-sent events (`text/event-stream` of the WHATWG HTML standard): encode them, and parse them incrementally.
 
 The one difference from the standard: bytes that are not UTF-8 end the stream with an error instead of turning into
 replacement characters, since what they carry is JSON.
@@ -18,6 +18,7 @@ COMMENT: Final = b":\n\n"
 MAX_EVENT: Final = 4 * 1024 * 1024
 MAX_RETRY: Final = 10**9  # milliseconds; a longer wait means the same to any reader
 _BOM: Final = b"\xef\xbb\xbf"
+_FIELD: Final = len(b"data: ")
 
 
 def encode_event(
@@ -27,7 +28,7 @@ def encode_event(
     id: str | None = None,
     retry: int | None = None,
 ) -> bytes:
-    """Write one event. Without `data` it is no event for the reader, but its `id` and `retry` still count.
+    """Write one event. Without `data` readers dispatch no event, but still use its `id` and `retry`.
 
     Raises:
         ValueError: a line break in `event` or `id`, a NUL in `id`, or a negative `retry`.
@@ -72,11 +73,11 @@ class ServerSentEvent:
 
 @define(eq=False, repr=False)
 class SseReader:
-    """Turns the bytes of an event stream into events.
+    """A parser that turns the bytes of an event stream into events.
 
-    `last_event_id` and `retry` (milliseconds) are what to reconnect with. Neither a line nor the data of an event may
-    be longer than `max_event`. After an error the stream is useless: events that came before it are still returned,
-    `error` is set at once, and every later call raises it.
+    `last_event_id` and `retry` (milliseconds) are for reconnecting. Neither the value of a line nor the data of
+    an event may be longer than `max_event`. After an error the stream is useless: events that came before it are still
+    returned, `error` is set at once, and every later call raises it.
     """
 
     max_event: int = MAX_EVENT
@@ -109,10 +110,10 @@ class SseReader:
         return events
 
     def eof(self) -> None:
-        """Say that no bytes follow; an event without its blank line is discarded, as the standard wants.
+        """Mark the end of the input; an event without its blank line is discarded, as the standard says.
 
         Raises:
-            RemoteProtocolError: the error that `feed` has met, if it has not raised it yet.
+            RemoteProtocolError: the error that `feed` found, if it has not raised it yet.
         """
         if self.error is not None:
             raise self.error
@@ -138,7 +139,7 @@ class SseReader:
         self._extend(unfinished)
 
     def _extend(self, piece: bytes) -> None:
-        if len(self._line) + len(piece) > self.max_event:
+        if len(self._line) + len(piece) > self.max_event + _FIELD:
             raise self._too_large()
         self._line += piece
 

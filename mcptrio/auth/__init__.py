@@ -1,12 +1,12 @@
-"""Authorization: what is given to `mcptrio.connect(url, auth=…)`, and what tokens are kept in."""
+"""Authorization: the values of `auth` in `mcptrio.connect(url, auth=…)`, and storages for tokens."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any, Final
 
-# A front, as `mcptrio` itself is one: the names come from where the flows meet the network, above this layer, and are
-# imported when they are asked for, because few programs need them.
+# Lazy re-exports, as in `mcptrio` itself: the classes live above this layer, in the transport, and are imported on
+# first use because few programs need them.
 _CLIENT: Final = "mcptrio.transports.oauth"
 _NAMES: Final = {
     "FIRST_SEEN": _CLIENT,
@@ -15,6 +15,7 @@ _NAMES: Final = {
     "EnterpriseManaged": _CLIENT,
     "FileStorage": _CLIENT,
     "KeyringStorage": _CLIENT,
+    "LockingStorage": _CLIENT,
     "MemoryStorage": _CLIENT,
     "OAuth": _CLIENT,
     "PrivateKey": _CLIENT,
@@ -29,6 +30,7 @@ __all__ = [  # see __getattr__
     "EnterpriseManaged",
     "FileStorage",
     "KeyringStorage",
+    "LockingStorage",
     "MemoryStorage",
     "OAuth",
     "PrivateKey",

@@ -1,8 +1,8 @@
-"""Which URLs that a server names may be fetched, and at which addresses.
+"""SSRF protection: which URLs from a server may be fetched, and at which addresses.
 
-A URL is judged twice, because a name can resolve to anything: `check_url` looks at how it is written, `check_address`
-at every address that its host resolved to. Whoever fetches then connects to an address that was checked, never to the
-name, so that a second resolution cannot bring another one.
+A URL is checked twice, because a name can resolve to any address: `check_url` checks its text, `check_addresses` every
+address that its host resolved to. The fetcher then connects to a checked address, never to the name, so that a second
+resolution cannot change the address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from mcptrio.errors import MCPTrioException
+from mcptrio.errors import MCPTrioError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_PRINTABLE: Final = re.compile(r"[!-\[\]^-~]+")  # visible ASCII but no backslash, which browsers read as a slash
+_PRINTABLE: Final = re.compile(r"[!-\[\]^-~]+")  # visible ASCII without backslash, which browsers treat as a slash
 _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 _NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
-# The registries of special-purpose addresses (RFC 6890 and its updates): nothing in here is somebody's public server.
+# The registries of special-purpose addresses (RFC 6890 and its updates): no public server has an address in them.
 _CLOSED_4: Final = tuple(
     ipaddress.IPv4Network(text)
     for text in (
@@ -41,17 +41,17 @@ _CLOSED_6: Final = tuple(
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
-class UrlRefused(MCPTrioException):
-    """A URL that a server named is not one to send a request to."""
+class UrlRefused(MCPTrioError):
+    """A URL from a server that must not be requested."""
 
 
 @frozen(kw_only=True)
 class FetchPolicy:
-    """Which exceptions a user has made.
+    """The exceptions that a user allows.
 
-    `loopback` is set when the user connected to a server on this machine: only then may it name others here.
-    `origins` are those that the user named, not a server; their addresses are the user's own business.
-    `hosts` may be private addresses and may be spoken to without TLS.
+    `loopback` is set when the user connected to a server on this machine: only then may it name loopback URLs.
+    `origins` are configured by the user, not by a server; their addresses are not checked.
+    `hosts` may resolve to private addresses and may be contacted without TLS.
     """
 
     loopback: bool = False
@@ -60,41 +60,41 @@ class FetchPolicy:
 
 
 @frozen(kw_only=True)
-class Target:
-    """Where a checked URL leads: what to resolve, and what may come out of that."""
+class FetchTarget:
+    """The destination of a checked URL, and which addresses it may resolve to."""
 
     host: str
     port: int
     https: bool
     free: bool
-    """Any address will do: the user named this place."""
+    """Any address is allowed: the user configured this host."""
     loopback: bool
-    """Only addresses of this machine will do."""
+    """Only loopback addresses are allowed."""
 
 
-def check_url(url: str, policy: FetchPolicy) -> Target:
-    """Judge a URL as it is written.
+def check_url(url: str, policy: FetchPolicy) -> FetchTarget:
+    """Check the text of a URL.
 
     Raises:
-        UrlRefused: it is not one to fetch. The text does not repeat the URL beyond its host.
+        UrlRefused: it must not be fetched. The error text contains no more of the URL than its host.
     """
     scheme, host, port = split_origin(url)
     if host in policy.hosts:
-        return Target(host=host, port=port, https=scheme == "https", free=True, loopback=False)
+        return FetchTarget(host=host, port=port, https=scheme == "https", free=True, loopback=False)
     loopback, named = host in _LOOPBACK_NAMES, origin_of(url) in policy.origins
     if loopback and not (policy.loopback or named):
         raise UrlRefused(f"a server elsewhere names an address of this machine, {host}")
     if scheme != "https" and not loopback:
         raise UrlRefused(f"{scheme}://{host} is not https")
-    return Target(host=host, port=port, https=scheme == "https", free=named and not loopback, loopback=loopback)
+    return FetchTarget(host=host, port=port, https=scheme == "https", free=named and not loopback, loopback=loopback)
 
 
-def check_addresses(found: Iterable[str], target: Target) -> tuple[str, ...]:
-    """The addresses that may be connected to: all of them, or none.
+def check_addresses(found: Iterable[str], target: FetchTarget) -> tuple[str, ...]:
+    """Check every address that a host resolved to, and return them without duplicates.
 
     Raises:
-        UrlRefused: one is private, of this machine, or otherwise not public. One is enough: a name that mixes public
-            with private addresses does so for a reason.
+        UrlRefused: an address is private, loopback or otherwise not public. A single one is enough, because a name
+            that mixes public and private addresses is suspicious.
     """
     addresses = tuple(dict.fromkeys(found))
     if not addresses:
@@ -103,7 +103,7 @@ def check_addresses(found: Iterable[str], target: Target) -> tuple[str, ...]:
         try:
             address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:
-            raise UrlRefused(f"{target.host} resolves to something that is no address") from None
+            raise UrlRefused(f"{target.host} resolves to an invalid address") from None
         if target.free:
             continue
         if target.loopback:
@@ -115,25 +115,25 @@ def check_addresses(found: Iterable[str], target: Target) -> tuple[str, ...]:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the open internet, looking through every way to wrap an IPv4 address."""
+    """Return whether an address is public; embedded IPv4 addresses are checked as such."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _CLOSED_4)
     if address.ipv4_mapped is not None:
         return is_public(address.ipv4_mapped)
-    if address in _NAT64:  # what a network without IPv4 resolves IPv4 names to (RFC 6147)
+    if address in _NAT64:  # addresses of IPv4 hosts in networks without IPv4 (RFC 6147)
         return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return address in _OPEN_6 and not any(address in network for network in _CLOSED_6)
 
 
 def is_loopback(address: Address) -> bool:
-    """Whether an address is of this machine."""
+    """Return whether an address is a loopback address."""
     if isinstance(address, ipaddress.IPv6Address):
         return address == ipaddress.IPv6Address("::1")
     return address in ipaddress.IPv4Network("127.0.0.0/8")
 
 
 def is_loopback_url(url: str) -> bool:
-    """Whether a URL says plainly that it is of this machine."""
+    """Return whether the host of a URL is localhost, 127.0.0.1 or [::1]."""
     try:
         return split_origin(url)[1] in _LOOPBACK_NAMES
     except UrlRefused:
@@ -141,10 +141,10 @@ def is_loopback_url(url: str) -> bool:
 
 
 def split_origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host (lower case, no brackets) and port of an http or https URL.
+    """Split an http or https URL into scheme, host (lower case, no brackets) and port.
 
     Raises:
-        UrlRefused: it is no such URL, or its host is written in a way that readers disagree about.
+        UrlRefused: it is not such a URL, or its host has a form that parsers disagree about.
     """
     if not _PRINTABLE.fullmatch(url):
         raise UrlRefused("a URL with characters that are not allowed in one")
@@ -165,7 +165,7 @@ def split_origin(url: str) -> tuple[str, str, int]:
 
 
 def origin_of(url: str) -> str:
-    """`https://host:port`, the port always written.
+    """Return the origin of a URL as `https://host:port`, always with the port.
 
     Raises:
         UrlRefused: see `split_origin`.
@@ -177,15 +177,15 @@ def origin_of(url: str) -> str:
 def _host(host: str, *, bracketed: bool) -> str:
     if bracketed:
         try:
-            return str(ipaddress.IPv6Address(host))  # no zone: that would name one of our own network cards
+            return str(ipaddress.IPv6Address(host))  # no zone: it would select a local network interface
         except ValueError:
             raise UrlRefused("a host in brackets that is no IPv6 address") from None
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
-        # Ends in a number: readers turn 0x7f.1, 2130706433 and 127.1 into an address, some of them by other rules.
+        # Ends in a number: parsers read 0x7f.1, 2130706433 and 127.1 as addresses, by differing rules.
         try:
             return str(ipaddress.IPv4Address(host))
         except ValueError:
             raise UrlRefused("an IPv4 address that is not written as four decimal numbers") from None
     if not _NAME.fullmatch(host) or len(host) > 253:
-        raise UrlRefused("a host that is not written as a plain name")  # also: localhost. with a dot behind, %6c, é
+        raise UrlRefused("a host that is not written as a plain name")  # also: "localhost." with a trailing dot, %6c, é
     return host

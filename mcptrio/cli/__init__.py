@@ -1,4 +1,4 @@
-"""The command line: `mcptrio run`, and what talks to servers. The only place that reads the environment."""
+"""The command line: `mcptrio run` and the client commands. Only this package reads environment variables."""
 
 from __future__ import annotations
 
@@ -6,54 +6,54 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-TALKING: Final = {
+CLIENT_COMMANDS: Final = {
     "inspect": "show what a server offers",
     "call": "call a tool",
     "read": "read a resource",
     "prompt": "fill in a prompt",
-    "listen": "tell what changes at a server",
+    "listen": "print changes at a server",
 }
-"""The commands that talk to servers; each is a module of its own, imported only when it is used."""
+"""The commands that connect to a server; each has its own module, imported only when it is used."""
 
 HELP: Final = """\
 usage: mcptrio COMMAND [OPTIONS] …
 
-Run and talk to MCP servers.
+Run MCP servers, and call them.
 
 commands:
   run       serve a file
 {commands}
 
 options:
-  -h, --help    show this, or with a command what it takes
+  -h, --help    show this help, or after a command its arguments
   --version     show the version
 
-A server to talk to is a URL, a Python file, a command line in one argument, or a command after `--`.
+The server is a URL, a Python file, a command line in one argument, or a command after `--`.
 
 examples:
   mcptrio run server.py                                  serve one host over stdin and stdout
   mcptrio run server.py --transport http --port 8000     serve many clients at http://127.0.0.1:8000/mcp
-  mcptrio inspect server.py                              what does this file offer?
-  mcptrio inspect https://example.org/mcp --json         the same of a server elsewhere, for programs
-  mcptrio call server.py forecast --arg city=Lisbon      call a tool; what it asks back is asked at the terminal
+  mcptrio inspect server.py                              show what this file offers
+  mcptrio inspect https://example.org/mcp --json         show what a remote server offers, as JSON
+  mcptrio call server.py forecast --arg city=Lisbon      call a tool; questions appear at the terminal
   mcptrio call "npx -y some-server" add --args '{{"a": 1, "b": 2}}'
   mcptrio read server.py notes://index                   print a resource
-  mcptrio listen http://127.0.0.1:8000/mcp --tools       tell when the list of tools changes
+  mcptrio listen http://127.0.0.1:8000/mcp --tools       print a line when the list of tools changes
 """
-USAGE: Final = 64  # EX_USAGE of sysexits.h: a wrong command line; 2 means something else to those who talk to servers
+USAGE: Final = 64  # EX_USAGE of sysexits.h, because 2 means "refused by the server" in the client commands
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The entry point of the `mcptrio` command. Returns its exit code."""
+    """Run the `mcptrio` command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     word = arguments[0] if arguments else ""
-    # `run` is what hosts start, often and in a hurry: it must not pay for anything that the other commands need.
+    # Hosts start `run` often and wait for it: it must not import what only the other commands need.
     if word == "run":
         from mcptrio.cli.run import main as run
 
         return run(arguments[1:])
-    if word in TALKING:
-        return _talk(word, arguments[1:])
+    if word in CLIENT_COMMANDS:
+        return _run_client_command(word, arguments[1:])
     if word in ("-h", "--help", "help"):
         print(help_text(), end="")
         return 0
@@ -65,32 +65,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not word:
         print(help_text(), end="", file=sys.stderr)
         return USAGE
-    print(f"mcptrio: there is no command {word!r}; {_suggestion(word)}", file=sys.stderr)
+    print(f"mcptrio: unknown command {word!r}; {_suggestion(word)}", file=sys.stderr)
     return USAGE
 
 
 def help_text() -> str:
-    return HELP.format(commands="\n".join(f"  {name:9} {words}" for name, words in TALKING.items()))
+    return HELP.format(commands="\n".join(f"  {name:9} {words}" for name, words in CLIENT_COMMANDS.items()))
 
 
-def _talk(name: str, arguments: list[str]) -> int:
+def _run_client_command(name: str, arguments: list[str]) -> int:
     try:
-        import cyclopts  # noqa: F401  # only to know that it is there
+        import cyclopts  # noqa: F401  # only to check that it is installed
         import rich  # noqa: F401
     except ImportError:
         print(
-            f'mcptrio: `mcptrio {name}` needs more packages: pip install "mcptrio[cli]", '
+            f'mcptrio: `mcptrio {name}` needs additional packages: pip install "mcptrio[cli]", '
             'or in a checkout pip install ".[cli]"',
             file=sys.stderr,
         )
         return USAGE
-    from mcptrio.cli.talk import main as talk
+    from mcptrio.cli.command import main as run_command
 
-    return talk(name, arguments)
+    return run_command(name, arguments)
 
 
 def _suggestion(word: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(word, ["run", *TALKING], n=1)
+    near = get_close_matches(word, ["run", *CLIENT_COMMANDS], n=1)
     return f"did you mean {near[0]!r}?" if near else "see mcptrio --help"

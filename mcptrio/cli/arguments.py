@@ -1,4 +1,4 @@
-"""The arguments of a tool or prompt, as they stand on the command line."""
+"""Arguments of a tool or prompt on the command line."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
-from mcptrio.cli.exits import UsageError
+from mcptrio.cli.exit_codes import UsageError
 
+MAX_LEVELS: Final = 2
+"""How deep nested alternatives of a schema are followed, which may refer to themselves."""
+MAX_OPTIONS: Final = 20
+"""How many alternatives are looked at on each level."""
+_MAX_REFERENCES: Final = 20
 _PLAIN: Final = frozenset({"integer", "number", "boolean", "null", "array", "object"})
 
 
 def read_object(text: str | None) -> dict[str, Any] | None:
-    """The object of `--args`: JSON, `@FILE` with JSON, or `@-` for standard input; None if there is none.
+    """Read the object of `--args`: JSON, `@FILE` with JSON, or `@-` for standard input; None without the option.
 
     Raises:
-        UsageError: it is no JSON object.
+        UsageError: it is not a JSON object.
     """
     if text is None:
         return None
@@ -31,17 +37,17 @@ def read_object(text: str | None) -> dict[str, Any] | None:
     except OSError as error:
         raise UsageError(f"--args {text}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"--args is no JSON: {error}") from None
+        raise UsageError(f"--args is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise UsageError('--args takes a JSON object: {"name": "value"}')
+        raise UsageError('--args must be a JSON object: {"name": "value"}')
     return value
 
 
 def read_pairs(pairs: Iterable[str]) -> dict[str, str]:
-    """The texts of `--arg name=value`.
+    """Read the pairs of `--arg name=value`.
 
     Raises:
-        UsageError: one is something else.
+        UsageError: one has another form.
     """
     found = {}
     for pair in pairs:
@@ -49,7 +55,7 @@ def read_pairs(pairs: Iterable[str]) -> dict[str, str]:
         if not equals or not name:
             raise UsageError(f"--arg {pair}: write name=value")
         if not _is_text(pair):
-            raise UsageError(f"--arg {name}: the value is not text in UTF-8")
+            raise UsageError(f"--arg {name}: the value is not valid UTF-8")
         found[name] = value
     return found
 
@@ -57,23 +63,23 @@ def read_pairs(pairs: Iterable[str]) -> dict[str, str]:
 def _is_text(text: str) -> bool:
     try:
         return bool(text.encode())
-    except UnicodeEncodeError:  # bytes that came as they are
+    except UnicodeEncodeError:  # surrogates stand for bytes that are not UTF-8
         return False
 
 
 def typed(texts: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts as the values that a tool's input schema wants: `days=3` is a number where it says so.
+    """Convert texts to the types in a tool's input schema: `days=3` becomes a number if the schema says so.
 
     Raises:
-        UsageError: one cannot be read as what the schema wants.
+        UsageError: a text cannot be converted.
     """
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
-    return {name: _typed(name, text, known.get(name)) for name, text in texts.items()}
+    return {name: _typed(name, text, known.get(name), schema) for name, text in texts.items()}
 
 
-def _typed(name: str, text: str, schema: Any) -> Any:
-    kinds = _kinds(schema) if isinstance(schema, Mapping) else frozenset()
+def _typed(name: str, text: str, schema: Any, root: Mapping[str, Any]) -> Any:
+    kinds = _kinds(schema, root) if isinstance(schema, Mapping) else frozenset()
     if kinds == {"string"}:
         return text
     try:
@@ -86,8 +92,9 @@ def _typed(name: str, text: str, schema: Any) -> Any:
     return text if "string" in kinds and not fits else value
 
 
-def _kinds(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The types that a schema allows, where it says so plainly; empty means any."""
+def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any], level: int = 0) -> frozenset[str]:
+    """Return the types that a schema allows, as far as it states them; empty means any."""
+    schema = resolve(schema, root)
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return frozenset(_kind(value) for value in values) if isinstance(values, list) else frozenset()
@@ -97,10 +104,26 @@ def _kinds(schema: Mapping[str, Any]) -> frozenset[str]:
     if isinstance(kind, list):
         return frozenset(kind)
     options = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(options, list) and options and all(isinstance(one, Mapping) for one in options):
-        found = [_kinds(one) for one in options]
-        return frozenset().union(*found) if all(found) else frozenset()
-    return frozenset()
+    if not isinstance(options, list) or not 0 < len(options) <= MAX_OPTIONS or level == MAX_LEVELS:
+        return frozenset()
+    found = [_kinds(one, root, level + 1) if isinstance(one, Mapping) else frozenset() for one in options]
+    return frozenset().union(*found) if all(found) else frozenset()
+
+
+def resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow the reference of a schema inside `root`; one that leads nowhere, or in a circle, becomes `{}`."""
+    for _ in range(_MAX_REFERENCES):
+        reference = schema.get("$ref")
+        if reference is None:
+            return schema
+        found: Any = root
+        for step in str(reference).removeprefix("#").split("/")[1:]:
+            name = unquote(step).replace("~1", "/").replace("~0", "~")  # RFC 6901
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if not isinstance(found, Mapping) or not str(reference).startswith("#"):
+            break
+        schema = found
+    return {}
 
 
 def _kind(value: Any) -> str:
@@ -121,7 +144,7 @@ def _kind(value: Any) -> str:
 
 
 def as_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The arguments of a prompt, which are always text."""
+    """Convert the arguments of a prompt to text, the only type that prompts accept."""
     return {
         name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for name, value in arguments.items()

@@ -1,4 +1,4 @@
-"""`mcptrio call TARGET TOOL`: call a tool and print what it gave back."""
+"""`mcptrio call TARGET TOOL`: call a tool and print the result."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Annotated, Any, Final
 import msgspec
 from cyclopts import Parameter
 
-from mcptrio._wire.converter import unstructure
+from mcptrio._wire.objects.converter import unstructure
 from mcptrio.cli import arguments
-from mcptrio.cli.connecting import make_client
-from mcptrio.cli.exits import OK, REFUSED, TOOL_FAILED, Failure
-from mcptrio.cli.options import Options
-from mcptrio.cli.screen import Screen, print_json
-from mcptrio.cli.showing import pieces_of, print_value, save, show
-from mcptrio.cli.talk import run
+from mcptrio.cli.command import run
+from mcptrio.cli.connection import open_client
+from mcptrio.cli.content import pieces_of, print_value, save, show
+from mcptrio.cli.exit_codes import OK, REFUSED, TOOL_FAILED, Failure
+from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.terminal import Terminal, print_json
 from mcptrio.client.client import Client
 from mcptrio.client.features.tools import plain
-from mcptrio.errors import INVALID_PARAMS, METHOD_NOT_FOUND, McpError, MCPTrioException
+from mcptrio.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError, MCPTrioError
 from mcptrio.types import CallToolResult, TextContent
 
 EXAMPLES: Final = """\
@@ -38,9 +38,9 @@ async def call(
     args: Annotated[str | None, Parameter(metavar="JSON")] = None,
     arg: Annotated[list[str] | None, Parameter(metavar="NAME=VALUE")] = None,
     output: Annotated[Path | None, Parameter(metavar="FILE")] = None,
-    options: Options = Options(),  # noqa: B008  # frozen
+    options: ConnectionOptions = ConnectionOptions(),  # noqa: B008  # frozen
 ) -> int:
-    """Call a tool and print what it gave back. Questions of the server are asked at the terminal.
+    """Call a tool and print the result. Questions of the server are asked at the terminal.
 
     Parameters
     ----------
@@ -51,64 +51,64 @@ async def call(
     args
         The arguments, as a JSON object; @FILE reads them from a file, @- from standard input.
     arg
-        One argument; its value is read as the tool's schema wants it. May be repeated.
+        One argument; its value is converted to the type in the tool's schema. May be repeated.
     output
-        Save images, sounds and other binary content here; or the text, if that is all there is.
+        Save images, audio and other binary content here; or the text, if there is no binary content.
     """
-    screen = Screen(json=options.json, verbose=options.verbose)
+    terminal = Terminal(json=options.json, verbose=options.verbose)
 
     async def work() -> int:
         given, texts = arguments.read_object(args), arguments.read_pairs(arg or ())
-        async with make_client(target, options, screen) as client:
+        async with open_client(target, options, terminal) as client:
             values = {**(given or {}), **(await _typed(client, tool, texts) if texts else {})}
             try:
-                result = await client.call_tool(tool, values, on_progress=screen.progress)
-            except McpError as error:
+                result = await client.call_tool(tool, values, on_progress=terminal.progress)
+            except MCPError as error:
                 if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
                     await _refuse_unknown(client, tool, error)
                 raise
-        screen.stop_progress()
-        return _show(screen, tool, result, output)
+        terminal.stop_progress()
+        return _show(terminal, tool, result, output)
 
-    return await run(screen, work)
+    return await run(terminal, work)
 
 
 async def _typed(client: Client, tool: str, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments as the tool's own schema wants them; a tool that is not listed gets them as they read best."""
+    """Convert arguments to the types in the tool's schema; without a schema, JSON values are recognized."""
     schemas = {one.name: one.input_schema for one in await client.list_tools()}
     return arguments.typed(texts, schemas.get(tool, {}))
 
 
-async def _refuse_unknown(client: Client, tool: str, error: McpError) -> None:
-    """Say which tools there are, if that was the mistake."""
+async def _refuse_unknown(client: Client, tool: str, error: MCPError) -> None:
+    """Raise an error that lists the tools, if the tool does not exist."""
     try:
         names = [one.name for one in await client.list_tools()]
-    except MCPTrioException:
+    except MCPTrioError:
         return
     if tool not in names:
-        raise Failure(REFUSED, f"there is no tool {tool!r}; there are: {', '.join(names) or 'none'}") from error
+        raise Failure(REFUSED, f"unknown tool {tool!r}; the server has: {', '.join(names) or 'none'}") from error
 
 
-def _show(screen: Screen, tool: str, result: CallToolResult, output: Path | None) -> int:
-    if screen.json:
+def _show(terminal: Terminal, tool: str, result: CallToolResult, output: Path | None) -> int:
+    if terminal.json:
         print_json(unstructure(result))
     if result.is_error:
         text = result.text.strip()
-        screen.complain(f"the tool {tool!r} failed" + (f": {text}" if text else ""))
+        terminal.complain(f"the tool {tool!r} failed" + (f": {text}" if text else ""))
         return TOOL_FAILED
     pieces = pieces_of(result.content)
-    if screen.json:
+    if terminal.json:
         if output is not None:
             save(pieces, output)
-    elif _says_it_twice(result) and output is None:
-        print_value(screen, plain(result.structured_content))
+    elif _is_only_structured(result) and output is None:
+        print_value(terminal, plain(result.structured_content))
     else:
-        show(screen, pieces, output=output)
+        show(terminal, pieces, output=output)
     return OK
 
 
-def _says_it_twice(result: CallToolResult) -> bool:
-    """Whether the text is only the structured content once more, or there is no text."""
+def _is_only_structured(result: CallToolResult) -> bool:
+    """Return whether there is no content, or only text that repeats the structured content."""
     if result.structured_content is None:
         return False
     if not result.content:

@@ -1,4 +1,4 @@
-"""The fields of an elicitation's form: what to show of each, and what a typed line means. Pure."""
+"""The fields of an elicitation form: how to show each, and how to read a typed line. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,19 +23,26 @@ _BOUNDS: Final = (
     ("maxItems", "at most {}"),
     ("format", "{}"),
 )
+# 2025-11-25 client/elicitation, Requested Schema: the formats of a form
+_FORMATS: Final = {
+    "email": "an email address such as ada@example.org",
+    "uri": "a URI such as https://example.org/page",
+    "date": "a date such as 2026-01-31",
+    "date-time": "a date and time such as 2026-01-31T12:00:00Z",
+}
 
 
 @frozen(kw_only=True)
-class Field:
-    """One field of a form."""
+class FormField:
+    """One field of an elicitation form."""
 
     name: str
     schema: Mapping[str, Any]
     required: bool
     choices: tuple[tuple[Any, str], ...] = ()
-    """Values, and what the person reads for each."""
+    """The allowed values and their titles."""
     several: bool = False
-    """Any number of the choices may be taken."""
+    """Whether several choices may be selected."""
 
     @property
     def title(self) -> str:
@@ -49,15 +56,14 @@ class Field:
     def default(self) -> Any:
         return self.schema.get("default")
 
-    @property
-    def hint(self) -> str:
-        """What can be typed."""
+    def hint(self, kept: Any = None) -> str:
+        """Describe the accepted input; Enter takes `kept`, an earlier answer or the default."""
         kind = self.schema.get("type")
         words = {"integer": "whole number", "number": "number", "boolean": "y/n"}.get(str(kind), "")
         parts = ["numbers or names, with commas" if self.several else "number or name" if self.choices else words]
         parts += [text.format(self.schema[key]) for key, text in _BOUNDS if key in self.schema]
-        if self.default is not None:
-            parts.append(f"Enter: {self.show(self.default) or 'nothing'}")
+        if kept is not None:
+            parts.append(f"Enter: {self.show(kept) or 'nothing'}")
         elif not self.required:
             parts.append("Enter: nothing")
         return ", ".join(part for part in parts if part)
@@ -70,18 +76,28 @@ class Field:
         return str(dict(self.choices).get(value, value)) if isinstance(value, str) else str(value)
 
     def read(self, text: str) -> Any:
-        """The value that a typed line stands for.
+        """Read the value from a typed line.
 
         Raises:
-            ValueError: it is none that the form takes; the text says why.
+            ValueError: the form does not accept it; the text says why.
         """
-        value = self._value(text)
+        return self.check(self._value(text))
+
+    def check(self, value: Any) -> Any:
+        """Return the value if the form accepts it.
+
+        Raises:
+            ValueError: it does not; the text says why.
+        """
         try:
             faults = Checker(self.schema, limits=SchemaLimits()).faults(value, root=self.name)
         except DeclarationError as error:
             raise ValueError(f"the server's form cannot be used: {error}") from error
         if faults:
             raise ValueError(faults[0].partition(": ")[2] or faults[0])
+        wanted = _FORMATS.get(str(self.schema.get("format")))
+        if wanted is not None and isinstance(value, str) and not _has_format(value, self.schema["format"]):
+            raise ValueError(f"expected {wanted}")
         return value
 
     def _value(self, text: str) -> Any:
@@ -98,7 +114,7 @@ class Field:
                 try:
                     return int(text)
                 except ValueError:
-                    raise ValueError("that is no whole number") from None
+                    raise ValueError("not a whole number") from None
             case "number":
                 return _number(text)
             case "string":
@@ -117,21 +133,28 @@ class Field:
             return by_title[text.lower()]
         if text.isdecimal() and 1 <= int(text) <= len(self.choices):
             return self.choices[int(text) - 1][0]
-        raise ValueError(f"{text!r} is none of the choices")
+        raise ValueError(f"{text!r} is not one of the choices")
+
+
+def _has_format(text: str, name: str) -> bool:
+    import jsonschema_rs
+
+    # In a schema `format` only annotates, unless validation is turned on.
+    return jsonschema_rs.is_valid({"type": "string", "format": name}, text, validate_formats=True)
 
 
 def _number(text: str) -> float | int:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError("that is no number") from None
+        raise ValueError("not a number") from None
     if not math.isfinite(value):
-        raise ValueError("that is no number")
+        raise ValueError("not a finite number")
     return int(text) if text.lstrip("+-").isdecimal() else value
 
 
-def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
-    """The fields of a form, in its order."""
+def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
+    """Return the fields of a form, in order."""
     properties = schema.get("properties")
     required = schema.get("required")
     if not isinstance(properties, Mapping):
@@ -143,11 +166,11 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
     )
 
 
-def _field(name: str, schema: Mapping[str, Any], required: bool) -> Field:
+def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
     items = schema.get("items")
     several = schema.get("type") == "array" and isinstance(items, Mapping)
     choices = _choices(items if several else schema)  # type: ignore[arg-type]  # a mapping if several
-    return Field(name=name, schema=schema, required=required, choices=choices, several=several and bool(choices))
+    return FormField(name=name, schema=schema, required=required, choices=choices, several=several and bool(choices))
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[tuple[Any, str], ...]:

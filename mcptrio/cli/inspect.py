@@ -1,4 +1,4 @@
-"""`mcptrio inspect TARGET`: what a server is and offers."""
+"""`mcptrio inspect TARGET`: show what a server offers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from mcptrio._wire.converter import unstructure
-from mcptrio.cli.connecting import make_client
-from mcptrio.cli.options import Options
-from mcptrio.cli.screen import Screen, clean, print_json
-from mcptrio.cli.talk import run
+from mcptrio._wire.objects.converter import unstructure
+from mcptrio.cli.arguments import MAX_LEVELS, MAX_OPTIONS, resolve
+from mcptrio.cli.command import run
+from mcptrio.cli.connection import open_client
+from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.terminal import Terminal, clean, print_json
 from mcptrio.client.client import Client
-from mcptrio.errors import METHOD_NOT_FOUND, McpError, RemoteProtocolError
+from mcptrio.errors import METHOD_NOT_FOUND, MCPError, RemoteProtocolError
 
 EXAMPLES: Final = """\
 examples:
@@ -29,36 +30,36 @@ _LISTS: Final = (
     ("resources", "resourceTemplates", "resources/templates/list"),
     ("prompts", "prompts", "prompts/list"),
 )
-"""The capability that a list needs, its name in results, and how to ask for it."""
+"""The capability that a list requires, its name in results, and its method."""
 
 Item = Mapping[str, Any]
 
 
-async def inspect(target: str, /, *, options: Options = Options()) -> int:  # noqa: B008  # frozen
-    """Show what a server is, and its tools, resources, templates and prompts.
+async def inspect(target: str, /, *, options: ConnectionOptions = ConnectionOptions()) -> int:  # noqa: B008  # frozen
+    """Show a server's name, version, capabilities, tools, resources, templates and prompts.
 
     Parameters
     ----------
     target
         A URL (http, https, ws, wss), a server file, a command line in one argument; or a command after --.
     """
-    screen = Screen(json=options.json, verbose=options.verbose)
+    terminal = Terminal(json=options.json, verbose=options.verbose)
 
     async def work() -> int:
-        async with make_client(target, options, screen) as client:
-            found = await look_around(client)
+        async with open_client(target, options, terminal) as client:
+            found = await describe(client)
             transport = client.transport
         if options.json:
             print_json(found)
         else:
-            _show(screen, found, transport)
+            _show(terminal, found, transport)
         return 0
 
-    return await run(screen, work)
+    return await run(terminal, work)
 
 
-async def look_around(client: Client) -> dict[str, Any]:
-    """Everything that a server says of itself, as it stands on the wire."""
+async def describe(client: Client) -> dict[str, Any]:
+    """Return everything that a server declares, in wire form."""
     found: dict[str, Any] = {
         "protocolVersion": client.protocol_version,
         "serverInfo": unstructure(client.server_info) if client.server_info is not None else None,
@@ -73,15 +74,15 @@ async def look_around(client: Client) -> dict[str, Any]:
 
 
 async def _pages(client: Client, method: str, name: str) -> list[Item]:
-    """All pages of a list, the items as they came."""
+    """Fetch all pages of a list; the items stay in wire form."""
     items: list[Item] = []
     params: dict[str, Any] = {}
     for _ in range(_MAX_PAGES):
         try:
             page = await client.request(method, params)
-        except McpError as error:
+        except MCPError as error:
             if error.code == METHOD_NOT_FOUND and not items:
-                return []  # many servers have resources and know nothing of templates
+                return []  # many servers have resources but no templates
             raise
         some = page.get(name)
         if not isinstance(some, list) or not all(isinstance(item, dict) for item in some):
@@ -97,27 +98,27 @@ async def _pages(client: Client, method: str, name: str) -> list[Item]:
 # -- for people
 
 
-def _show(screen: Screen, found: Mapping[str, Any], transport: str) -> None:
+def _show(terminal: Terminal, found: Mapping[str, Any], transport: str) -> None:
     info = found["serverInfo"] or {}
-    title = Text(clean(str(info.get("title") or info.get("name") or "a server without a name")), style="bold")
+    title = Text(clean(str(info.get("title") or info.get("name") or "unnamed server")), style="bold")
     title.append(f" {clean(str(info.get('version', '')))}", style="default")
-    screen.out.print(title.append(f"  {found['protocolVersion']} over {transport}", style="dim"), soft_wrap=True)
+    terminal.out.print(title.append(f"  {found['protocolVersion']} over {transport}", style="dim"), soft_wrap=True)
     if found.get("instructions"):
-        screen.out.print(Text(clean(found["instructions"])), soft_wrap=True)
+        terminal.out.print(Text(clean(found["instructions"])), soft_wrap=True)
     offers = ", ".join(_capability(name, value) for name, value in found["capabilities"].items())
-    screen.out.print(Text(f"offers: {clean(offers) or 'nothing'}", style="dim"), soft_wrap=True)
+    terminal.out.print(Text(f"offers: {clean(offers) or 'nothing'}", style="dim"), soft_wrap=True)
     tools = [(one.get("name"), signature(one.get("inputSchema")), _marks(one), one) for one in found["tools"]]
-    _table(screen, "Tools", ("name", "arguments", ""), tools)
+    _table(terminal, "Tools", ("name", "arguments", ""), tools)
     resources = [(one.get("uri"), one.get("mimeType"), one) for one in found["resources"]]
-    _table(screen, "Resources", ("uri", "type"), resources)
+    _table(terminal, "Resources", ("uri", "type"), resources)
     templates = [(one.get("uriTemplate"), one.get("mimeType"), one) for one in found["resourceTemplates"]]
-    _table(screen, "Resource templates", ("uri", "type"), templates)
+    _table(terminal, "Resource templates", ("uri", "type"), templates)
     prompts = [(one.get("name"), _prompt_signature(one.get("arguments")), one) for one in found["prompts"]]
-    _table(screen, "Prompts", ("name", "arguments"), prompts)
+    _table(terminal, "Prompts", ("name", "arguments"), prompts)
 
 
-def _table(screen: Screen, title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """A table whose last column is what the item says of itself."""
+def _table(terminal: Terminal, title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Print a table whose last column is the description of each item."""
     if not rows:
         return
     table = Table(title=f"{title} ({len(rows)})", title_justify="left", title_style="bold", box=None, pad_edge=False)
@@ -128,12 +129,12 @@ def _table(screen: Screen, title: str, columns: Sequence[str], rows: Sequence[tu
     for *cells, item in rows:
         words = str(item.get("description") or item.get("title") or "").strip().partition("\n\n")[0]
         table.add_row(*(Text(clean(str(cell or ""))) for cell in cells), Text(clean(" ".join(words.split()))))
-    screen.out.print()
-    screen.out.print(table)
+    terminal.out.print()
+    terminal.out.print(table)
 
 
 def signature(schema: Any) -> str:
-    """The arguments of a tool: `city: string, days?: integer = 3`."""
+    """Format the arguments of a tool: `city: string, days?: integer = 3`."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(properties, Mapping):
         return ""
@@ -142,19 +143,21 @@ def signature(schema: Any) -> str:
     for name, inner in properties.items():
         inner = inner if isinstance(inner, Mapping) else {}
         default = f" = {inner['default']}" if inner.get("default") not in (None, "") else ""
-        parts.append(f"{name}{'' if name in required else '?'}: {_kind(inner)}{default}")
+        parts.append(f"{name}{'' if name in required else '?'}: {_kind(inner, schema)}{default}")
     return ", ".join(parts)
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _kind(schema: Mapping[str, Any], root: Mapping[str, Any], level: int = 0) -> str:
+    schema = resolve(schema, root)
     if isinstance(values := schema.get("enum"), list):
         return "|".join(map(str, values))
     kind = schema.get("type")
     if isinstance(kind, list):
         return "|".join(map(str, kind))
     options = schema.get("anyOf") or schema.get("oneOf")
-    if kind is None and isinstance(options, list):
-        return "|".join(_kind(one) for one in options if isinstance(one, Mapping))
+    if kind is None and isinstance(options, list) and level < MAX_LEVELS:
+        found = [_kind(one, root, level + 1) for one in options[:MAX_OPTIONS] if isinstance(one, Mapping)]
+        return "|".join(dict.fromkeys("|".join(found).split("|")))
     return str(kind or "any")
 
 

@@ -1,4 +1,4 @@
-"""Finding the server in a user's file, with one clear message when that fails."""
+"""Loading the server from a user's file, with a one-line error if that fails."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mcptrio.server.server import Server
 
 
 class LoadError(Exception):
-    """The file cannot be used; the text is for people and says where and why."""
+    """The file cannot be loaded; the text says where and why."""
 
 
 def load_server(target: str) -> Server:
-    """The server in `FILE` or `FILE:NAME`.
+    """Load the server in `FILE` or `FILE:NAME`.
 
     Raises:
-        LoadError: there is no such file, it fails, or it holds no server of that name.
+        LoadError: the file does not exist or fails, or has no server of that name.
     """
     file, name = _split(target)
     path = Path(file)
@@ -32,28 +32,26 @@ def load_server(target: str) -> Server:
         found = getattr(module, name, None)
         if not isinstance(found, Server):
             what = "is not a Server" if found is not None else "does not exist"
-            raise LoadError(f"{file}: {name} {what}; it has {_names(module) or 'no servers at all'}")
+            raise LoadError(f"{file}: {name} {what}; servers in this file: {_names(module) or 'none'}")
         return found
     servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
     if len({id(server) for server in servers.values()}) == 1:
         return next(iter(servers.values()))
     if not servers:
-        raise LoadError(f'{file}: there is no Server in it; write `server = Server("name")` at the top level')
-    raise LoadError(
-        f"{file}: there are several servers in it, say which: {file}:{next(iter(servers))} ({_names(module)})"
-    )
+        raise LoadError(f'{file}: no Server found; write `server = Server("name")` at the top level')
+    raise LoadError(f"{file}: several servers found, name one: {file}:{next(iter(servers))} ({_names(module)})")
 
 
 def _missing(path: Path) -> str:
     if path.is_dir():
-        return "this is a folder; name the Python file in it that holds the server"
+        return "this is a folder; give the Python file that contains the server"
     with_ending = path.with_name(f"{path.name}.py")
     return f"no such file; did you mean {with_ending}?" if with_ending.is_file() else "no such file"
 
 
 def _split(target: str) -> tuple[str, str | None]:
     head, colon, tail = target.rpartition(":")
-    # A drive letter (C:\server.py) is not a file and a name.
+    # A drive letter (C:\server.py) does not separate a file from a name.
     return (head, tail) if colon and tail.isidentifier() and len(head) > 1 else (target, None)
 
 
@@ -69,7 +67,7 @@ def _execute(path: Path) -> object:
     module = module_from_spec(spec)
     sys.modules[path.stem] = module
     serve = Server.run
-    Server.run = _not_now  # type: ignore[method-assign]  # one that serves itself never comes back
+    Server.run = _refuse_run  # type: ignore[method-assign]  # a file that serves while it is loaded never returns
     try:
         loader.exec_module(module)
     except SyntaxError as error:
@@ -81,15 +79,15 @@ def _execute(path: Path) -> object:
     return module
 
 
-def _not_now(*args: object, **settings: object) -> NoReturn:
+def _refuse_run(*args: object, **settings: object) -> NoReturn:
     raise DeclarationError(
-        'the server would run while the file is loaded: put run() behind `if __name__ == "__main__":`, '
+        'the file calls run() while it is loaded: put the call behind `if __name__ == "__main__":`, '
         "or start the file with python"
     )
 
 
 def _where(error: BaseException, path: Path) -> str:
-    """The last line of the user's own file that the exception went through."""
+    """Return the last line of the user's file in the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).resolve() == path.resolve()]
     return f"{path}:{own[-1].lineno}" if own else str(path)

@@ -1,4 +1,4 @@
-"""The options that every command which talks to a server has."""
+"""Options that all client commands share."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from mcptrio.types import LoggingLevel
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """How to reach the server, and what it may do here."""
+class ConnectionOptions:
+    """How to connect to the server, and what it may use here."""
 
     json: bool = False
-    """Print one JSON object, for programs."""
+    """Print one JSON object."""
     header: Annotated[list[str], Parameter(metavar="'NAME: VALUE'")] = field(default_factory=list)
     """Send this header with every HTTP request; may be repeated."""
     token: Annotated[str | None, Parameter(env_var="MCPTRIO_TOKEN", show_env_var=False, metavar="TOKEN")] = None
-    """Send this bearer token; safer in the variable MCPTRIO_TOKEN, which nobody else sees."""
+    """Send this bearer token; the variable MCPTRIO_TOKEN is safer, because other users cannot see it."""
+    allow_http: bool = False
+    """Send the token even over plain http to another machine, where others can read it."""
     auth: Annotated[Literal["auto", "oauth", "none"], Parameter(metavar="HOW", show_choices=False)] = "auto"
-    """Sign in with OAuth in a browser if the server wants it: oauth, none, or auto (the default: offer it)."""
+    """Whether to sign in with OAuth in a browser if the server requires it: oauth, none, or auto (default: ask)."""
     protocol: Annotated[str | None, Parameter(metavar="DATE")] = None
-    """Speak this protocol version; found out by default."""
+    """Use this protocol version (default: negotiated)."""
     timeout: Annotated[float | None, Parameter(metavar="S")] = None
-    """Give up after so many seconds without a sign of life (default: 60); a person's time does not count."""
+    """Seconds without a response after which a request fails (default: 60); not counted while you answer questions."""
     env: Annotated[list[str], Parameter(metavar="NAME[=VALUE]")] = field(default_factory=list)
-    """Give a command this variable, or the value that it has here; may be repeated."""
+    """Set this variable for a command, or pass on its current value; may be repeated."""
     root: Annotated[list[Path], Parameter(metavar="DIR")] = field(default_factory=list)
-    """Let the server know that it may work in this directory; may be repeated."""
+    """Declare this directory as a root that the server may use; may be repeated."""
     sample: Annotated[str | None, Parameter(metavar="TEXT")] = None
-    """Answer this when the server asks for a model; by default it is told that there is none."""
+    """Answer sampling requests of the server with this text (default: reject them)."""
     log_level: Annotated[LoggingLevel, Parameter(metavar="LEVEL")] = "info"
-    """Show log messages of the server from this level on (default: info)."""
+    """Minimum level of the server's log messages to show (default: info)."""
     verbose: Annotated[bool, Parameter(alias="-v")] = False
-    """Show what the client notices, and what a command writes to its standard error; of a file that is shown anyway."""
+    """Show the client's own log, and the stderr of a command (that of a server file is always shown)."""

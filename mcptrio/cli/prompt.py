@@ -7,13 +7,13 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 from rich.text import Text
 
-from mcptrio._wire.converter import unstructure
+from mcptrio._wire.objects.converter import unstructure
 from mcptrio.cli import arguments
-from mcptrio.cli.connecting import make_client
-from mcptrio.cli.options import Options
-from mcptrio.cli.screen import Screen, clean, print_json
-from mcptrio.cli.showing import pieces_of, show
-from mcptrio.cli.talk import run
+from mcptrio.cli.command import run
+from mcptrio.cli.connection import open_client
+from mcptrio.cli.content import pieces_of, show
+from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.terminal import Terminal, clean, print_json
 from mcptrio.types import GetPromptResult
 
 EXAMPLES: Final = """\
@@ -29,7 +29,7 @@ async def prompt(
     *,
     args: Annotated[str | None, Parameter(metavar="JSON")] = None,
     arg: Annotated[list[str] | None, Parameter(metavar="NAME=VALUE")] = None,
-    options: Options = Options(),  # noqa: B008  # frozen
+    options: ConnectionOptions = ConnectionOptions(),  # noqa: B008  # frozen
 ) -> int:
     """Fill in a prompt and print its messages.
 
@@ -44,26 +44,26 @@ async def prompt(
     arg
         One argument; may be repeated.
     """
-    screen = Screen(json=options.json, verbose=options.verbose)
+    terminal = Terminal(json=options.json, verbose=options.verbose)
 
     async def work() -> int:
         given = arguments.as_texts(arguments.read_object(args) or {})
         values = {**given, **arguments.read_pairs(arg or ())}
-        async with make_client(target, options, screen) as client:
-            result = await client.get_prompt(name, values, on_progress=screen.progress)
-        screen.stop_progress()
+        async with open_client(target, options, terminal) as client:
+            result = await client.get_prompt(name, values, on_progress=terminal.progress)
+        terminal.stop_progress()
         if options.json:
             print_json(unstructure(result))
         else:
-            _show(screen, result)
+            _show(terminal, result)
         return 0
 
-    return await run(screen, work)
+    return await run(terminal, work)
 
 
-def _show(screen: Screen, result: GetPromptResult) -> None:
+def _show(terminal: Terminal, result: GetPromptResult) -> None:
     if result.description:
-        screen.note(result.description)
+        terminal.note(result.description)
     for message in result.messages:
-        screen.out.print(Text(f"{clean(message.role)}:", style="bold"))
-        show(screen, pieces_of([message.content]))
+        terminal.out.print(Text(f"{clean(message.role)}:", style="bold"))
+        show(terminal, pieces_of([message.content]))

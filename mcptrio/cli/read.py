@@ -7,12 +7,13 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from mcptrio._wire.converter import unstructure
-from mcptrio.cli.connecting import make_client
-from mcptrio.cli.options import Options
-from mcptrio.cli.screen import Screen, print_json, write_out
-from mcptrio.cli.showing import Piece, pieces_of, show
-from mcptrio.cli.talk import run
+from mcptrio._wire.objects.converter import unstructure
+from mcptrio.cli.command import run
+from mcptrio.cli.connection import open_client
+from mcptrio.cli.content import Piece, pieces_of, show
+from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.terminal import Terminal, print_json, write_out
+from mcptrio.errors import MCPError
 
 EXAMPLES: Final = """\
 examples:
@@ -27,7 +28,7 @@ async def read(
     /,
     *,
     output: Annotated[Path | None, Parameter(metavar="FILE")] = None,
-    options: Options = Options(),  # noqa: B008  # frozen
+    options: ConnectionOptions = ConnectionOptions(),  # noqa: B008  # frozen
 ) -> int:
     """Read a resource and print it.
 
@@ -40,23 +41,32 @@ async def read(
     output
         Save the contents here.
     """
-    screen = Screen(json=options.json, verbose=options.verbose)
+    terminal = Terminal(json=options.json, verbose=options.verbose)
 
     async def work() -> int:
-        async with make_client(target, options, screen) as client:
-            result = await client.read_resource(uri, on_progress=screen.progress)
-        screen.stop_progress()
+        async with open_client(target, options, terminal) as client:
+            try:
+                result = await client.read_resource(uri, on_progress=terminal.progress)
+            except MCPError as error:
+                if uri in error.message:
+                    raise
+                raise MCPError(error.code, f"{uri}: {error.message}", error.data) from error
+        terminal.stop_progress()
         pieces = pieces_of(result.contents)
         if options.json:
             print_json(unstructure(result))
-        elif output is None and len(pieces) == 1 and not screen.out.is_terminal:
-            write_out(_bytes(pieces[0]))  # into a file or a pipe: the contents and nothing else
+        elif output is None and len(pieces) == 1 and not terminal.out.is_terminal:
+            write_out(_bytes(pieces[0]))
         else:
-            show(screen, pieces, output=output)
+            show(terminal, pieces, output=output)
         return 0
 
-    return await run(screen, work)
+    return await run(terminal, work)
 
 
 def _bytes(piece: Piece) -> bytes:
-    return piece.data if piece.data is not None else piece.text.encode(errors="surrogatepass")
+    """Return binary contents unchanged, and text as whole lines; `--output` saves the exact text."""
+    if piece.data is not None:
+        return piece.data
+    text = piece.text if piece.text.endswith("\n") else f"{piece.text}\n"
+    return text.encode(errors="surrogatepass")

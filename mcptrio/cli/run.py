@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import gc
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from mcptrio.cli.callers import caller_settings
-from mcptrio.errors import DeclarationError, MCPTrioException
+from mcptrio.cli.auth import auth_settings
+from mcptrio.errors import DeclarationError, MCPTrioError
 
 _EXAMPLES = """\
 examples:
@@ -20,52 +20,59 @@ examples:
   mcptrio run server.py:orders --transport http --store sqlite:///orders.db
                                                          the server named `orders`; streams survive a restart
   mcptrio run server.py --transport http --token-file tokens
-                                                         only for callers with a token (Authorization: Bearer TOKEN)
+                                                         require a token (Authorization: Bearer TOKEN)
   mcptrio run server.py --transport http --certfile server.pem --keyfile server.key --client-ca our-ca.pem
-                                                         only for callers with a certificate of our-ca.pem
+                                                         require a client certificate signed by our-ca.pem
+  mcptrio run server.py --transport http --unix-socket /run/mcp.sock --allow-host example.org
+                                                         listen on a Unix socket, behind a proxy
 
-a token file has a line TOKEN NAME [SCOPE ...] for each caller, and should be readable by you alone (chmod 600):
-  # lines like this one are left out
+a token file has one line TOKEN NAME [SCOPE ...] per caller; make it readable only by you (chmod 600):
+  # comment lines are ignored
   kQ3v0pXw7m-2bJrT9cYhLw ada orders:read orders:write
   x7dUj2mWq0T_bn4sVfRkEg bob
-a token is made by: python -c 'import secrets; print(secrets.token_urlsafe(32))'
+to make a token: python -c 'import secrets; print(secrets.token_urlsafe(32))'
 """
 
 
 _LEVELS: Final = ("debug", "info", "warning", "error")
-_ONLY_HTTP: Final = (
-    *("host", "port", "path", "allow_host", "allow_origin", "certfile", "keyfile", "lane", "json_only"),
+_HTTP_OPTIONS: Final = (
+    *("host", "port", "unix_socket", "path", "allow_host", "allow_origin"),
+    *("certfile", "keyfile", "engine", "json_only"),
 )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve; `argv` is what stands behind `run`. Returns the exit code."""
+    """Run `mcptrio run` with the arguments after `run`, and return the exit code."""
     arguments = parser().parse_args(argv)
-    if arguments.transport == "stdio" and (option := _http_option(argv)):
-        print(f"mcptrio: {option} is for HTTP: add --transport http", file=sys.stderr)
+    given = _given(argv)
+    if arguments.transport == "stdio" and given:
+        print(f"mcptrio: --{given[0].replace('_', '-')} is an HTTP option: add --transport http", file=sys.stderr)
         return 2
-    if arguments.log_level not in _LEVELS:  # argparse does not look at defaults
-        print(f"mcptrio: MCPTRIO_LOG_LEVEL is one of {', '.join(_LEVELS)}", file=sys.stderr)
+    if "unix_socket" in given and ("host" in given or "port" in given):
+        print("mcptrio: --unix-socket cannot be combined with --host or --port", file=sys.stderr)
         return 2
-    gc.disable()  # until the file is loaded: thousands of things are made, and nearly all of them stay
+    if arguments.log_level not in _LEVELS:  # argparse does not check defaults
+        print(f"mcptrio: MCPTRIO_LOG_LEVEL must be one of {', '.join(_LEVELS)}", file=sys.stderr)
+        return 2
+    gc.disable()  # while the file is loaded: it makes thousands of objects, and nearly all of them stay
     from mcptrio.telemetry.log import set_up_logging
 
     set_up_logging(arguments.log_level, arguments.log_format)
     if arguments.transport != "stdio":
         return _serve(arguments, {})
-    from mcptrio.server.serving import greet
-    from mcptrio.transports.stdio import private_stdio
+    from mcptrio.server.program import greet
+    from mcptrio.transports.stdio.server import private_stdio
 
     greet(arguments.target)
-    # What the file prints while it is loaded must not reach the wire either.
+    # Output that the file prints while it is loaded must not reach the wire either.
     with private_stdio() as fds:
         return _serve(arguments, {"fds": fds})
 
 
-def _http_option(argv: Sequence[str]) -> str | None:
-    """An option that means nothing on a pipe: who typed it expects a port to open."""
-    given = parser().parse_args(argv, argparse.Namespace(**dict.fromkeys(_ONLY_HTTP)))  # what is not said stays None
-    return next((f"--{name.replace('_', '-')}" for name in _ONLY_HTTP if getattr(given, name) is not None), None)
+def _given(argv: Sequence[str]) -> list[str]:
+    """Return the HTTP options that are on the command line."""
+    given = parser().parse_args(argv, argparse.Namespace(**dict.fromkeys(_HTTP_OPTIONS)))  # options not given stay None
+    return [name for name in _HTTP_OPTIONS if getattr(given, name) is not None]
 
 
 def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
@@ -81,43 +88,34 @@ def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
             traceback.print_exception(error.__cause__)
         return 2
     finally:
-        gc.freeze()  # what is there now need not be looked at again and again
+        gc.freeze()  # objects that exist now stay: exclude them from later collections
         gc.enable()
-    from mcptrio.telemetry.log import LogListener
-
-    server.on_event(LogListener())
     try:
-        callers = caller_settings(arguments, server)
+        auth = auth_settings(arguments, server)
+        if arguments.transport != "stdio":
+            from mcptrio.cli.socket_activation import inherited_sockets
+
+            settings = {"sockets": inherited_sockets() or None}
     except DeclarationError as error:
         print(f"mcptrio: {error}", file=sys.stderr)
         return 2
     try:
-        server.run(arguments.transport, **settings, **callers, **_settings(arguments))
-    except MCPTrioException as error:
+        server.run(arguments.transport, **settings, **auth, **_settings(arguments))
+    except MCPTrioError as error:
         print(f"mcptrio: {error}", file=sys.stderr)
         return 1
-    except OSError as error:
-        print(f"mcptrio: {_why(error, arguments)}", file=sys.stderr)
+    except OSError as error:  # of the store, or of the server's own lifespan
+        text = error.strerror or str(error)
+        print(f"mcptrio: {error.filename}: {text}" if error.filename else f"mcptrio: {text}", file=sys.stderr)
+        logging.getLogger("mcptrio.serving").debug("the server failed to start", exc_info=error)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-def _why(error: OSError, arguments: argparse.Namespace) -> str:
-    """One line, with what to change."""
-    from socket import gaierror
-
-    text = error.strerror or str(error)
-    if error.errno == errno.EADDRINUSE:
-        return f"{text}; choose another one with --port, or any free one with --port 0"
-    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, gaierror):
-        return f"cannot listen on {arguments.host}: {text}; --host takes an address of this machine"
-    return f"{error.filename}: {text}" if error.filename else text
-
-
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong, like the other commands, where argparse would show every option there is."""
+    """An argument parser that reports an error in one line instead of the whole usage text."""
 
     def error(self, message: str) -> NoReturn:
         hint = "See mcptrio run --help"
@@ -131,18 +129,52 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
+    """Make the argument parser of `mcptrio run`."""
     run = _Parser(
         prog="mcptrio run",
         description="Serve the Server in a Python file.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EXAMPLES,
-        allow_abbrev=False,  # --prot is a slip of --port, and not --protocol
+        allow_abbrev=False,  # --prot is a typo of --port, not --protocol
     )
-    run.add_argument("target", metavar="FILE[:NAME]", help="the file, and the server's name in it if there are several")
+    run.add_argument("target", metavar="FILE[:NAME]", help="the file, and the name of the server if it has several")
     run.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio", help="default: stdio")
-    http = run.add_argument_group("HTTP")
+    _add_http_options(run.add_argument_group("HTTP"))
+    run.add_argument(
+        "--store", metavar="URL", help="where resumable streams are kept: memory (default) or sqlite:///FILE.db"
+    )
+    run.add_argument(
+        "--drain-timeout", type=float, default=25.0, metavar="S", help="seconds that running calls may take to finish"
+    )
+    run.add_argument("--protocol", metavar="DATES", help="serve only these protocol versions (comma-separated)")
+    run.add_argument(
+        "--state-key-file",
+        metavar="FILE",
+        default=os.environ.get("MCPTRIO_STATE_KEY_FILE"),
+        help="keys that seal the state of questions, one per line; the first one seals, all of them open "
+        "(or keys in MCPTRIO_STATE_KEYS, separated by commas; default: a random one)",
+    )
+    run.add_argument(
+        "--log-level",
+        choices=_LEVELS,
+        default=os.environ.get("MCPTRIO_LOG_LEVEL", "info").lower(),
+        help="minimum level that is logged to stderr (default: info)",
+    )
+    run.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="text for people (default) or JSON lines"
+    )
+    return run
+
+
+def _add_http_options(http: argparse._ArgumentGroup) -> None:
     http.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
     http.add_argument("--port", type=int, default=8000, help="the port; 0 takes any free one (default: 8000)")
+    http.add_argument(
+        "--unix-socket",
+        metavar="PATH",
+        help="listen on this Unix socket instead, for a proxy on the same machine. Sockets that systemd passes "
+        "(LISTEN_FDS) take precedence over all three",
+    )
     http.add_argument("--path", default="/mcp", help="the endpoint (default: /mcp)")
     http.add_argument(
         "--allow-host", action="append", metavar="NAME", help="accept requests for this Host too; may be repeated"
@@ -155,45 +187,22 @@ def parser() -> argparse.ArgumentParser:
     http.add_argument(
         "--token-file",
         metavar="FILE",
-        help="let in only callers with a token of this file, see below (default: the variable MCPTRIO_TOKEN_FILE)",
+        help="require a token from this file, see below (default: the variable MCPTRIO_TOKEN_FILE)",
     )
     http.add_argument(
         "--client-ca",
         metavar="FILE",
-        help="let in only callers with a TLS certificate of one of these authorities (PEM); needs --certfile. "
-        "Their common name is who they are, unless --token-file says so",
+        help="require a TLS client certificate signed by one of these CAs (PEM); needs --certfile. "
+        "The common name identifies the caller, unless --token-file is given",
     )
     http.add_argument(
-        "--lane",
-        choices=("express", "hypercorn"),
-        default=os.environ.get("MCPTRIO_LANE", "express"),
-        help="who answers plain requests: the connection itself (express, the default), or Hypercorn, which is slower",
+        "--engine",
+        choices=("hypercorn", "direct"),
+        default=os.environ.get("MCPTRIO_ENGINE", "hypercorn"),
+        help="the HTTP engine: hypercorn (default), a standard ASGI application; or direct, which answers plain "
+        "requests for the endpoint without ASGI and uses less CPU",
     )
     http.add_argument("--json-only", action="store_true", help="never answer with an event stream")
-    run.add_argument(
-        "--store", metavar="URL", help="where resumable streams are kept: memory (default) or sqlite:///FILE.db"
-    )
-    run.add_argument(
-        "--drain-timeout", type=float, default=25.0, metavar="S", help="how long running calls may take to finish"
-    )
-    run.add_argument("--protocol", metavar="DATES", help="serve only these protocol versions (comma-separated)")
-    run.add_argument(
-        "--state-key-file",
-        metavar="FILE",
-        default=os.environ.get("MCPTRIO_STATE_KEY_FILE"),
-        help="keys, one per line, that the state of questions is sealed with; the first one seals, every one opens "
-        "(or keys in MCPTRIO_STATE_KEYS, separated by commas; default: a random one)",
-    )
-    run.add_argument(
-        "--log-level",
-        choices=_LEVELS,
-        default=os.environ.get("MCPTRIO_LOG_LEVEL", "info").lower(),
-        help="what is logged to stderr (default: info)",
-    )
-    run.add_argument(
-        "--log-format", choices=("text", "json"), default="text", help="lines for people (default) or for machines"
-    )
-    return run
 
 
 def _state_keys(file: str | None) -> list[str]:
@@ -216,18 +225,20 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         settings["state_keys"] = keys
     if arguments.transport == "stdio":
         return settings
+    if arguments.unix_socket is not None:
+        settings["unix_path"] = arguments.unix_socket
     settings.update(
         host=arguments.host,
         port=arguments.port,
         path=arguments.path,
         json_only=arguments.json_only,
-        lane=arguments.lane,
+        engine=arguments.engine,
         certfile=arguments.certfile,
         keyfile=arguments.keyfile,
     )
     from mcptrio.transports.http_server.config import HttpConfig
 
-    # "too": beside those that are allowed anyway
+    # Added to the default hosts, not in place of them.
     if arguments.allow_host:
         settings["allowed_hosts"] = (*HttpConfig(host=arguments.host).hosts, *arguments.allow_host)
     if arguments.allow_origin:

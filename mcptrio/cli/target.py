@@ -1,4 +1,4 @@
-"""What TARGET can be: a URL, a server file, one argument that holds a command line, or a command after `--`."""
+"""Parsing TARGET: a URL, a server file, a command line in one argument, or a command after `--`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from typing import Final
 
 from attrs import field, frozen
 
-from mcptrio.cli.exits import UNREACHABLE, Failure, UsageError
+from mcptrio.cli.exit_codes import UNREACHABLE, Failure, UsageError
 
 SCHEMES: Final = ("http", "https", "ws", "wss")
 _ADDRESS: Final = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|[\w.-]+:\d+|\[[\da-fA-F:]+\](:\d+)?)(/.*)?")
-_MARK: Final = "\0"  # no argument can hold it, so nothing that somebody types is taken for it
+_MARK: Final = "\0"  # no command-line argument can contain it, so it cannot be typed
 
 
 @frozen(kw_only=True)
 class Target:
-    """Where a server is: `url` or `argv`, and what `argv` gets from the environment."""
+    """A server to connect to: its URL, or the command that starts it and its environment."""
 
     title: str
     url: str | None = None
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(factory=dict, repr=False)
     own: bool = False
-    """It is a file of the user's, who wants to know what it says on its standard error."""
+    """Whether it is a server file of the user, whose stderr is always shown."""
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """A command after `--` made the first argument, in a form that `read_target` knows."""
+    """Move a command after `--` to the first argument, in a form that `read_target` recognizes."""
     if "--" not in arguments:
         return list(arguments)
     here = arguments.index("--")
@@ -41,28 +41,29 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 
 
 def read_target(text: str) -> Target:
-    """What the user means.
+    """Parse TARGET.
 
     Raises:
-        UsageError: it cannot be any of these things.
-        Failure: it names a file that is not there.
+        UsageError: it has none of the accepted forms.
+        Failure: it names a file that does not exist.
     """
     if text.startswith(_MARK):
         return _command(text[1:], shlex.split(text[1:]))
     scheme, divider, _ = text.partition("://")
     if divider and scheme.isalnum():
         if scheme.lower() not in SCHEMES:
-            raise UsageError(f"{text!r} is no URL of a server: it begins with {', '.join(SCHEMES[:-1])} or wss")
+            raise UsageError(f"{text!r} is not the URL of a server: use {', '.join(SCHEMES[:-1])} or wss")
         return Target(title=text, url=text)
     file = _file(text)
     if file.suffix == ".py" and _is_there(file):
-        # The user's own program: it sees what it would see if it was started by hand.
-        argv = (sys.executable, "-m", "mcptrio", "run", text)
+        # The user's own program gets the full environment, as if it was started by hand.
+        # -P: modules come from the installation and the folder of the file, not from the working directory.
+        argv = (sys.executable, "-P", "-m", "mcptrio", "run", text)
         return Target(title=text, argv=argv, env={"MCPTRIO_LOG_LEVEL": "warning", **os.environ}, own=True)
     try:
         words = shlex.split(text) if os.name != "nt" else [word.strip('"') for word in shlex.split(text, posix=False)]
     except ValueError as error:
-        raise UsageError(f"{text!r} is no command line: {error}") from None
+        raise UsageError(f"{text!r} is not a valid command line: {error}") from None
     if len(words) == 1 and file.suffix == ".py":
         raise Failure(UNREACHABLE, f"{file}: no such file")
     return _command(text, words)
@@ -72,12 +73,12 @@ def _command(text: str, words: Sequence[str]) -> Target:
     if not words or not words[0]:
         raise UsageError("the target is empty: give a URL, a server file or a command")
     if len(words) == 1 and _ADDRESS.fullmatch(words[0]) and shutil.which(words[0]) is None:
-        raise UsageError(f"{text!r} is no command; if it is the address of a server, write http://{text}")
+        raise UsageError(f"{text!r} is not a command; if it is the address of a server, write http://{text}")
     return Target(title=text, argv=tuple(words))
 
 
 def _file(text: str) -> Path:
-    """The file in `FILE` or `FILE:NAME`."""
+    """Return the file part of `FILE` or `FILE:NAME`."""
     head, colon, name = text.rpartition(":")
     return Path(head if colon and name.isidentifier() and head.endswith(".py") else text)
 
@@ -85,5 +86,5 @@ def _file(text: str) -> Path:
 def _is_there(file: Path) -> bool:
     try:
         return file.is_file()
-    except OSError:  # a command line that is too long for a name
+    except OSError:  # a command line that is too long for a file name
         return False

@@ -1,4 +1,4 @@
-"""Results that a server called fresh, until they are not: by time, or because the server said that they changed.
+"""The cache of results that a server declared fresh. Entries expire by time or when the server reports a change.
 
 2026-07-28 server/utilities/caching. One cache belongs to one client and so to one authorization context, which makes
 `private` and `public` the same here.
@@ -29,7 +29,7 @@ Key = tuple[str, bytes]
 
 @define(eq=False, repr=False)
 class ResultCache:
-    """Method and parameters -> result, for at most as long as the server said."""
+    """A cache from method and parameters to result, with the lifetime that the server set."""
 
     max_entries: int = 256
     _entries: OrderedDict[Key, tuple[float, dict[str, Any]]] = field(factory=OrderedDict)
@@ -37,11 +37,11 @@ class ResultCache:
 
     @property
     def changes(self) -> int:
-        """How often something was found to be stale: what was asked for before the last time is not to be kept."""
+        """The number of invalidations: a result of a request from before the latest one must not be cached."""
         return self._changes
 
     def key(self, method: str, params: Mapping[str, Any]) -> Key | None:
-        """What this request is kept under, or None if its result must not be kept."""
+        """Return the cache key of a request, or None if its result must not be cached."""
         if method not in CACHEABLE or not self.max_entries or "inputResponses" in params or "requestState" in params:
             return None
         return method, _encode({name: value for name, value in params.items() if name != "_meta"})
@@ -57,7 +57,7 @@ class ResultCache:
         return entry[1]
 
     def put(self, key: Key, result: dict[str, Any], now: float, changes: int) -> None:
-        """Keep a result that was asked for when `changes` was the number of changes."""
+        """Cache a result whose request was sent when `changes` was the number of invalidations."""
         ttl = result.get("ttlMs")
         if type(ttl) is not int or ttl <= 0 or changes != self._changes:
             return
@@ -67,7 +67,7 @@ class ResultCache:
             self._entries.popitem(last=False)
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """The server said that something changed."""
+        """Drop the results that the server reports as changed."""
         methods = _MADE_STALE.get(method, ())
         uri = params.get("uri") if method == "notifications/resources/updated" else None
         if not methods and not isinstance(uri, str):
@@ -83,6 +83,6 @@ class ResultCache:
 
 
 def _reads(key: Key, uri: str) -> bool:
-    """Whether a kept read is of this resource, or of one that it is a part of, or that is a part of it."""
+    """Return whether a cached read is of this resource, of one that contains it, or of a part of it."""
     kept = msgspec.json.decode(key[1]).get("uri", "")
     return isinstance(kept, str) and (kept == uri or uri.startswith(kept) or kept.startswith(uri))

@@ -1,4 +1,4 @@
-"""The client: how it is declared, opened and closed, and what its parts hear of each other."""
+"""The client: declaration, life cycle, and the wiring of its parts."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ import trio
 
 from mcptrio import telemetry
 from mcptrio._eras.choose import Served
-from mcptrio.client.asking import Asker
 from mcptrio.client.cache import ResultCache
-from mcptrio.client.config import ClientConfig, Reconnect
-from mcptrio.client.connection import ClientService, Connection
-from mcptrio.client.features import tools
-from mcptrio.client.features.roots import RootLike
-from mcptrio.client.features.rounds import OtherResult
-from mcptrio.client.features.subscriptions import Changes, Kind
-from mcptrio.client.features.visits import VisitedCallback, Visits
-from mcptrio.client.healing import Keeper
-from mcptrio.client.host import (
+from mcptrio.client.callbacks import (
     ElicitCallback,
-    Host,
+    HostCallbacks,
     LogCallback,
     NotificationCallback,
     RootsCallback,
     SampleCallback,
 )
-from mcptrio.client.listening import Listening
+from mcptrio.client.config import ClientConfig
+from mcptrio.client.connection import ClientService, Connection
+from mcptrio.client.exceptions import open_unwrapped_nursery
+from mcptrio.client.features import tools
+from mcptrio.client.features.listen import Listeners
+from mcptrio.client.features.roots import RootLike
+from mcptrio.client.features.round_trips import OtherResult
+from mcptrio.client.features.subscriptions import Changes, Kind
+from mcptrio.client.features.url_elicitation import UrlElicitations, VisitedCallback
 from mcptrio.client.methods import custom
-from mcptrio.client.plain import open_plain_nursery
+from mcptrio.client.reconnect import Connector
+from mcptrio.client.requester import Requester
 from mcptrio.client.requests import Requests
-from mcptrio.client.signing import Unhurried
-from mcptrio.client.targets import HowToReach, Target, carrier_for
-from mcptrio.errors import DeclarationError, LocalProtocolError, McpError
+from mcptrio.client.targets import Target, TransportOptions, transport_for
+from mcptrio.client.timeouts import PausingAuth
+from mcptrio.errors import DeclarationError, LocalProtocolError, MCPError
+from mcptrio.transports.retry import Reconnect
 from mcptrio.types import Implementation, LoggingLevel, ServerCapabilities
 
 logger = logging.getLogger("mcptrio.client")
@@ -47,8 +48,8 @@ logger = logging.getLogger("mcptrio.client")
 class Client(Requests):
     """A connection to one server, opened with `async with`.
 
-    Every call raises one plain exception: `McpError` when the server refused, `RequestTimeout`, `LinkClosed` when the
-    server is gone, `RemoteProtocolError` when it broke the protocol, `LocalProtocolError` when the call is impossible.
+    Every call raises one plain exception: `MCPError` when the server refused, `RequestTimeout`, `ConnectionLost` when
+    the server is gone, `RemoteProtocolError` when it broke the protocol, `LocalProtocolError` for an invalid call.
     """
 
     def __init__(
@@ -81,34 +82,35 @@ class Client(Requests):
         on_event: telemetry.Listener | None = None,
         **settings: Any,
     ) -> None:
-        """Declare a client; nothing is opened yet.
+        """Declare a client without opening it.
 
         Args:
-            target: A URL (http, https, ws, wss), a command as a list of arguments, or a `Server` object.
-            elicit: Asks the person; it gets `ElicitParams` and returns the content of the form, or what they did.
-            elicit_modes: Which ways of asking `elicit` knows.
-            visited: Waits until the person is done at a page that a request needs first, after `elicit` accepted it;
-                the server may say so earlier, which cancels it.
-            sample: Asks the host's model; it gets `CreateMessageParams` and returns a result or a text.
-            sample_tools: `sample` can give the model tools.
-            roots: The places a server may work in, or a function that returns them.
+            target: A URL (http, https, ws, wss), a command as a list of arguments, a `Server` object, or a
+                `Transport` of your own.
+            elicit: Asks the user; it gets `ElicitParams` and returns the content of the form, or the user's action.
+            elicit_modes: The elicitation modes that `elicit` supports.
+            visited: Waits until the user is done at a page that a request needs first, after `elicit` accepted it;
+                cancelled if the server reports completion earlier.
+            sample: Calls the host's model; it gets `CreateMessageParams` and returns a result or a text.
+            sample_tools: Whether `sample` can give the model tools.
+            roots: The directories that a server may work in, or a function that returns them.
             log: Gets the server's log messages.
-            log_level: The least severe messages to ask for.
-            on_notification: Gets every notification, with its method.
-            routes: Handlers for requests of the server's own: `async def handler(ctx, params)`.
+            log_level: The lowest severity of log messages to request.
+            on_notification: Gets the method and parameters of every notification.
+            routes: Handlers for custom requests of the server: `async def handler(ctx, params)`.
             extensions: Extensions that this client declares, with their settings.
             auth: Authorizes HTTP requests: see `mcptrio.transports.http_client.HttpAuth`.
             headers: Sent with every HTTP request, to the target's own origin only.
             http_client: An `httpx2.AsyncClient` to send with.
             http: An `HttpClientConfig`.
-            env: Variables for a subprocess, beside the few it gets anyway.
-            cwd: The directory a subprocess is started in.
+            env: Variables for a subprocess, in addition to a minimal environment.
+            cwd: The working directory of a subprocess.
             on_stderr: Gets each line of a subprocess's standard error.
-            protocol: The protocol version to speak, or several; None finds out.
+            protocol: The protocol version to use, or several; None negotiates.
             info: Name and version of the host.
-            timeout: A request without a sign of life for so many seconds is given up.
-            total_timeout: A request is given up after so many seconds in any case.
-            reconnect: When and how a lost server is looked for again.
+            timeout: Seconds without a response or progress after which a request fails.
+            total_timeout: Seconds after which a request fails in any case.
+            reconnect: The retry policy.
             on_event: Gets telemetry events.
             settings: Further fields of `ClientConfig`.
         """
@@ -123,7 +125,7 @@ class Client(Requests):
             )
         except (TypeError, ValueError) as error:
             raise DeclarationError(_what_is_wrong(settings, error)) from error
-        host = Host(
+        callbacks = HostCallbacks(
             elicit=elicit,
             elicit_modes=elicit_modes,
             sample=sample,
@@ -136,36 +138,41 @@ class Client(Requests):
         )
         self._service = ClientService(
             config=config,
-            host=host,
+            callbacks=callbacks,
             eras=Served.only([protocol] if isinstance(protocol, str) else protocol),
             telemetry=telemetry.Hub([on_event] if on_event is not None else []),
             routes=tuple(custom(method, handler) for method, handler in (routes or {}).items()),
             log_level=log_level or ("info" if log is not None else None),
         )
-        how = HowToReach(
+        cache = ResultCache(config.cache_entries)
+        how = TransportOptions(
             headers=headers or {},
-            auth=None if auth is None else Unhurried(auth, self._service.patience, config.callback_timeout),
+            auth=None
+            if auth is None
+            else PausingAuth(auth, self._service.timeouts, config.callback_timeout, cache.clear),
             http_client=http_client,
             http=http,
+            reconnect=config.reconnect,
             env=env or {},
             cwd=cwd,
             on_stderr=on_stderr,
         )
-        self._keeper = Keeper(
+        self._connector = Connector(
             service=self._service,
-            carrier=carrier_for(target, how),
+            transport=transport_for(target, how),
             on_told=self._on_told,
             mirror=self._mirror,
             on_open=self._on_open,
         )
-        cache = ResultCache(config.cache_entries)
-        visits = Visits(host=host, timeout=config.visit_timeout, visited=visited)
-        self._asker = Asker(service=self._service, keeper=self._keeper, cache=cache, visits=visits)
-        self._listening = Listening(service=self._service, keeper=self._keeper)
+        url_elicitations = UrlElicitations(callbacks=callbacks, timeout=config.visit_timeout, visited=visited)
+        self._requester = Requester(
+            service=self._service, connector=self._connector, cache=cache, url_elicitations=url_elicitations
+        )
+        self._listeners = Listeners(service=self._service, connector=self._connector)
         self._tools = tools.KnownTools()
         self._manager: AbstractAsyncContextManager[Client] | None = None
 
-    # -- its life
+    # -- life cycle
 
     async def __aenter__(self) -> Client:
         if self._manager is not None:
@@ -183,25 +190,25 @@ class Client(Requests):
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Client]:
-        async with open_plain_nursery() as nursery:
-            await nursery.start(self._keeper.live)
+        async with open_unwrapped_nursery() as nursery:
+            await nursery.start(self._connector.live)
             try:
-                await self._keeper.connected()
+                await self._connector.connected()
                 yield self
             finally:
-                self._keeper.close_nowait()
+                self._connector.close_nowait()
 
     async def aclose(self) -> None:
-        """Close the client, from any task: what waits for an answer gets `LinkClosed`."""
-        self._keeper.close_nowait()
+        """Close the client, from any task: pending requests fail with `ConnectionLost`."""
+        self._connector.close_nowait()
         if self._manager is not None:
-            await self._keeper.wait_closed()
+            await self._connector.wait_closed()
 
-    # -- who the server is
+    # -- the server
 
     @property
     def server_info(self) -> Implementation | None:
-        """Name and version of the server, as it says."""
+        """Name and version of the server, as it reports them."""
         return self._said.server_info
 
     @property
@@ -210,12 +217,12 @@ class Client(Requests):
 
     @property
     def protocol_version(self) -> str:
-        """The protocol version that both sides speak."""
+        """The protocol version of the connection."""
         return self._said.era.date
 
     @property
     def instructions(self) -> str | None:
-        """What the server says about how it wants to be used."""
+        """The server's instructions for its use."""
         return self._said.instructions
 
     # -- listening
@@ -223,54 +230,54 @@ class Client(Requests):
     def listen(
         self, *, tools: bool = False, prompts: bool = False, resource_list: bool = False, resources: Iterable[str] = ()
     ) -> AbstractAsyncContextManager[Changes]:
-        """Be told what changes: `async with client.listen(tools=True) as changes: async for change in changes`.
+        """Subscribe to changes: `async with client.listen(tools=True) as changes: async for change in changes`.
 
         Args:
-            tools: The list of tools.
-            prompts: The list of prompts.
-            resource_list: The list of resources.
-            resources: The contents of these, by their URIs.
+            tools: Changes of the list of tools.
+            prompts: Changes of the list of prompts.
+            resource_list: Changes of the list of resources.
+            resources: URIs of resources whose contents to watch.
         """
         kinds: dict[Kind, bool] = {"tools": tools, "prompts": prompts, "resources": resource_list}
         changes = Changes(frozenset(kind for kind, wanted in kinds.items() if wanted), frozenset(resources))
-        return self._listening.open(changes)
+        return self._listeners.open(changes)
 
     @property
     def result_types(self) -> dict[str, OtherResult]:
-        """What to do with results of extensions, by their `resultType`."""
-        return self._asker.result_types
+        """Handlers for results of extensions, by `resultType`."""
+        return self._requester.result_types
 
-    # -- what the connection tells
+    # -- events of the connection
 
     def _on_told(self, method: str, params: dict[str, Any]) -> None:
-        self._asker.cache.on_notification(method, params)
-        self._asker.visits.on_notification(method, params)
-        self._listening.on_notification(method, params)
-        self._service.host.tell(method, params)
+        self._requester.cache.on_notification(method, params)
+        self._requester.url_elicitations.on_notification(method, params)
+        self._listeners.on_notification(method, params)
+        self._service.callbacks.tell(method, params)
 
     def _mirror(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return self._tools.headers(params.get("name"), params.get("arguments")) if method == "tools/call" else {}
 
     async def _on_open(self, connection: Connection, again: bool) -> None:
-        """Tell a new session what an older one knew."""
+        """Repeat in a new session the settings that the previous one had."""
         if again:
-            self._asker.cache.clear()
+            self._requester.cache.clear()
         if connection.era is None or not connection.era.stateful:
             return
         level = self._service.log_level
         if level is not None and connection.capabilities is not None and connection.capabilities.logging is not None:
             try:
                 await connection.ask("logging/setLevel", {"level": level})
-            except McpError as error:
-                logger.warning("the server does not take the log level: %s", error)
-        await self._listening.on_open(connection)
+            except MCPError as error:
+                logger.warning("the server rejected the log level: %s", error)
+        await self._listeners.on_open(connection)
 
 
 def connect(target: Target, **options: Any) -> Client:
     """Connect to a server: `async with connect("https://example.org/mcp") as client`.
 
-    `target` is a URL (http, https, ws, wss), a command as a list of arguments, or a `Server` object. The options are
-    those of `Client`.
+    `target` is a URL (http, https, ws, wss), a command as a list of arguments, a `Server` object, or a `Transport` of
+    your own. The options are those of `Client`.
     """
     return Client(target, **options)
 

@@ -1,8 +1,8 @@
-"""One connection: a session with the server over one line, from opening to the end.
+"""One connection: a session with the server over one link, from opening to the end.
 
 Theory of operation. The session's loop posts encoded frames to the connection, which is its link and passes them on to
-the line of a transport; what the transport receives is delivered to the session. A connection is never mended: when its
-line is gone, everything that waits on it fails, and whoever needs the server opens another one.
+the link of a transport; frames that the transport receives are delivered to the session. A connection is never
+repaired: when its link is lost, all pending requests fail, and the next request opens another connection.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from typing import Any, Final
 import msgspec
 import trio
 from attrs import define, field
+from msgspec.structs import replace
 
 from mcptrio import telemetry
-from mcptrio._actors.call import Call, Limits
+from mcptrio._actors.call import Call
+from mcptrio._actors.limits import Limits
 from mcptrio._actors.router import Route, Router
+from mcptrio._actors.service import Actor
 from mcptrio._actors.session import Session
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
 from mcptrio._peer.messages import Cause, Opened, Received
-from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request, Response
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, Malformed, Notification, Request, Response
+from mcptrio.client.callbacks import HostCallbacks
 from mcptrio.client.config import ClientConfig
-from mcptrio.client.host import Host
 from mcptrio.client.methods import METHODS
-from mcptrio.client.patience import Patience, Wait
-from mcptrio.errors import LinkClosed, McpError, RemoteProtocolError, RequestTimeout
-from mcptrio.transports.carrier import Carrier, Line
-from mcptrio.transports.pipe import refuse
+from mcptrio.client.timeouts import TimedReply, Timeouts
+from mcptrio.errors import ConnectionLost, MCPError, RemoteProtocolError, RequestTimeout
+from mcptrio.transports.client import ClientLink, ClientTransport, failure
+from mcptrio.transports.pipe.server import refuse
 from mcptrio.types import LoggingLevel, ServerCapabilities
 
 logger = logging.getLogger("mcptrio.client")
@@ -40,23 +43,24 @@ logger = logging.getLogger("mcptrio.client")
 LISTEN: Final = "subscriptions/listen"
 _LISTEN: Final = b'"method":"subscriptions/listen"'
 _MAX_QUESTIONS: Final = 1000
-"""So many requests of the server may wait for the host's callbacks; more are refused."""
+"""Maximum requests of the server that wait for the host's callbacks; more are refused."""
+_MAX_DIGITS: Final = 19
 _numbers: Final = itertools.count(1)
 
 
 @define(eq=False, repr=False, kw_only=True)
 class ClientService:
-    """What a client's session is a session of."""
+    """The service of a client's session: its routes, limits and capabilities."""
 
     config: ClientConfig
-    host: Host
+    callbacks: HostCallbacks
     eras: Served
     telemetry: telemetry.Hub = field(factory=telemetry.Hub)
     routes: tuple[Route, ...] = ()
-    """Rows of the user's own."""
+    """Custom routes."""
     log_level: LoggingLevel | None = None
-    """The least severe log messages that are asked for."""
-    patience: Patience = field(factory=Patience, init=False)
+    """The lowest severity of log messages to request."""
+    timeouts: Timeouts = field(factory=Timeouts, init=False)
     role: Role = field(default=Role.CLIENT, init=False)
     limits: Limits = field(init=False)
     router: Router = field(init=False)
@@ -72,8 +76,8 @@ class ClientService:
             self.router.add(route)
         self.router.freeze()
 
-    def make_context(self, session: Session, call: Call) -> Asking:
-        return Asking(session.data["connection"], self.host, call.start.method)
+    def make_context(self, session: Actor, call: Call) -> ClientContext:
+        return ClientContext(session.data["connection"], self.callbacks, call.start.method)
 
     def finish(self, result: dict[str, Any], era: Era) -> dict[str, Any]:
         return result
@@ -81,19 +85,27 @@ class ClientService:
     def may_replay(self, start: Start) -> bool:
         return False
 
-    def request_scope(self, session: Session, call: Call) -> AbstractAsyncContextManager[Any] | None:
+    def request_scope(self, session: Actor, call: Call) -> AbstractAsyncContextManager[Any] | None:
         return None
 
     def offers_now(self) -> Container[str]:
-        return self.host.capabilities(stateful=True)
+        return self.callbacks.capabilities(stateful=True)
+
+
+def with_own_id(answer: Response | Error) -> Response | Error:
+    """Convert an id that is a number in a string to the number, because some servers echo numbers as strings."""
+    text = answer.id
+    if not isinstance(text, str) or not text.isascii() or not text.isdecimal() or len(text) > _MAX_DIGITS:
+        return answer
+    return replace(answer, id=int(text)) if str(int(text)) == text else answer
 
 
 @define(eq=False, repr=False)
-class Asking:
-    """What the client's handlers get: who asks, and what for."""
+class ClientContext:
+    """The context that a client's handlers get."""
 
     connection: Connection
-    host: Host
+    callbacks: HostCallbacks
     method: str
 
 
@@ -101,65 +113,65 @@ class Asking:
 class Connection:
     """One session with the server.
 
-    Owns: the session's task and the line, while `run` runs.   Lent: the service, the carrier.
+    Owns: the session's task and the link, while `run` runs.   Borrows: the service, the transport.
     """
 
     service: ClientService
-    carrier: Carrier
+    transport: ClientTransport
     on_told: Callable[[str, dict[str, Any]], None]
-    """Gets every notification of the server's, in the session's loop."""
+    """Gets every notification of the server, in the session's loop."""
     mirror: Callable[[str, Mapping[str, Any]], Mapping[str, str]]
-    """The headers that repeat arguments of a request."""
+    """Returns the headers that repeat arguments of a request."""
     shared: bool = True
     session: Session = field(init=False)
     era: Era | None = None
     capabilities: ServerCapabilities | None = None
     meta: tuple[Era, LoggingLevel | None, dict[str, Any]] | None = None
-    """What every request of a stateless date says of its sender, and what that was made of."""
-    _line: Line | None = None
+    """The `_meta` that every request of a stateless date carries, and the values that it was built from."""
+    _link: ClientLink | None = None
     _over: trio.Event = field(factory=trio.Event)
     _why: str = ""
     _fault: str = ""
-    """What the server did that it must not, and that the connection ended for."""
+    """The protocol violation of the server for which the connection was ended."""
     _listens: dict[str, Callable[[int | str], None]] = field(factory=dict)
-    """Marker in a listen request -> who wants to know the id that it got."""
+    """Marker in a listen request -> callback for the id that the request gets."""
     _ended_by_server: dict[int | str, Callable[[], None]] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.session = Session(
-            id=f"client-{next(_numbers)}", service=self.service, link=self, transport=self.carrier.name
+            id=f"client-{next(_numbers)}", service=self.service, link=self, transport=self.transport.name
         )
         self.session.data["connection"] = self
 
     @property
     def started(self) -> bool:
-        return self._line is not None
+        return self._link is not None
 
     @property
     def alive(self) -> bool:
-        return self._line is not None and not self._over.is_set() and self.session.ended is None
+        return self._link is not None and not self._over.is_set() and self.session.ended is None
 
     @property
     def why(self) -> str:
-        """Why it is over."""
+        """The reason for the end of the connection."""
         return self._why
 
     async def wait_over(self) -> None:
         await self._over.wait()
 
-    # -- its life
+    # -- life cycle
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry frames until somebody closes the connection, or the server is gone."""
+        """Carry frames until the connection is closed or the server is gone."""
         async with trio.open_nursery() as nursery:
-            async with self.carrier.open(self) as self._line:
+            async with self.transport.open(self) as self._link:
                 nursery.start_soon(self._run_session)
                 task_status.started()
                 try:
                     await self._over.wait()
                 finally:
                     self._end("the connection failed")
-            # The session ends by itself; a callback that ignores its cancellation is not waited for.
+            # The session ends by itself; do not wait for a callback that ignores its cancellation.
             nursery.cancel_scope.deadline = trio.current_time() + 1
 
     async def _run_session(self) -> None:
@@ -172,7 +184,7 @@ class Connection:
         self._end("the client was closed")
 
     def lost(self, reason: str) -> None:
-        """Nothing comes or goes any more: whoever waits is told."""
+        """Fail all pending requests: the link is lost."""
         self._end(reason)
 
     def _end(self, reason: str) -> None:
@@ -184,47 +196,68 @@ class Connection:
     # -- the session's link
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
-        if self._line is None:
+        if self._link is None:
             return
         if self._listens and _LISTEN in data[:100]:
             frame = msgspec.json.decode(data)
             found = self._listens.pop(frame["params"]["_meta"]["progressToken"], None)
             if found is not None:
                 found(frame["id"])
-        self._line.post(data)
+        self._link.post(data)
 
     def end(self) -> None:
         pass
 
     async def room(self) -> None:
-        if self._line is not None:
-            await self._line.room()
+        if self._link is not None:
+            await self._link.room()
 
     # -- the transport's receiver
 
     async def deliver(self, frame: Frame | Batch) -> None:
+        if isinstance(frame, tuple):
+            frame = await self._deliver_members(frame)
+            if not frame:
+                return
         if self.era is not None and not self.era.stateful:
             members = frame if isinstance(frame, tuple) else (frame,)
             for request in (member for member in members if isinstance(member, Request)):
                 # 2026-07-28 basic/patterns: servers MUST NOT initiate requests, and clients do not send responses. So
-                # it cannot be refused; and on a pipe nobody can say which call it belongs to.
+                # it cannot be refused, and on a pipe it cannot be assigned to a call.
                 self._fault = f"the server sent a request ({request.method:.80}), which its protocol version forbids"
                 logger.warning("%s", self._fault)
                 self.lost(self._fault)
-                raise LinkClosed(self._fault)
+                raise ConnectionLost(self._fault)
             if isinstance(frame, Notification) and frame.method == "notifications/cancelled":
-                done = self._ended_by_server.get(frame.params.get("requestId", ""))
-                if done is not None:
+                number = frame.params.get("requestId")
+                if isinstance(number, int | str) and (done := self._ended_by_server.get(number)) is not None:
                     done()
                 return
+        if isinstance(frame, Response | Error) and type(frame.id) is str:
+            frame = with_own_id(frame)
         elif type(frame) in (Request, tuple) and self.session.congested:
             await self.session.deliver(refuse(frame, "too many requests are waiting", 1), self)
             return
         await self.session.deliver(frame, self)
 
+    async def _deliver_members(self, frames: Batch) -> Batch:
+        """Deliver the answers and notifications of an array, and return its requests.
+
+        Only 2025-03-26 has batches, but some servers of other revisions send answers in arrays too.
+        """
+        for frame in frames:
+            match frame:
+                case Malformed(error) if error.request_id is not None:
+                    await self.deliver(failure(error.request_id, error))
+                case Response() | Error() | Notification():
+                    await self.deliver(frame)
+        return tuple(frame for frame in frames if isinstance(frame, Request))
+
     def deliver_nowait(self, answer: Response) -> bool:
-        """Something that the server answered, if it can be taken here and now."""
-        return self.session.post_nowait(Received(answer, self))
+        """Deliver a response if that is possible without waiting; return whether it was."""
+        if type(answer.id) is str:
+            return False  # `deliver` handles it
+        return self.session.inbox.post_nowait(Received(answer, self))
 
     def headers_for(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return self.mirror(method, params)
@@ -232,27 +265,27 @@ class Connection:
     def on_notification(self, method: str, params: dict[str, Any]) -> None:
         self.on_told(method, params)
 
-    # -- asking
+    # -- requests
 
     def opened(self, era: Era, capabilities: dict[str, Any], typed: ServerCapabilities) -> None:
-        """It is known what the server speaks and offers."""
+        """Record the protocol version and the capabilities of the server."""
         self.era, self.capabilities = era, typed
-        if self._line is not None:
-            self._line.speak(era)
-        self.session.post_nowait(Opened(era, capabilities))
+        if self._link is not None:
+            self._link.speak(era)
+        self.session.inbox.post_nowait(Opened(era, capabilities))
 
     def switch(self, era: Era) -> None:
-        """Speak another date of the same kind from now on."""
+        """Switch to another date of the same kind."""
         self.era = era
-        if self._line is not None:
-            self._line.speak(era)
-        self.session.post_nowait(Opened(era, self.session.peer.capabilities))
+        if self._link is not None:
+            self._link.speak(era)
+        self.session.inbox.post_nowait(Opened(era, self.session.peer.capabilities))
 
     async def confirm(self) -> None:
-        """Say `notifications/initialized`, and wait until it has arrived."""
-        await self.session.notify("notifications/initialized", {})
-        assert self._line is not None
-        await self._line.confirmed()
+        """Send `notifications/initialized` and wait until it has arrived."""
+        await self.session.asks.notify("notifications/initialized", {})
+        assert self._link is not None
+        await self._link.confirmed()
 
     async def ask(
         self,
@@ -260,37 +293,37 @@ class Connection:
         params: dict[str, Any],
         *,
         timeout: float | None = None,
-        wait: Wait | None = None,
+        wait: TimedReply | None = None,
     ) -> dict[str, Any]:
-        """Ask the server and wait for its result, for as long as it shows signs of life.
+        """Send a request and wait for its result; the timeout starts again with every progress report.
 
         Raises:
-            McpError, LinkClosed, RequestTimeout, RemoteProtocolError, CapabilityMissing
+            MCPError, ConnectionLost, RequestTimeout, RemoteProtocolError, CapabilityMissing
         """
         if wait is None:
-            wait = Wait(method=method, idle=self.service.config.timeout if timeout is None else timeout)
-        patience = self.service.patience
-        patience.begin(wait)
+            wait = TimedReply(method=method, idle=self.service.config.timeout if timeout is None else timeout)
+        timeouts = self.service.timeouts
+        timeouts.begin(wait)
         try:
-            if self._line is not None and self._line.full:
+            if self._link is not None and self._link.full:
                 await self._wait_for_room(wait)
-            result = await self.session.ask(method, params, reply=wait)
-        except LinkClosed as error:
+            result = await self.session.asks.ask(method, params, reply=wait)
+        except ConnectionLost as error:
             if self._fault:
                 raise RemoteProtocolError(f"{method}: {self._fault}") from error
-            raise LinkClosed(f"{method}: {self._why or error}") from error
-        except McpError as error:
+            raise ConnectionLost(f"{method}: {self._why or error}") from error
+        except MCPError as error:
             if isinstance(error.data, Exception):
-                raise error.data from None  # of this side: nothing that came as JSON is an exception
+                raise error.data from None  # created on this side: decoded JSON never contains an exception
             raise
         finally:
-            patience.end(wait)
+            timeouts.end(wait)
         if type(result) is not dict:
-            raise RemoteProtocolError(f"the result of {method} is no object")
+            raise RemoteProtocolError(f"the result of {method} is not an object")
         return result
 
-    async def _wait_for_room(self, wait: Wait) -> None:
-        """Before a server that does not read: what was not sent yet need not be kept when its caller gives up."""
+    async def _wait_for_room(self, wait: TimedReply) -> None:
+        """Wait before sending to a server that does not read, so that an abandoned request is not queued."""
         with trio.CancelScope() as scope:
             wait.on_late = scope.cancel
             await self.room()
@@ -299,29 +332,29 @@ class Connection:
             raise wait.timeout()
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Tell the server something; waits while it does not keep up.
+        """Send a notification; blocks while the server does not keep up.
 
         Raises:
-            LinkClosed, RequestTimeout
+            ConnectionLost, RequestTimeout
         """
         seconds = self.service.config.timeout
         with trio.move_on_after(seconds):
             try:
-                await self.session.notify(method, params)
-            except LinkClosed as error:
-                raise LinkClosed(f"{method}: {self._why or error}") from error
+                await self.session.asks.notify(method, params)
+            except ConnectionLost as error:
+                raise ConnectionLost(f"{method}: {self._why or error}") from error
             return
         raise RequestTimeout(f"{method} could not be sent within {seconds:g} s")
 
     def expect_listen(self, marker: str, found: Callable[[int | str], None]) -> None:
-        """Have `found` called with the id that the listen request with this marker is sent under."""
+        """Call `found` with the id of the listen request that has this marker, when it is sent."""
         self._listens[marker] = found
 
     def on_server_cancel(self, request_id: int | str, done: Callable[[], None]) -> None:
         self._ended_by_server[request_id] = done
 
     def forget_listen(self, marker: str, request_id: int | str | None) -> None:
-        """The request with this marker, and this id if it was sent, waits no more."""
+        """Remove the callbacks of a listen request."""
         self._listens.pop(marker, None)
         if request_id is not None:
             self._ended_by_server.pop(request_id, None)

@@ -1,4 +1,4 @@
-"""The routing table of a client: reading it top to bottom is reading what a server may ask and tell."""
+"""The routing table of a client: the requests and notifications that it takes from a server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mcptrio._actors.router import Route
 
 if TYPE_CHECKING:
-    from mcptrio.client.connection import Asking
+    from mcptrio.client.connection import ClientContext
 
 TOLD = (
     "notifications/message",
@@ -21,26 +21,26 @@ TOLD = (
 )
 
 
-def ping(ctx: Asking, params: dict[str, Any]) -> dict[str, Any]:
+def ping(ctx: ClientContext, params: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-async def answer(ctx: Asking, params: dict[str, Any]) -> dict[str, Any]:
-    with ctx.connection.service.patience.answering():
-        return await ctx.host.answer(ctx.method, params)
+async def answer(ctx: ClientContext, params: dict[str, Any]) -> dict[str, Any]:
+    with ctx.connection.service.timeouts.answering():
+        return await ctx.callbacks.answer(ctx.method, params)
 
 
-def told(ctx: Asking, params: dict[str, Any]) -> None:
+def told(ctx: ClientContext, params: dict[str, Any]) -> None:
     ctx.connection.on_notification(ctx.method, params)
 
 
 def custom(method: str, handler: Callable[..., Awaitable[Any]]) -> Route:
-    """A row of the user's own."""
+    """Return the route of a custom method."""
     if method.startswith("notifications/"):
         return Route(method, None, handler)
 
-    async def answer(ctx: Asking, params: dict[str, Any]) -> Any:
-        with ctx.connection.service.patience.answering():
+    async def answer(ctx: ClientContext, params: dict[str, Any]) -> Any:
+        with ctx.connection.service.timeouts.answering():
             return await handler(ctx, params)
 
     return Route(method, None, answer)

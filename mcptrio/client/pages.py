@@ -1,4 +1,4 @@
-"""Lists that come in pages: bounded, and an error when they do not end."""
+"""Paginated lists: bounded, with an error for a list that does not end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 @define(eq=False, repr=False, kw_only=True)
 class Pages(Generic[T]):
-    """Iterates over the items of all pages, fetching each page when it is needed.
+    """An iterator over the items of all pages; each page is fetched when it is needed.
 
-    A class and no generator: it may be left in the middle without further ado.
+    A class instead of an async generator, because it needs no closing when the loop is left early.
     """
 
     method: str
     fetch: Callable[[dict[str, Any]], Awaitable[tuple[tuple[T, ...], str | None]]]
-    """Parameters of the request -> the items of the page, and the cursor of the next one."""
+    """Parameters of the request -> the items of the page and the cursor of the next one."""
     max_pages: int
     max_items: int
     _items: deque[T] = field(factory=deque, init=False)
@@ -48,14 +48,16 @@ class Pages(Generic[T]):
         try:
             items, cursor = await self.fetch(params)
         except CapabilityMissing:
-            items, cursor = (), None  # a server that has no such thing has an empty list of it
+            items, cursor = (), None  # a server without the method has an empty list
         self._pages += 1
         self._count += len(items)
         if self._count > self.max_items:
             raise RemoteProtocolError(f"{self.method} has more than {self.max_items} entries")
-        if cursor is not None:
+        if not cursor:
+            cursor = None  # some servers end a list with an empty cursor
+        else:
             if cursor in self._seen:
-                raise RemoteProtocolError(f"{self.method} gives the same cursor twice: its pages have no end")
+                raise RemoteProtocolError(f"{self.method} returned the same cursor twice, so its pages would never end")
             self._seen.add(cursor)
         self._items.extend(items)
         self._cursor = cursor

@@ -1,4 +1,4 @@
-"""What `connect` can be given, and which transport that means."""
+"""The targets of `connect`, and the transport for each kind."""
 
 from __future__ import annotations
 
@@ -11,32 +11,36 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from mcptrio.errors import DeclarationError
-from mcptrio.transports.carrier import Carrier
-from mcptrio.transports.memory_client import HasMemoryLink, MemoryCarrier
+from mcptrio.transports.client import ClientTransport
+from mcptrio.transports.http_status import meaning_of
+from mcptrio.transports.link import LinkTransport, Transport
+from mcptrio.transports.memory.client import HasMemoryLink, MemoryTransport
+from mcptrio.transports.retry import Reconnect
 
-Target: TypeAlias = str | Sequence[str] | HasMemoryLink
-"""A URL (http, https, ws, wss), the argument list of a program, or a server object in this process."""
+Target: TypeAlias = str | Sequence[str] | HasMemoryLink | Transport
+"""A URL (http, https, ws, wss), the argument list of a program, a server object in this process, or a transport."""
 
 
 @frozen(kw_only=True)
-class HowToReach:
-    """The settings that only some transports have."""
+class TransportOptions:
+    """Settings that only some transports have."""
 
     headers: Mapping[str, str] = field(factory=dict)
     auth: Any = None
     http_client: Any = None
     http: Any = None
     """An `HttpClientConfig`."""
+    reconnect: Reconnect = field(factory=Reconnect)
     env: Mapping[str, str] = field(factory=dict)
     cwd: str | os.PathLike[str] | None = None
     on_stderr: Callable[[str], None] | None = None
 
 
-def carrier_for(target: Any, how: HowToReach) -> Carrier:
-    """The transport for a target.
+def transport_for(target: Any, how: TransportOptions) -> ClientTransport:
+    """Return the transport for a target.
 
     Raises:
-        DeclarationError: it is nothing that can be connected to.
+        DeclarationError: it is not a valid target.
     """
     if isinstance(target, str):
         scheme = target.partition("://")[0].lower()
@@ -46,26 +50,31 @@ def carrier_for(target: Any, how: HowToReach) -> Carrier:
             return _http(target, how)
         if scheme in ("ws", "wss"):
             from mcptrio.transports.http_client import HttpClientConfig
-            from mcptrio.transports.websocket_client import WebSocketCarrier
+            from mcptrio.transports.websocket.client import WebSocketTransport
 
-            return WebSocketCarrier(
+            return WebSocketTransport(
                 url=target, headers=how.headers, auth=how.auth, config=how.http or HttpClientConfig()
             )
         raise DeclarationError(
             f"cannot connect to {target!r:.200}: give a URL (http://, https://, ws:// or wss://), a command as a "
-            'list, such as ["mcptrio", "run", "server.py"], or a Server'
+            'list, such as ["mcptrio", "run", "server.py"], a Server, or a Transport'
         )
     if hasattr(target, "open_memory_link"):
-        return MemoryCarrier(target)
+        return MemoryTransport(target)
+    if hasattr(target, "open_link"):
+        return LinkTransport(target)
     if isinstance(target, Sequence) and all(isinstance(part, str | PurePath) for part in target):
-        from mcptrio.transports.subprocess import SubprocessCarrier
+        from mcptrio.transports.stdio.client import StdioTransport
 
         argv = [os.fspath(part) for part in target]
-        return SubprocessCarrier(argv=argv, env=how.env, cwd=how.cwd, on_stderr=how.on_stderr)
+        return StdioTransport(argv=argv, env=how.env, cwd=how.cwd, on_stderr=how.on_stderr)
     if hasattr(target, "open") and hasattr(target, "name"):
-        carrier: Carrier = target
-        return carrier
-    raise DeclarationError(f"cannot connect to {type(target).__name__}")
+        transport: ClientTransport = target
+        return transport
+    raise DeclarationError(
+        f"cannot connect to {type(target).__name__}: expected a URL, a command as a list, a Server, or a Transport, "
+        "which is an object with a method open_link()"
+    )
 
 
 def _check_url(url: str) -> None:
@@ -77,29 +86,35 @@ def _check_url(url: str) -> None:
         raise DeclarationError(f"cannot connect to {url!r:.200}: {error}") from None
 
 
-def _http(url: str, how: HowToReach) -> Carrier:
-    from mcptrio.transports.http_client import HttpCarrier, HttpClientConfig
+def _http(url: str, how: TransportOptions) -> ClientTransport:
+    from mcptrio.transports.http_client import HttpClientConfig, HttpTransport
 
-    return HttpCarrier(
+    return HttpTransport(
         url=url,
         headers=how.headers,
         auth=how.auth,
         config=how.http or HttpClientConfig(),
+        reconnect=how.reconnect,
         client=how.http_client,
     )
 
 
-def older(carrier: Carrier, error: Exception) -> Carrier | None:
-    """The transport to try when a URL turned out not to speak Streamable HTTP; None if there is none."""
-    if carrier.name != "http":
+def older(transport: ClientTransport, error: Exception) -> ClientTransport | None:
+    """Return the transport to try after a URL turned out not to speak Streamable HTTP; None if there is none."""
+    if transport.name != "http":
         return None
-    from mcptrio.transports.http_client import HttpCarrier, HttpMcpError, HttpRefused, LegacySseCarrier
+    from mcptrio.transports.http_client import HttpMCPError, HttpRefused, HttpTransport
+    from mcptrio.transports.legacy_sse.client import LegacySseTransport
 
-    # basic/transports, Backwards Compatibility: 400, 404 or 405 to a POST may mean HTTP+SSE
-    if not isinstance(carrier, HttpCarrier) or not isinstance(error, HttpRefused | HttpMcpError):
+    if not isinstance(transport, HttpTransport) or not isinstance(error, HttpRefused | HttpMCPError):
         return None
-    if error.status not in (400, 404, 405):
+    if not meaning_of(error.status).maybe_legacy:
         return None
-    return LegacySseCarrier(
-        url=carrier.url, headers=carrier.headers, auth=carrier.auth, config=carrier.config, client=carrier.client
+    return LegacySseTransport(
+        url=transport.url,
+        headers=transport.headers,
+        auth=transport.auth,
+        config=transport.config,
+        reconnect=transport.reconnect,
+        client=transport.client,
     )

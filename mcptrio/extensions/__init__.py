@@ -1,1 +1,1 @@
-"""Extensions of the protocol, each a package of its own that is imported only when it is used."""
+"""Protocol extensions, each in its own package, imported only when it is used."""

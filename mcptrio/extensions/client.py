@@ -1,4 +1,4 @@
-"""Extensions on the client's side: `async with extended(connect(url), Tasks()) as client`."""
+"""Extensions of a client: `async with extended(connect(url), Tasks()) as client`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mcptrio.client.client import Client
 
 
 @frozen
-class Peer:
-    """What an extension may do with a client (see `mcptrio._actors.extension.ClientPeer`)."""
+class ExtensionPeer:
+    """The client as its extensions use it (see `mcptrio._actors.extension.ClientPeer`)."""
 
     client: Client
 
@@ -21,15 +21,18 @@ class Peer:
         return await self.client.request(method, params)
 
     async def answer(self, questions: Mapping[str, Any]) -> dict[str, Any]:
-        """What the host's callbacks say; all are asked at the same time."""
-        return await self.client._service.host.answer_all(questions)
+        """Answer input requests with the host's callbacks, all at the same time."""
+        return await self.client._service.callbacks.answer_all(questions)
 
 
 def extended(client: Client, *extensions: Extension) -> Client:
-    """Let a client that is not open yet declare extensions and understand their results; gives the same client."""
-    peer = Peer(client)
-    host = client._service.host
-    host.extensions = {**host.extensions, **{each.identifier: dict(each.client_settings()) for each in extensions}}
+    """Add extensions to a client that is not open yet, and return it: it declares them and handles their results."""
+    peer = ExtensionPeer(client)
+    callbacks = client._service.callbacks
+    callbacks.extensions = {
+        **callbacks.extensions,
+        **{each.identifier: dict(each.client_settings()) for each in extensions},
+    }
     for extension in extensions:
         client.result_types.update(extension.results(peer))
     return client

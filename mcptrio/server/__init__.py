@@ -1,1 +1,1 @@
-"""The server side: declaring tools, resources and prompts, and serving them."""
+"""The MCP server: declare tools, resources and prompts, and serve them."""

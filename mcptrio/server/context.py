@@ -1,20 +1,22 @@
-"""What a handler is given: the request it serves, its session, and the ways to talk back to the client."""
+"""The context of a handler: its request, its session, and notifications to the client."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 from msgspec import Struct
 
 from mcptrio import telemetry, types
 from mcptrio._actors.call import Call
-from mcptrio._actors.session import Session
-from mcptrio._eras.stateless import CLIENT_INFO, LOG_LEVEL
-from mcptrio._wire.converter import structure, unstructure
-from mcptrio.errors import DeclarationError, LinkClosed
-from mcptrio.server.asking import Asking, Elicited
+from mcptrio._actors.service import Actor
+from mcptrio._eras.stateless import LOG_LEVEL
+from mcptrio._wire.jsonrpc import encode_value
+from mcptrio._wire.objects.converter import structure, unstructure
+from mcptrio.errors import DeclarationError
+from mcptrio.server.asks import ContextAsks, Elicited
+from mcptrio.server.session_handle import RequestHandle, SessionHandle, declared_info
 from mcptrio.types import LOGGING_LEVELS
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
         ClientCapabilities,
         Implementation,
         LoggingLevel,
-        ServerCapabilities,
     )
 
 T = TypeVar("T")
@@ -40,113 +41,6 @@ class HttpInfo(Struct, frozen=True):
     """The remote address."""
 
 
-class SessionHandle:
-    """What handlers may know of, and do with, the session they serve."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __repr__(self) -> str:
-        return f"<session {self.id[:8]}… over {self._session.transport}>"
-
-    @property
-    def id(self) -> str:
-        return self._session.id
-
-    @property
-    def transport(self) -> str:
-        return self._session.transport
-
-    @property
-    def principal(self) -> Any:
-        return self._session.principal
-
-    @property
-    def protocol_version(self) -> str | None:
-        era = self._session.peer.era
-        return None if era is None else era.date
-
-    @property
-    def client_info(self) -> Implementation | None:
-        return cast("Implementation | None", self._session.data.get("client_info"))
-
-    @property
-    def client_capabilities(self) -> ClientCapabilities:
-        return structure(self._session.peer.capabilities, types.ClientCapabilities)
-
-    @property
-    def capabilities(self) -> ServerCapabilities:
-        """What the server offers in this session; a session function may set it to something narrower."""
-        return structure(self._session.data["capabilities"], types.ServerCapabilities)
-
-    @capabilities.setter
-    def capabilities(self, offered: ServerCapabilities) -> None:
-        self._session.data["capabilities"] = unstructure(offered)
-
-    @property
-    def ended(self) -> str | None:
-        """Why the session ended, once it has."""
-        return None if self._session.ended is None else self._session.ended.value
-
-    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Run `fn` in the background for as long as the session lives.
-
-        Raises:
-            LinkClosed: the session is over.
-        """
-        if self._session.ended is not None:
-            raise LinkClosed(f"nothing can be started for a session that is over: {self._session.ended.value}")
-        self._session.start_background(fn, *args)
-
-    async def resource_updated(self, uri: str) -> None:
-        """Tell this client, and no other, that a resource has changed."""
-        await self._session.notify("notifications/resources/updated", {"uri": uri})
-
-
-class RequestHandle(SessionHandle):
-    """The same for a request that has no session: it is its own, and ends with it."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, session: Session, call: Call) -> None:
-        super().__init__(session)
-        self._call = call
-
-    @property
-    def protocol_version(self) -> str | None:
-        return self._call.start.era.date
-
-    @property
-    def client_info(self) -> Implementation | None:
-        return declared_info(self._call.start.params.get("_meta"))
-
-    @property
-    def client_capabilities(self) -> ClientCapabilities:
-        return structure(self._call.start.capabilities or {}, types.ClientCapabilities, at="capabilities")
-
-    @property
-    def capabilities(self) -> ServerCapabilities:
-        """What the server offers to this request; a session function may set it to something narrower."""
-        return structure(self._call.offers, types.ServerCapabilities)
-
-    @capabilities.setter
-    def capabilities(self, offered: ServerCapabilities) -> None:
-        self._call.offers = unstructure(offered)
-
-    @property
-    def ended(self) -> str | None:
-        """Why the request was ended, if it was."""
-        return None if self._call.stopped is None else self._call.stopped.value
-
-
-def declared_info(meta: Any) -> Implementation | None:
-    """Who a request without a session says that it comes from."""
-    info = meta.get(CLIENT_INFO) if isinstance(meta, dict) else None
-    return structure(info, types.Implementation, at=f"params._meta.{CLIENT_INFO}") if isinstance(info, dict) else None
-
-
 class TraceContext(Struct, frozen=True):
     """The trace that a request belongs to (W3C Trace Context and Baggage), as the client gave it in `_meta`."""
 
@@ -155,12 +49,21 @@ class TraceContext(Struct, frozen=True):
     baggage: str | None = None
 
 
-class Context(Asking):
-    """A handler's view of its request. Annotate a parameter with it and it is given; it is never part of a schema."""
+def _number(value: Any) -> float:
+    """Return a number that JSON has: a Decimal or a Fraction becomes a float."""
+    if type(value) in (int, float):
+        return value  # type: ignore[no-any-return]  # it is
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"progress is a number, not {type(value).__name__}")
+    return float(value)
+
+
+class Context(ContextAsks):
+    """A handler's view of its request. Annotate a parameter with it to get it; it is never part of a schema."""
 
     __slots__ = ("_data", "_last_progress")
 
-    def __init__(self, session: Session, call: Call) -> None:
+    def __init__(self, session: Actor, call: Call) -> None:
         self._session = session
         self._call = call
         self._data: dict[str, Any] | None = None
@@ -169,13 +72,13 @@ class Context(Asking):
     def __repr__(self) -> str:
         return f"<context of {self._call.start.method} {self.request_id!r}>"
 
-    # -- who and what
+    # -- the request
 
     @property
     def session(self) -> SessionHandle:
         if self._call.start.capabilities is not None:
             return RequestHandle(self._session, self._call)
-        return SessionHandle(self._session)
+        return SessionHandle(self._session, self._call)
 
     @property
     def request_id(self) -> int | str | None:
@@ -184,6 +87,12 @@ class Context(Asking):
     @property
     def method(self) -> str:
         return self._call.start.method
+
+    @property
+    def uri(self) -> str | None:
+        """The URI of the resource that is read or subscribed to; None in other requests."""
+        uri = self._call.start.params.get("uri") if self.method.startswith("resources/") else None
+        return uri if isinstance(uri, str) else None
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -203,7 +112,7 @@ class Context(Asking):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The trace that this request belongs to, for telemetry; None where the client gave none."""
+        """The trace that this request belongs to, for telemetry; None if the client sent none."""
         meta = self.meta
         parent, state, baggage = (meta.get(name) for name in ("traceparent", "tracestate", "baggage"))
         if not isinstance(parent, str):
@@ -218,7 +127,7 @@ class Context(Asking):
 
     @property
     def _declared(self) -> Mapping[str, Any]:
-        """What the client declared: in this request, or once for the session."""
+        """The capabilities that the client declared, in this request or once for the session."""
         own = self._call.start.capabilities
         return self._session.peer.capabilities if own is None else own
 
@@ -233,7 +142,7 @@ class Context(Asking):
 
     @property
     def principal(self) -> Any:
-        """Who makes this request; None where nobody is authenticated.
+        """The caller; None without authentication.
 
         In a session it is always the same one, though its scopes may differ from request to request.
         """
@@ -242,47 +151,55 @@ class Context(Asking):
 
     @property
     def state(self) -> Any:
-        """What the function declared with `@server.session` yielded for this session, or for this request."""
+        """The value that the function declared with `@server.session` yielded for this session or request."""
         return self._session.state if self._call.start.era.stateful else self._call.state
 
     @property
     def lifespan(self) -> Any:
-        """What the server's lifespan function yielded."""
+        """The value that the server's lifespan function yielded."""
         return self._session.runtime.lifespan
 
     @property
     def data(self) -> dict[str, Any]:
-        """A dictionary of one's own for this request, e.g. for middleware to leave things in."""
+        """A dictionary of this request, for example for values that middleware passes on."""
         if self._data is None:
             self._data = {}
         return self._data
 
-    # -- telling
+    # -- notifications
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress, if the client asked for it. It also restarts the call's soft time limit."""
-        self._call.extend()
-        token = self._call.start.progress_token
-        if token is None:
+        """Report progress, if the client asked for it. This also restarts the soft timeout of the call.
+
+        Raises:
+            TypeError: `progress` or `total` is not a number.
+        """
+        progress, total = _number(progress), None if total is None else _number(total)
+        call = self._call
+        call.extend()
+        # basic/utilities/progress: the value MUST increase with each notification
+        stale = self._last_progress is not None and progress <= self._last_progress
+        if stale or call.start.progress_token is None:
+            if stale:
+                self._dropped("stale_progress")
             await trio.lowlevel.checkpoint()
             return
-        # basic/utilities/progress: the value MUST increase with each notification
-        if self._last_progress is not None and progress <= self._last_progress:
-            self._dropped("stale_progress")
-            return
         self._last_progress = progress
-        params: dict[str, Any] = {"progressToken": token, "progress": progress}
+        params: dict[str, Any] = {"progress": progress}
         if total is not None:
             params["total"] = total
-        if message is not None and self._call.start.era.features.progress_message:
+        if message is not None and call.start.era.features.progress_message:
             params["message"] = message
-        if not self._call.may_notify():
-            self._call.held_back = ("notifications/progress", params)
+        if not call.may_notify():
+            encode_value(params)  # the handler gets the error, not the code that sends it later
+            call.held_back = params
             self._dropped("progress_rate")
             await trio.lowlevel.checkpoint()
             return
-        self._call.held_back = None
-        await self._session.notify("notifications/progress", params, call=self._call)
+        call.held_back = None
+        await self._session.asks.notify("notifications/progress", call.with_token(params), call=call)
+
+    report_progress = progress
 
     async def log(self, level: LoggingLevel, data: Any, *, logger: str | None = None) -> None:
         """Send a log message to the client, if it wants messages of that level."""
@@ -301,7 +218,7 @@ class Context(Asking):
         params: dict[str, Any] = {"level": level, "data": unstructure(data)}
         if logger is not None:
             params["logger"] = logger
-        await self._session.notify("notifications/message", params, call=self._call)
+        await self._session.asks.notify("notifications/message", params, call=self._call)
 
     async def debug(self, data: Any, *, logger: str | None = None) -> None:
         await self.log("debug", data, logger=logger)
@@ -321,7 +238,7 @@ class Context(Asking):
             hub.emit(telemetry.Dropped(kind=kind, session=self._session.id))
 
     def close_stream(self) -> None:
-        """End the HTTP stream of this call now; the client comes back for the rest (it polls). Nothing elsewhere."""
+        """End the HTTP stream of this call now; the client polls for the rest. No effect on other transports."""
         close = getattr(self._call.start.link, "close_connection", None)
         if close is not None:
             close()

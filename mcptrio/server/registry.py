@@ -1,4 +1,4 @@
-"""A registry: named entries in the order they were declared, refusing duplicates, telling when it changes."""
+"""A registry: named entries in order of declaration, without duplicates, with callbacks for changes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import msgspec
 from msgspec import field
 
 from mcptrio._struct import Entity
-from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError
 
 T = TypeVar("T")
 R = TypeVar("R")
 PageSize = int | Mapping[str, int] | None
+LISTS: Final = ("tools", "prompts", "resources", "templates")
 
 # 2025-11-25 server/tools: letters, digits, underscore, dash, dot (and slash, from 2026-07-28), at most 128 characters
 _SIGNS: Final = string.ascii_letters + string.digits + "_-./"
 _LONGEST: Final = 128
+_LONGEST_CURSOR: Final = 256
 
 
 def check_name(kind: str, name: str) -> str:
@@ -31,42 +33,50 @@ def check_name(kind: str, name: str) -> str:
 
 
 def page_size_of(page_size: PageSize, kind: str) -> int | None:
-    """How many entries a page of this list has, as was said for all lists or for some."""
-    size = page_size.get(kind) if isinstance(page_size, Mapping) else page_size
-    if size is not None and size < 1:
-        raise DeclarationError(f"page_size must be at least 1, not {size}")
+    """Return the page size of one list from the setting for all lists, or for some by name."""
+    if isinstance(page_size, Mapping):
+        if unknown := sorted(str(name) for name in page_size if name not in LISTS):
+            raise DeclarationError(f"page_size: there is no list {', '.join(unknown)}; there are {', '.join(LISTS)}")
+        size = page_size.get(kind)
+    else:
+        size = page_size
+    if size is not None and (type(size) is not int or size < 1):
+        raise DeclarationError(f"page_size is a whole number of at least 1, not {size!r:.80}")
     return size
 
 
 class Registry(Entity, Generic[T]):
-    """Entries of one kind. Each has a serial number, so that a page of a list can say where the next one begins."""
+    """Entries of one kind. Each has a serial number, which page cursors refer to."""
 
     kind: str
-    _entries: dict[str, tuple[int, T]] = field(default_factory=dict)
+    entries: dict[str, T] = field(default_factory=dict)
+    """The entries by name. Changed only by `add` and `remove`."""
+    _serials: dict[str, int] = field(default_factory=dict)
     _serial: int = 0
     version: int = 0
-    """Counts the changes; what was made from an older version is stale."""
+    """The number of changes; values derived from an older version are stale."""
     on_change: list[Callable[[], None]] = field(default_factory=list)
     _pages: dict[Any, msgspec.Raw] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)
 
     def add(self, key: str, entry: T) -> None:
-        """Raises `DeclarationError` if there is an entry of that name already."""
+        """Add an entry; raise `DeclarationError` if its name is taken."""
         self.check_free(key)
         self._serial += 1
-        self._entries[key] = (self._serial, entry)
+        self.entries[key] = entry
+        self._serials[key] = self._serial
         self._changed()
 
     def check_free(self, key: str) -> None:
-        if key in self._entries:
+        if key in self.entries:
             raise DeclarationError(
                 f"there is a {self.kind} {key!r} already; give one of the two another name, or remove the old one first"
             )
 
     def remove(self, key: str) -> None:
-        if key not in self._entries:
+        if key not in self.entries:
             raise DeclarationError(f"there is no {self.kind} {key!r} to remove")
-        del self._entries[key]
+        del self.entries[key], self._serials[key]
         self._changed()
 
     def _changed(self) -> None:
@@ -77,30 +87,29 @@ class Registry(Entity, Generic[T]):
             callback()
 
     def get(self, key: str) -> T | None:
-        found = self._entries.get(key)
-        return None if found is None else found[1]
+        return self.entries.get(key)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[T]:
-        return (entry for _, entry in tuple(self._entries.values()))
+        return iter(tuple(self.entries.values()))
 
     def items(self) -> Iterator[tuple[str, T]]:
-        return ((key, entry) for key, (_, entry) in tuple(self._entries.items()))
+        return iter(tuple(self.entries.items()))
 
     # -- pages
 
     def page(self, cursor: str | None, size: int | None, wanted: Callable[[T], bool]) -> tuple[list[T], str | None]:
-        """The entries after `cursor`, at most `size`, and the cursor of what follows.
+        """Return at most `size` entries after `cursor`, and the cursor of the next page.
 
         Raises:
-            McpError: the cursor is none of ours.
+            MCPError: the cursor is invalid.
         """
-        after = 0 if cursor is None else self._read_cursor(cursor)
+        after = self._read_cursor(cursor) if cursor else 0  # some clients send "" for the first page
         found: list[T] = []
         last = 0
-        for serial, entry in tuple(self._entries.values()):
+        for serial, entry in zip(self._serials.values(), self.entries.values(), strict=True):
             if serial <= after or not wanted(entry):
                 continue
             if size is not None and len(found) == size:
@@ -110,16 +119,16 @@ class Registry(Entity, Generic[T]):
         return found, None
 
     def cached_page(self, key: Any, make: Callable[[], Any]) -> msgspec.Raw:
-        """A page as bytes, encoded once and kept until the registry changes."""
+        """Return an encoded page, from the cache until the registry changes."""
         raw = self._pages.get(key)
         if raw is None:
             raw = msgspec.Raw(msgspec.json.encode(make()))
-            if len(self._pages) < 1024:  # one per revision and page; cursors are checked, so nobody can make more
+            if len(self._pages) < 1024:  # one per revision and page; cursors are checked, so clients cannot create more
                 self._pages[key] = raw
         return raw
 
     def find_once(self, key: str, find: Callable[[Iterable[T]], R]) -> R:
-        """What was found out about all entries, kept until the registry changes."""
+        """Return a value derived from all entries, cached until the registry changes."""
         if key not in self._found:
             self._found[key] = find(self)
         found: R = self._found[key]
@@ -130,6 +139,8 @@ class Registry(Entity, Generic[T]):
 
     def _read_cursor(self, cursor: str) -> int:
         try:
+            if len(cursor) > _LONGEST_CURSOR:
+                raise ValueError
             text = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
             kind, _, serial = text.partition(":")
             number = int(serial)
@@ -137,5 +148,5 @@ class Registry(Entity, Generic[T]):
             kind, number = "", 0
         if kind != self.kind or not 0 < number <= self._serial or self._write_cursor(number) != cursor:
             # server/utilities/pagination: invalid cursors SHOULD result in -32602
-            raise McpError(INVALID_PARAMS, "unknown cursor: start again from the first page")
+            raise MCPError(INVALID_PARAMS, "unknown cursor: start again from the first page")
         return number

@@ -1,6 +1,6 @@
-"""Where events, sessions, tasks and changes are kept: in memory, or in one SQLite file.
+"""Stores of events, sessions, tasks and marks: in memory, or in one SQLite file.
 
-`mcptrio.stores.sqlite` is imported only when such a store is asked for.
+`mcptrio.stores.sqlite` is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 from mcptrio.errors import DeclarationError
 from mcptrio.stores.base import (
     Bus,
-    Event,
     EventStore,
     Follower,
     LaggedBehind,
+    Marks,
     SessionDirectory,
     Store,
+    StoredEvent,
     StoreFailed,
     StoreLimits,
     StreamKey,
@@ -25,16 +26,17 @@ from mcptrio.stores.memory import MemoryBus, MemoryStore
 
 __all__ = [
     "Bus",
-    "Event",
     "EventStore",
     "Follower",
     "LaggedBehind",
+    "Marks",
     "MemoryBus",
     "MemoryStore",
     "SessionDirectory",
     "Store",
     "StoreFailed",
     "StoreLimits",
+    "StoredEvent",
     "StreamKey",
     "Subscription",
     "TaskStore",
@@ -44,9 +46,9 @@ __all__ = [
 
 
 def open_store(url: str, *, limits: StoreLimits | None = None) -> Store:
-    """The store that a setting names: `memory`, `sqlite:///relative.db` or `sqlite:////absolute/path.db`.
+    """Create the store that a setting names: `memory`, `sqlite:///relative.db` or `sqlite:////absolute/path.db`.
 
-    Nothing is touched before `async with store.open()`.
+    No file is touched before `async with store.open()`.
 
     Raises:
         DeclarationError: the text is none of these.
@@ -54,8 +56,8 @@ def open_store(url: str, *, limits: StoreLimits | None = None) -> Store:
     if url == "memory":
         return MemoryStore(limits)
     scheme, found, path = url.partition(":///")
-    if scheme == "sqlite" and found and path and not path.endswith("/") and path != ":memory:":
-        from mcptrio.stores.sqlite import SqliteStore  # sqlite3 costs start-up time that a memory store need not pay
+    if scheme == "sqlite" and found and path and not path.endswith("/"):
+        from mcptrio.stores.sqlite import SqliteStore  # sqlite3 costs start-up time
 
         return SqliteStore(path, limits=limits)
     raise DeclarationError(

@@ -1,11 +1,11 @@
-"""The parts that stores share: a stream, a cursor on it, the ledger of all streams, and how their tasks are run.
+"""The parts that stores share: a stream, a cursor on it, the index of all streams, and a nursery for their tasks.
 
 A stream is a window on a sequence of numbers:
 
     1 … floor │ floor+1 … tail_floor │ tail_floor+1 … visible │ visible+1 … last
-    gone      │ in the file only     │ in memory too          │ accepted, not stored yet: nobody sees it
+    removed   │ in the file only     │ in memory too          │ accepted, not stored yet: hidden
 
-In a memory store the file's part is empty and everything is visible at once.
+In a memory store the part in the file is empty and every event is visible at once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from msgspec import field
 
 from mcptrio._struct import Entity
 from mcptrio.errors import LocalProtocolError, Overloaded
-from mcptrio.stores.base import Event, LaggedBehind, StoreLimits, StreamKey, UnknownCursor
+from mcptrio.stores.base import LaggedBehind, StoredEvent, StoreLimits, StreamKey, UnknownCursor
 
 
-class Stream(Entity):
-    """One stream, all of it in memory. Ten thousand idle ones are usual, so what is empty costs next to nothing."""
+class MemoryStream(Entity):
+    """One stream, all of it in memory. Ten thousand idle streams are common, so empty parts cost almost nothing."""
 
     key: StreamKey
     serial: int
@@ -32,9 +32,10 @@ class Stream(Entity):
     last: int = 0
     visible: int = 0
     size: int = 0  # bytes of the events floor+1 … last
-    ended: float | None = None  # when nothing more was to follow
+    ended: float | None = None  # the time of its end
     tail: list[bytes] = field(default_factory=list)
     tail_floor: int = 0
+    keep_after: int | None = None  # later events were not read by the connected client: they are not dropped
     _waiting: trio.lowlevel.ParkingLot | None = None
 
     def add(self, data: bytes) -> None:
@@ -46,46 +47,53 @@ class Stream(Entity):
         return len(self.tail[seq - self.floor - 1])
 
     def drop_to(self, seq: int) -> None:
-        """Lets go of everything up to event `seq`."""
+        """Drop every event up to number `seq`."""
         count = seq - self.floor
         self.size -= sum(map(len, self.tail[:count]))
         del self.tail[:count]
         self.floor = self.tail_floor = seq
 
     def trim(self, limits: StoreLimits) -> None:
-        """Lets the oldest events go until the stream keeps its bounds; the newest one always stays."""
+        """Drop the oldest events until the stream is within its bounds; the newest one always stays."""
         floor, size = self.floor, self.size
-        while self.last - floor > limits.stream_events or (size > limits.stream_bytes and self.last - floor > 1):
+        end = self.droppable(self.last)
+        while floor < end and (
+            self.last - floor > limits.stream_events or (size > limits.stream_bytes and self.last - floor > 1)
+        ):
             floor += 1
             size -= self.size_of(floor)
         if floor > self.floor:
             self.drop_to(floor)
+
+    def droppable(self, upto: int) -> int:
+        """Return the number of the newest event, `upto` at most, that may be dropped."""
+        return max(self.floor, upto if self.keep_after is None else min(upto, self.keep_after))
 
     def wake(self) -> None:
         if self._waiting:
             self._waiting.unpark_all()
 
     async def changed(self) -> None:
-        """Waits for `wake`. Look at the stream, then wait: nothing can happen in between."""
+        """Wait for `wake`. There is no checkpoint between checking the stream and waiting, so no change is missed."""
         if self._waiting is None:
             self._waiting = trio.lowlevel.ParkingLot()
         await self._waiting.park()
 
 
-Fetch = Callable[[Stream, int], Awaitable[list[bytes]]]
-"""Reads the events after a cursor from where they are kept; at least one, or it raises LaggedBehind."""
+Fetch = Callable[[MemoryStream, int], Awaitable[list[bytes]]]
+"""Reads the events after a cursor from disk: at least one, or it raises LaggedBehind."""
 
 
 class StreamFollower(Entity):
-    """A cursor on one stream; see `base.Follower`. It keeps the stream alive, not the other way round."""
+    """A cursor on one stream, see `Follower`. It refers to the stream; the stream does not refer to it."""
 
-    _stream: Stream
+    _stream: MemoryStream
     cursor: int
     _fetch: Fetch | None = None
     _fetched: deque[bytes] | None = None  # read from the file: the events right after the cursor
     _closed: bool = False
 
-    def receive_nowait(self) -> Event:
+    def receive_nowait(self) -> StoredEvent:
         stream, cursor = self._stream, self.cursor
         if self._closed:
             raise trio.ClosedResourceError
@@ -102,9 +110,9 @@ class StreamFollower(Entity):
         else:
             raise trio.WouldBlock
         self.cursor = cursor + 1
-        return Event(cursor + 1, data)
+        return StoredEvent(cursor + 1, data)
 
-    async def receive(self) -> Event:
+    async def receive(self) -> StoredEvent:
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             try:
@@ -115,7 +123,9 @@ class StreamFollower(Entity):
                 else:
                     await self._stream.changed()
             else:
-                await trio.lowlevel.cancel_shielded_checkpoint()  # taken is taken: a cancel waits for the next call
+                await (
+                    trio.lowlevel.cancel_shielded_checkpoint()
+                )  # the event is consumed, so a cancellation waits for the next call
                 return event
 
     def close(self) -> None:
@@ -126,18 +136,18 @@ class StreamFollower(Entity):
     def __aiter__(self) -> StreamFollower:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> StoredEvent:
         try:
             return await self.receive()
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
 
 
-S = TypeVar("S", bound=Stream)
+S = TypeVar("S", bound=MemoryStream)
 
 
-class Ledger(Entity, Generic[S]):
-    """Which streams there are, what they weigh, and which must go first. A plain object without a clock."""
+class StreamIndex(Entity, Generic[S]):
+    """The streams of a store, their total size, and the order in which they are evicted. It has no clock."""
 
     limits: StoreLimits
     _make: Callable[[StreamKey, int], S]
@@ -159,14 +169,14 @@ class Ledger(Entity, Generic[S]):
         return list(self._sessions.get(session, {}).values())
 
     def writable(self, key: StreamKey) -> S | None:
-        """The stream to append to; `None` if it must be begun."""
+        """Return the stream to append to; `None` if it does not exist yet."""
         stream = self.find(key)
         if stream is not None and stream.ended is not None:
             raise LocalProtocolError(f"stream {key.stream} is finished: nothing can be added to it")
         return stream
 
     def begin(self, key: StreamKey) -> S:
-        """A new stream. The caller has made sure that there is room, see `crowded`."""
+        """Create a stream. The caller has made room for it, see `crowded`."""
         if self.count >= self.limits.streams:
             raise Overloaded(f"{self.count} streams are running, which is the limit (StoreLimits.streams)")
         self._serial += 1
@@ -179,8 +189,9 @@ class Ledger(Entity, Generic[S]):
         self.size += stream.size
         return stream
 
-    def add(self, stream: S, data: bytes) -> None:
+    def add(self, stream: S, data: bytes, keep_after: int | None = None) -> None:
         before = stream.size
+        stream.keep_after = keep_after
         stream.add(data)
         stream.trim(self.limits)
         self.size += stream.size - before
@@ -205,7 +216,7 @@ class Ledger(Entity, Generic[S]):
         self.size -= stream.size
 
     def expired(self, now: float) -> list[S]:
-        """The streams that ended longer ago than they are kept."""
+        """Return the streams that ended more than `stream_age` ago."""
         found = []
         for stream in self._ended:
             if stream.ended is None or now - stream.ended < self.limits.stream_age:
@@ -214,13 +225,13 @@ class Ledger(Entity, Generic[S]):
         return found
 
     def crowded(self) -> S | None:
-        """The finished stream that must go before another can begin, if there is no room."""
+        """Return the finished stream to evict before another can begin, if the store is full."""
         return next(iter(self._ended), None) if self.count >= self.limits.streams else None
 
     def overweight(self, keep: S) -> tuple[list[S], list[S]]:
-        """What must go when the store is too heavy: finished streams, and running ones that lose their history.
+        """Choose what to evict when the store is too large: finished streams, and the history of running ones.
 
-        An eighth is freed at once, so that this long walk is rare. `keep` is the stream that is just growing.
+        It frees an eighth of the store, so that this long loop is rare. `keep` is the stream that is growing.
         """
         goal = self.limits.total_bytes - self.limits.total_bytes // 8
         finished: list[S] = []
@@ -236,18 +247,20 @@ class Ledger(Entity, Generic[S]):
         return finished, running
 
 
-def check_cursor(stream: Stream | None, after: int) -> Stream:
-    """The stream, if it can be followed from there without a gap."""
+def check_cursor(stream: MemoryStream | None, after: int) -> MemoryStream:
+    """Return the stream if it can be followed from a position without a gap; raise `UnknownCursor` otherwise."""
     if stream is None:
         raise UnknownCursor("there is no such stream")
     if not stream.floor <= after <= stream.visible:
-        raise UnknownCursor(f"event {after} is not a place to follow from: {stream.floor} to {stream.visible} are")
+        raise UnknownCursor(
+            f"a stream cannot be followed from event {after}; possible: {stream.floor} to {stream.visible}"
+        )
     return stream
 
 
 @asynccontextmanager
 async def open_tasks(*tasks: Callable[[], Any]) -> AsyncIterator[None]:
-    """Runs tasks beside the block, ends them with it, and lets a single exception out plainly instead of grouped."""
+    """Run tasks during the block and cancel them at its end. A single exception is raised without a group."""
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:

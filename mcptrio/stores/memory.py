@@ -1,4 +1,4 @@
-"""The store that lives and dies with the process: the default. Bounded, and fast enough for every progress event."""
+"""The default store: in memory, bounded, gone with the process."""
 
 from __future__ import annotations
 
@@ -13,58 +13,60 @@ from msgspec import field
 
 from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
-from mcptrio.stores._streams import Ledger, Stream, StreamFollower, check_cursor, open_tasks
-from mcptrio.stores._tasks import MemoryTasks
+from mcptrio.stores._records import MarkTable, Records
+from mcptrio.stores._streams import MemoryStream, StreamFollower, StreamIndex, check_cursor, open_tasks
 from mcptrio.stores.base import StoreLimits, StreamKey
 
 logger = logging.getLogger(__name__)
 
 
 class MemoryStore:
-    """Streams, sessions and tasks of one process.
+    """Streams, sessions, tasks and marks of one process.
 
-    Owns: the streams, and while it is open a janitor that removes old ones.   Lent: nothing.
+    Owns: the streams, and while it is open a janitor that removes old ones.   Borrows: nothing.
     """
 
     durable = False
     degraded: str | None = None
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
-        self.limits = limits or StoreLimits()
+        self.limits = limits = limits or StoreLimits()
         self.secret = os.urandom(32)
-        self.sessions = MemorySessions(self.limits.sessions)
-        self.tasks = MemoryTasks(self.limits)
-        self._ledger: Ledger[Stream] = Ledger(self.limits, Stream)
+        self.on_state: Callable[[str | None], None] | None = None  # never called: memory does not degrade
+        self.sessions = Records(limits.sessions)
+        self.tasks = Records(limits.tasks, limits.task_bytes)
+        self.marks = MarkTable(limits)
+        self._index: StreamIndex[MemoryStream] = StreamIndex(self.limits, MemoryStream)
 
     def begin(self, key: StreamKey) -> None:
-        if self._ledger.find(key) is None:
+        if self._index.find(key) is None:
             self._begin(key)
 
-    def append(self, key: StreamKey, data: bytes, *, last: bool = False) -> int:
-        ledger = self._ledger
-        stream = ledger.writable(key) or self._begin(key)
-        ledger.add(stream, data)
+    def append(self, key: StreamKey, data: bytes, *, last: bool = False, keep_after: int | None = None) -> int:
+        index = self._index
+        stream = index.writable(key) or self._begin(key)
+        index.add(stream, data, keep_after)
         stream.visible = stream.last
-        if ledger.size > self.limits.total_bytes:
+        if index.size > self.limits.total_bytes:
             self._lose_weight(stream)
         if last:
-            ledger.end(stream, trio.current_time())
+            index.end(stream, trio.current_time())
         stream.wake()
         return stream.last
 
     def finish(self, key: StreamKey) -> None:
-        stream = self._ledger.find(key)
+        stream = self._index.find(key)
         if stream is not None:
-            self._ledger.end(stream, trio.current_time())
+            self._index.end(stream, trio.current_time())
             stream.wake()
 
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
-        return StreamFollower(check_cursor(self._ledger.find(key), after), after)
+        return StreamFollower(check_cursor(self._index.find(key), after), after)
 
     def forget(self, session: str) -> None:
-        for stream in self._ledger.of_session(session):
-            self._ledger.end(stream, trio.current_time())
-            self._ledger.remove(stream)
+        for stream in self._index.of_session(session):
+            self._index.end(stream, trio.current_time())
+            self._index.remove(stream)
             stream.wake()
 
     async def flush(self) -> None:
@@ -78,52 +80,32 @@ class MemoryStore:
     async def _serve_janitor(self) -> None:
         while True:
             await trio.sleep(min(60.0, self.limits.stream_age / 10))
-            for stream in self._ledger.expired(trio.current_time()):
-                self._ledger.remove(stream)
+            for stream in self._index.expired(trio.current_time()):
+                self._index.remove(stream)
             self.tasks.expire()
+            self.marks.expire()
 
-    def _begin(self, key: StreamKey) -> Stream:
-        while (crowded := self._ledger.crowded()) is not None:
+    def _begin(self, key: StreamKey) -> MemoryStream:
+        while (crowded := self._index.crowded()) is not None:
             self._evict(crowded)
-        return self._ledger.begin(key)
+        return self._index.begin(key)
 
-    def _lose_weight(self, growing: Stream) -> None:
-        finished, running = self._ledger.overweight(growing)
+    def _lose_weight(self, growing: MemoryStream) -> None:
+        finished, running = self._index.overweight(growing)
         for stream in finished:
             self._evict(stream)
         for stream in running:
-            self._ledger.drop_to(stream, stream.last)
+            self._index.drop_to(stream, stream.droppable(stream.last))
             stream.wake()
 
-    def _evict(self, stream: Stream) -> None:
-        self._ledger.remove(stream)
-        stream.drop_to(stream.last)  # a follower still at work learns that it is too late
+    def _evict(self, stream: MemoryStream) -> None:
+        self._index.remove(stream)
+        stream.drop_to(stream.last)  # open followers raise LaggedBehind
         stream.wake()
 
 
-class MemorySessions:
-    """The session directory of one process."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._records: dict[str, bytes] = {}
-
-    def put(self, session: str, record: bytes) -> None:
-        self._records.pop(session, None)
-        while len(self._records) >= self._limit:
-            del self._records[next(iter(self._records))]
-        self._records[session] = record
-
-    async def get(self, session: str) -> bytes | None:
-        await trio.lowlevel.checkpoint()
-        return self._records.get(session)
-
-    def drop(self, session: str) -> None:
-        self._records.pop(session, None)
-
-
 class _Subscription(Entity):
-    """One callback and the topics it hears."""
+    """One callback and its topics."""
 
     topics: tuple[str, ...]
     callback: Callable[[str, Any], None]
@@ -152,7 +134,7 @@ class MemoryBus(Entity):
             try:
                 subscription.callback(topic, payload)
             except Exception:
-                logger.exception("a subscriber of %s failed; the others are told all the same", topic)
+                logger.exception("a subscriber of %s failed; the others are still called", topic)
 
     def subscribe(self, topics: Iterable[str], callback: Callable[[str, Any], None]) -> _Subscription:
         subscription = _Subscription(tuple(dict.fromkeys(topics)), callback, self._topics)

@@ -1,16 +1,18 @@
 """The durable store: one SQLite file, one writer, events stored before they are seen.
 
-Theory of operation. `append` puts the event at the end of its stream in memory and marks the stream as changed; that
-is all. The writer takes whatever has changed by the time it is free, commits it in one transaction in a thread (group
-commit: one hop and one fsync however many events), and only then lets followers see it. The newest events stay in
+Theory of operation. `append` puts the event at the end of its stream in memory and marks the stream as changed. The
+writer takes everything that has changed when it is free, commits it in one transaction in a thread (group commit: one
+thread hop and one fsync for any number of events), and only then lets followers see it. The newest events stay in
 memory, so live followers never touch the disk; older ones are read from the file.
 
 A commit that fails does not stop the stream. The store is then *degraded*, which is visible: events flow at once, held
-in memory within the bounds of the tail, and the writer tries again. What memory still holds then is written after all;
-a stream that lost more than that has a gap, and cursors before the gap are refused rather than served with a hole.
+in memory within the bounds of the tail, and the writer retries. Events that memory still holds are written later; a
+stream that lost more has a gap, and cursors before the gap are refused.
 
-The same happens when more is waiting than `StoreLimits.backlog_*`, for `append` may neither wait nor refuse an answer
-that a call has already computed: the store degrades until the disk has caught up.
+The same happens when more is waiting than `StoreLimits.backlog_*`, because `append` may neither block nor refuse an
+answer that a call has already computed: the store degrades until the disk has caught up.
+
+`degraded` shows the present state; `Health` announces outages in the log and to `on_state`.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ from typing import Final, TypeVar, TypeVarTuple
 import trio
 
 from mcptrio.errors import LocalProtocolError
-from mcptrio.stores._file import File, is_damage
-from mcptrio.stores._stored import SqliteSessions, StoredStream, as_batch
-from mcptrio.stores._streams import Ledger, Stream, StreamFollower, check_cursor, open_tasks
-from mcptrio.stores._tails import Tails
-from mcptrio.stores._tasks import SqliteTasks
+from mcptrio.stores._health import Health
+from mcptrio.stores._recent_events import RecentEvents
+from mcptrio.stores._records import MarkTable, RecordChanges, Records
+from mcptrio.stores._sqlite_file import FileGone, SqliteFile, is_damage
+from mcptrio.stores._sqlite_state import StoredStream, as_batch
+from mcptrio.stores._streams import MemoryStream, StreamFollower, StreamIndex, check_cursor, open_tasks
 from mcptrio.stores.base import LaggedBehind, StoreFailed, StoreLimits, StreamKey
 
 logger = logging.getLogger(__name__)
@@ -42,16 +45,17 @@ REMOVED_AT_ONCE: Final = 256  # streams deleted in one transaction, so that no c
 RETRY_AFTER: Final = (0.5, 1.0, 2.0, 4.0, 5.0)
 CRASHES: Final = 6
 CRASH_WINDOW: Final = 30.0
-SLOW_COMMIT: Final = 3.0  # above SQLite's own patience with a lock
+SLOW_COMMIT: Final = 3.0  # longer than SQLite waits for a lock
+CHECK_FILE_EVERY: Final = 5.0
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class SqliteStore:
-    """Streams, sessions and tasks in one file. Opened once.
+    """Streams, sessions, tasks and marks in one file, open in one place at a time.
 
-    Owns: the file, the streams, and while it is open a writer and a janitor.   Lent: `on_state`, called with the
+    Owns: the file, the streams, and while it is open a writer and a janitor.   Borrows: `on_state`, called with the
     reason when the store degrades and with `None` when it has recovered.
     """
 
@@ -64,20 +68,23 @@ class SqliteStore:
         limits: StoreLimits | None = None,
         on_state: Callable[[str | None], None] | None = None,
     ) -> None:
-        self.limits = limits or StoreLimits()
-        self.on_state = on_state
-        self.degraded: str | None = None
-        self.sessions = SqliteSessions(self.limits.sessions, self._changed)
-        self.tasks = SqliteTasks(self.limits, self._changed)
-        self._file = File(Path(path))
+        self.limits = limits = limits or StoreLimits()
+        self.health = Health(on_state)
+        self._session_changes = RecordChanges(self._changed)
+        self.sessions = Records(limits.sessions, changes=self._session_changes)
+        self._task_changes = RecordChanges(self._changed)
+        self.tasks = Records(limits.tasks, limits.task_bytes, self._task_changes)
+        self._mark_changes = RecordChanges(self._changed)
+        self.marks = MarkTable(limits, self._mark_changes)
+        self._file = SqliteFile(path)
+        self._open = False
         self._secret: bytes | None = None
-        self._opened = 0.0
-        self._ledger: Ledger[StoredStream] = Ledger(self.limits, StoredStream)
+        self._index: StreamIndex[StoredStream] = StreamIndex(self.limits, StoredStream)
         self._dirty: dict[StoredStream, None] = {}  # changed since the last commit began
         self._writing: Mapping[StoredStream, int] = {}  # in the commit that runs, up to which event
         self._writing_since = 0.0
         self._removed: list[int] = []
-        self._tails = Tails(self.limits, self._ledger)
+        self._recent = RecentEvents(limits, self._index)
         self._backlog = self._backlog_bytes = 0
         self._accepted = self._settled = 0  # changes, to know when a flush is done
         self._idle = trio.lowlevel.ParkingLot()
@@ -85,7 +92,7 @@ class SqliteStore:
         self._failures = 0  # commits that failed in a row
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._damaged = False
-        self._write_thread = trio.CapacityLimiter(1)  # threads of our own: stuck handlers must not starve the store
+        self._write_thread = trio.CapacityLimiter(1)  # not the threads of handlers, which could starve the store
         self._read_thread = trio.CapacityLimiter(1)
 
     @property
@@ -95,50 +102,62 @@ class SqliteStore:
         return self._secret
 
     @property
+    def degraded(self) -> str | None:
+        return self.health.problem
+
+    @property
+    def on_state(self) -> Callable[[str | None], None] | None:
+        return self.health.on_state
+
+    @on_state.setter
+    def on_state(self, listener: Callable[[str | None], None] | None) -> None:
+        self.health.on_state = listener
+
+    @property
     def moved_aside(self) -> Path | None:
-        """Where a damaged file was put; streams from before cannot be resumed."""
+        """The path that a damaged file was moved to; its streams cannot be resumed."""
         return self._file.moved_aside
 
-    # -- for everybody: nothing here waits but flush
+    # -- the protocol; only `flush` waits
 
     def begin(self, key: StreamKey) -> None:
-        if self._ledger.find(key) is None:
+        if self._index.find(key) is None:
             self._begin(key)
             self._changed()
 
-    def append(self, key: StreamKey, data: bytes, *, last: bool = False) -> int:
-        stream = self._ledger.writable(key) or self._begin(key)
+    def append(self, key: StreamKey, data: bytes, *, last: bool = False, keep_after: int | None = None) -> int:
+        stream = self._index.writable(key) or self._begin(key)
         before = stream.tail_size
-        self._ledger.add(stream, data)
-        self._tails.weigh(stream, before)
+        self._index.add(stream, data, keep_after)
+        self._recent.weigh(stream, before)
         self._dirty[stream] = None
         self._backlog += 1
         self._backlog_bytes += len(data)
         if last:
-            self._ledger.end(stream, trio.current_time())
-        if self._ledger.size > self.limits.total_bytes:
+            self._index.end(stream, trio.current_time())
+        if self._index.size > self.limits.total_bytes:
             self._lose_weight(stream)
-        if self.degraded is not None:
+        if self.health.problem is not None:
             self._show(stream, stream.last)
-            self._tails.trim((stream,), lossy=True)
+            self._recent.trim((stream,), lossy=True)
         elif self._backlog > self.limits.backlog_events or self._backlog_bytes > self.limits.backlog_bytes:
             self._degrade(f"the disk is behind by {self._backlog} events, {self._backlog_bytes} bytes")
         self._changed()
         return stream.last
 
     def finish(self, key: StreamKey) -> None:
-        # Not written: whatever is in the file at a restart is over anyway.
-        stream = self._ledger.find(key)
+        # Not written: every stream in the file is over at a restart.
+        stream = self._index.find(key)
         if stream is not None:
-            self._ledger.end(stream, trio.current_time())
+            self._index.end(stream, trio.current_time())
             stream.wake()
 
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
-        return StreamFollower(check_cursor(self._ledger.find(key), after), after, self._fetch)
+        return StreamFollower(check_cursor(self._index.find(key), after), after, self._fetch)
 
     def forget(self, session: str) -> None:
-        for stream in self._ledger.of_session(session):
-            self._ledger.end(stream, trio.current_time())
+        for stream in self._index.of_session(session):
+            self._index.end(stream, trio.current_time())
             self._remove(stream)
 
     async def flush(self) -> None:
@@ -149,17 +168,23 @@ class SqliteStore:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        await self._load()
+        if self._open:
+            raise LocalProtocolError(f"the store {self._file.path} is open already: share it, or use another file")
+        self._open = True
         try:
-            async with open_tasks(self._serve_writer, self._serve_janitor):
-                yield
-        finally:
+            await self._load()
             try:
-                with trio.move_on_after(5, shield=True):
-                    await self._write_the_rest()
-                    await self._in_thread(self._file.close)
+                async with open_tasks(self._serve_writer, self._serve_janitor, self._serve_file_check):
+                    yield
             finally:
-                self._file.close()  # nothing to do unless the deadline came first
+                try:
+                    with trio.move_on_after(5, shield=True):
+                        await self._write_the_rest()
+                        await self._in_thread(self._file.close)
+                finally:
+                    self._file.close()  # does nothing unless the deadline came first
+        finally:
+            self._open, self._secret = False, None
 
     # -- the writer: the one task that commits
 
@@ -176,25 +201,25 @@ class SqliteStore:
                 await self._idle.park()
 
     def _has_work(self) -> bool:
-        return bool(self._dirty or self._removed or self.sessions.changes or self.tasks.changes)
+        return any((self._dirty, self._removed, self._session_changes, self._task_changes, self._mark_changes))
 
     async def _commit(self) -> None:
         settles = self._accepted
         dirty, self._dirty = self._dirty, {}
         removed, self._removed = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
-        records, self.sessions.changes = self.sessions.changes, {}
-        tasks, self.tasks.changes = self.tasks.changes, {}
+        sessions, tasks, marks = (self._session_changes.take(), self._task_changes.take(), self._mark_changes.take())
         self._backlog = self._backlog_bytes = 0
         self._writing, self._writing_since = {stream: stream.last for stream in dirty}, time.monotonic()
         floors = [stream.floor for stream in dirty]
         try:
-            await self._in_thread(self._file.commit, as_batch(dirty, removed, records, tasks))
-        except BaseException as error:  # the guard of the writer; a cancelled one leaves its work for the last commit
+            await self._in_thread(self._file.commit, as_batch(dirty, removed, sessions, tasks, marks))
+        except BaseException as error:  # the guard of the writer; after a cancellation the last commit writes the rest
             self._writing = {}
-            self._dirty = {stream: None for stream in dirty if self._ledger.find(stream.key) is stream} | self._dirty
+            self._dirty = {stream: None for stream in dirty if self._index.find(stream.key) is stream} | self._dirty
             self._removed = removed + self._removed
-            self.sessions.changes = records | self.sessions.changes
-            self.tasks.changes = tasks | self.tasks.changes
+            self._session_changes.give_back(sessions)
+            self._task_changes.give_back(tasks)
+            self._mark_changes.give_back(marks)
             if not isinstance(error, Exception):
                 raise
             self._on_failure(error)
@@ -203,15 +228,16 @@ class SqliteStore:
                 stream.written, stream.saved_floor = upto, floor
                 self._show(stream, upto)
             self._writing = {}
-            self._tails.trim(dirty, lossy=self.degraded is not None)
-            self._recover()
+            self._recent.trim(dirty, lossy=self.degraded is not None)
+            self._failures = 0
+            self.health.recover()
         self._settled = settles
         self._flushing.unpark_all()
 
     def _on_failure(self, error: Exception) -> None:
         self._failures += 1
         if isinstance(error, sqlite3.Error):
-            self._damaged = is_damage(error)
+            self._damaged = is_damage(error) or isinstance(error, FileGone)
             self._degrade(f"{self._file.path.name}: {error}")
             return
         logger.error("the writer of the store crashed", exc_info=error)
@@ -222,34 +248,17 @@ class SqliteStore:
             raise StoreFailed(text) from error
 
     def _degrade(self, reason: str) -> None:
-        """From now on events are seen without being stored."""
-        changed, self.degraded = self.degraded is None, reason
+        """Show events before they are stored, from now on."""
         self._backlog = self._backlog_bytes = 0
         hidden = tuple(dict.fromkeys((*self._writing, *self._dirty)))
         for stream in hidden:
             self._show(stream, stream.last)
-        self._tails.trim(hidden, lossy=True)
+        self._recent.trim(hidden, lossy=True)
         self._flushing.unpark_all()
-        if changed:
-            logger.error("the store is degraded, events are not durable: %s", reason)
-            self._tell()
-
-    def _recover(self) -> None:
-        self._failures = 0
-        if self.degraded is not None:
-            self.degraded = None
-            logger.warning("the store has recovered, events are durable again")
-            self._tell()
-
-    def _tell(self) -> None:
-        if self.on_state is not None:
-            try:
-                self.on_state(self.degraded)
-            except Exception:
-                logger.exception("the listener to the state of the store failed")
+        self.health.degrade(reason)
 
     async def _start_afresh(self) -> None:
-        """After damage to the file: a new one, into which everything that memory holds is written again."""
+        """Start a new file after damage, and write everything that memory holds into it."""
         try:
             await self._in_thread(self._file.replace, self.secret)
         except (sqlite3.Error, OSError, StoreFailed) as error:
@@ -261,29 +270,41 @@ class SqliteStore:
         self._removed.clear()
         self.sessions.put_all_again()
         self.tasks.put_all_again()
-        for stream in list(self._ledger):
+        self.marks.put_all_again()
+        for stream in list(self._index):
             stream.written = stream.saved_floor = 0
             stream.stored = False
             if stream.ended is not None and not stream.tail:
                 self._remove(stream)
             else:
-                self._ledger.drop_to(stream, stream.tail_floor)
+                self._index.drop_to(stream, stream.tail_floor)
                 self._dirty[stream] = None
                 stream.wake()
 
-    # -- the janitor
+    # -- watching
 
     async def _serve_janitor(self) -> None:
         while True:
             await trio.sleep(1)
-            # The disk lives in real time, whatever clock the tasks have.
+            # Commits take real time, also under a mock clock.
             if self._writing and not self.degraded and time.monotonic() - self._writing_since > SLOW_COMMIT:
                 self._degrade(f"a commit takes longer than {SLOW_COMMIT:.0f} s")
-            for stream in self._ledger.expired(trio.current_time()):
+            for stream in self._index.expired(trio.current_time()):
                 self._remove(stream)
-            if trio.current_time() - self._opened > self.limits.session_age:
-                self.sessions.drop_earlier()
+            self.sessions.expire()
             self.tasks.expire()
+            self.marks.expire()
+            self.health.check()
+
+    async def _serve_file_check(self) -> None:
+        """Notice that the file was removed or replaced, also while nothing is written."""
+        while True:
+            await trio.sleep(CHECK_FILE_EVERY)
+            in_place = await trio.to_thread.run_sync(self._file.is_in_place, limiter=self._read_thread)
+            if not (in_place or self._damaged):
+                self._damaged = True
+                self._degrade(f"{self._file.path.name} was removed or replaced")
+                self._idle.unpark_all()
 
     # -- the file
 
@@ -293,19 +314,23 @@ class SqliteStore:
     async def _load(self) -> None:
         contents = await self._in_thread(self._file.open, os.urandom(32))
         self._secret = contents.secret
-        self._opened = now = trio.current_time()
-        self.sessions.load(contents.records)
+        now, forgotten = trio.current_time(), time.time() + self.limits.session_age
+        self._index = StreamIndex(self.limits, StoredStream)  # of an earlier opening, if there was one
+        self._recent = RecentEvents(self.limits, self._index)
+        self._dirty, self._removed, self._failures, self._damaged = {}, [], 0, False
+        self.sessions.load((session, record, forgotten, owner) for session, record, owner in contents.sessions)
         self.tasks.load(contents.tasks)
+        self.marks.load(contents.marks)
         for serial, session, name, floor, last, size in contents.streams:
             key = StreamKey(session, name)
-            earlier = self._ledger.find(key)
+            earlier = self._index.find(key)
             if earlier is not None:  # removed and begun again; the process died before the removal was written
                 self._remove(earlier)
             stream = StoredStream(key, serial, floor=floor, last=last, visible=last, size=size, tail_floor=last)
             stream.written, stream.saved_floor, stream.stored = last, floor, True
-            self._ledger.end(self._ledger.adopt(stream), now)
+            self._index.end(self._index.adopt(stream), now)
 
-    async def _fetch(self, stream: Stream, after: int) -> list[bytes]:
+    async def _fetch(self, stream: MemoryStream, after: int) -> list[bytes]:
         upto = min(stream.visible, stream.tail_floor)
         try:
             found = await trio.to_thread.run_sync(
@@ -322,7 +347,7 @@ class SqliteStore:
         return found
 
     async def _write_the_rest(self) -> None:
-        with suppress(StoreFailed):  # said already
+        with suppress(StoreFailed):  # it was logged
             while self._has_work():
                 await self._commit()
                 if self._failures:
@@ -331,27 +356,26 @@ class SqliteStore:
         if lost:
             logger.error("the store is closed without %d events that could not be written", lost)
 
-    # -- what is held in memory
+    # -- in memory
 
     def _changed(self) -> None:
         self._accepted += 1
-        if self._idle:
-            self._idle.unpark_all()
+        self._idle.unpark_all()
 
     def _begin(self, key: StreamKey) -> StoredStream:
         if self._secret is None:
             raise LocalProtocolError("the store is not open")
-        while (crowded := self._ledger.crowded()) is not None:
+        while (crowded := self._index.crowded()) is not None:
             self._remove(crowded)
-        stream = self._ledger.begin(key)
+        stream = self._index.begin(key)
         self._dirty[stream] = None
         return stream
 
     def _remove(self, stream: StoredStream) -> None:
-        """Takes a stream out. A follower at work still gets what is in memory, stored or not: its session is over."""
-        self._ledger.remove(stream)
+        """Remove a stream. Open followers still get its events in memory, stored or not: the session is over."""
+        self._index.remove(stream)
         self._dirty.pop(stream, None)
-        self._tails.forget(stream)
+        self._recent.forget(stream)
         if stream.stored:
             self._removed.append(stream.serial)
         stream.floor = stream.tail_floor
@@ -359,13 +383,13 @@ class SqliteStore:
         self._changed()
 
     def _lose_weight(self, growing: StoredStream) -> None:
-        finished, running = self._ledger.overweight(growing)
+        finished, running = self._index.overweight(growing)
         for stream in finished:
             self._remove(stream)
         for stream in running:
             before = stream.tail_size
-            self._ledger.drop_to(stream, max(stream.floor, stream.visible))
-            self._tails.weigh(stream, before)
+            self._index.drop_to(stream, stream.droppable(stream.visible))
+            self._recent.weigh(stream, before)
             self._dirty[stream] = None
             stream.wake()
 

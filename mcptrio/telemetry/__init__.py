@@ -1,9 +1,9 @@
 """The events that mcptrio emits, one frozen class each, and the hub that hands them to listeners.
 
-A listener is any callable that takes one event: `log.LogListener` and `metrics.Metrics` are two of them. One that has
-an attribute `hears` gets only the classes named there; where that is a mapping, the function that it names for a class
-is called instead of the listener. With no listener an event costs one truth test, since it is not
-even built: write `if hub: hub.emit(CallEnded(...))`, or `if hub.wants(CallStarted): ...` for what few listeners need.
+A listener is any callable that takes one event: `log.LogListener` and `metrics.Metrics` are two of them. A listener
+with an attribute `hears` gets only the classes in it; if that is a mapping from class to function, the function is
+called instead of the listener. Without listeners an event costs one truth test, since it is not even built: write
+`if hub: hub.emit(CallEnded(...))`, or `if hub.wants(CallStarted): ...` for an event that few listeners need.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import msgspec
 logger = logging.getLogger("mcptrio")
 
 current_call: Final[ContextVar[tuple[str, int | str | None] | None]] = ContextVar("mcptrio_call", default=None)
-"""The session and the request id of the handler that runs here; the formatters in `log` put them into every line."""
+"""The session and the request id of the current handler; the formatters in `log` add them to every line."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened. Subclasses say what."""
+    """The base class of all events."""
 
 
 class SessionOpened(Event, frozen=True):
-    """A client came; `transport` says how."""
+    """A new session; `transport` names its transport."""
 
     session: str
     transport: str
 
 
 class SessionClosed(Event, frozen=True):
-    """A session ended: `cause` says why, `seconds` how long it was."""
+    """The end of a session: `cause` is the reason, `seconds` its duration."""
 
     session: str
     cause: str
@@ -41,7 +41,7 @@ class SessionClosed(Event, frozen=True):
 
 
 class CallStarted(Event, frozen=True):
-    """A handler begins its work; `call` is our own number, which no peer can choose twice."""
+    """The start of a handler; `call` is a serial number of this process, not an id of the peer."""
 
     session: str
     call: int
@@ -50,7 +50,7 @@ class CallStarted(Event, frozen=True):
 
 
 class CallEnded(Event, frozen=True):
-    """`outcome`: ok, error, timeout, cancelled, disconnected or shutdown."""
+    """The end of a call. `outcome` is ok, error, timeout, cancelled, disconnected or shutdown."""
 
     session: str
     call: int
@@ -62,14 +62,14 @@ class CallEnded(Event, frozen=True):
 
 
 class AskSent(Event, frozen=True):
-    """This side asked its peer for something (sampling, elicitation, roots ...)."""
+    """A request to the peer (sampling, elicitation, roots ...)."""
 
     session: str
     method: str
 
 
 class AskEnded(Event, frozen=True):
-    """The question of an `AskSent` was answered, or given up."""
+    """The end of an `AskSent`: it was answered or abandoned."""
 
     session: str
     method: str
@@ -78,48 +78,48 @@ class AskEnded(Event, frozen=True):
 
 
 class StreamOpened(Event, frozen=True):
-    """An SSE answer began; `resumed` where it takes up an earlier one."""
+    """The start of an SSE response; `resumed` if it continues an earlier one."""
 
     session: str
     resumed: bool
 
 
 class StreamClosed(Event, frozen=True):
-    """An SSE answer ended, or its connection was lost."""
+    """The end of an SSE response, or the loss of its connection."""
 
     session: str
     cause: str
 
 
 class ReplayRefused(Event, frozen=True):
-    """A cursor was presented that is unknown, expired or belongs elsewhere."""
+    """A cursor that is unknown, expired or belongs to another stream."""
 
     session: str
 
 
 class StoreChanged(Event, frozen=True):
-    """A store degraded (`problem` says why) or recovered (None)."""
+    """A store that degraded (`problem` is the reason) or recovered (None)."""
 
     store: str
     problem: str | None
 
 
 class LimitHit(Event, frozen=True):
-    """A bound was reached and did its work."""
+    """A limit that was reached."""
 
     name: str
     session: str | None = None
 
 
 class Dropped(Event, frozen=True):
-    """A message was left out on purpose: unknown responses, late notifications, flooded progress ..."""
+    """A message that was dropped on purpose: an unknown response, a late notification, excess progress ..."""
 
     kind: str
     session: str | None = None
 
 
 class GuardCaught(Event, frozen=True):
-    """Something was raised that nothing inside expected; `layer` is call, session, connection or runtime."""
+    """An unexpected exception that a guard caught; `layer` is call, session, request, connection or runtime."""
 
     layer: str
     error: BaseException
@@ -127,7 +127,7 @@ class GuardCaught(Event, frozen=True):
 
 
 class Zombie(Event, frozen=True):
-    """A handler did not end although it was cancelled."""
+    """A handler that does not end although it was cancelled."""
 
     session: str
     method: str
@@ -135,16 +135,22 @@ class Zombie(Event, frozen=True):
 
 
 class LoopStalled(Event, frozen=True):
-    """The event loop did not turn for a while: some handler blocked its thread."""
+    """An event loop that was blocked for a while: some handler blocks its thread."""
 
     seconds: float
     culprit: str | None = None
 
 
 class ConnectionEvent(Event, frozen=True):
-    """What the HTTP listener saw: opened, ended, refused, request_refused, handshake_failed, write_timeout ..."""
+    """An event of an HTTP connection.
+
+    `kind` is opened, ended, refused, request_refused, handshake_failed, write_timeout, message_too_large,
+    too_many_frames, ping_unanswered, accept_failed or version_header; `client` is the
+    address of the peer.
+    """
 
     kind: str
+    client: str = ""
     detail: str = ""
 
 
@@ -152,7 +158,7 @@ Listener = Callable[[Any], None]
 
 
 class Hub:
-    """Hands events to listeners. A listener that raises is logged and never disturbs the others."""
+    """The dispatcher of events to listeners. An exception of a listener is logged and does not affect the others."""
 
     __slots__ = ("_by_class", "_listeners", "_others")
 
@@ -162,6 +168,10 @@ class Hub:
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        return self._listeners
+
     def add(self, listener: Listener) -> None:
         self._set((*self._listeners, listener))
 
@@ -169,7 +179,7 @@ class Hub:
         self._set(tuple(kept for kept in self._listeners if kept != listener))
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody hears events of this class."""
+        """Return whether any listener takes events of this class."""
         return bool(self._by_class.get(kind, self._others))
 
     def emit(self, event: Event) -> None:

@@ -1,10 +1,10 @@
-"""The logging listener, and formatters for the lines of a program of its own.
+"""The logging listener, and formatters for programs that own their process.
 
-Nothing that a peer chose reaches a line raw: control characters and line ends are escaped, long texts are cut, and of a
-session's id, which is a key to the session, only the first eight characters are shown.
+Text chosen by a peer is never logged raw: control characters and line ends are escaped and long texts are truncated. A
+session id grants access to the session, so only its first eight characters are logged.
 
-What is logged with its traceback where it happens (`GuardCaught`, `Zombie`, `StoreChanged`, the stack of a stalled
-loop) is not repeated by the listener: a cause appears in the log once.
+Events that are logged with a traceback where they happen (`GuardCaught`, `Zombie`, `StoreChanged`, the stack of a
+blocked event loop) are not logged again by the listener.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLOODS: Final = {"refused", "request_refused", "write_timeout", "handshake_fail
 
 
 def escape(text: object, limit: int = _LONGEST) -> str:
-    """`text` on one line: what cannot be printed is written as an escape, and what is too long is cut."""
+    """Return `text` on one line: unprintable characters are escaped, and a long text is truncated."""
     text = str(text)
     if len(text) > limit:
         text = text[:limit] + "…"
@@ -40,7 +40,7 @@ def escape(text: object, limit: int = _LONGEST) -> str:
 
 
 class LogListener:
-    """Writes one line for each event worth a line, at a level that fits; `clock` is for tests."""
+    """A listener that logs events, one line each, at a suitable level; `clock` is for tests."""
 
     def __init__(self, logger: logging.Logger | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger or logging.getLogger("mcptrio.events")
@@ -66,7 +66,7 @@ class LogListener:
         if write is not None:
             write(event)
 
-    # -- one method for each class of event; each asks for the level before it builds anything
+    # -- one method per event class; each checks the level before it builds anything
 
     def _session_opened(self, event: telemetry.SessionOpened) -> None:
         self._write(logging.INFO, "session opened", event.session, transport=event.transport)
@@ -100,7 +100,7 @@ class LogListener:
     def _limit_hit(self, event: telemetry.LimitHit) -> None:
         if event.name in _TOLD_WITH_THE_CALL:
             return
-        self._write_some(logging.WARNING, "limit hit", event.session, "name", event.name)
+        self._write_some(logging.WARNING, "limit hit", event.session, event.name, name=event.name)
 
     def _dropped(self, event: telemetry.Dropped) -> None:
         self._write(logging.DEBUG, "message dropped", event.session, kind=event.kind)
@@ -110,23 +110,26 @@ class LogListener:
 
     def _connection(self, event: telemetry.ConnectionEvent) -> None:
         if event.kind in _FLOODS:
-            self._write_some(logging.INFO, "connection", None, "kind", event.kind, detail=event.detail)
+            # By status: many refusals of one kind do not hide the others.
+            key = f"request_refused {event.detail[:3]}" if event.kind == "request_refused" else event.kind
+            fields = {"kind": event.kind, "client": event.client, "detail": event.detail}
+            self._write_some(logging.INFO, "connection", None, key, **fields)
         else:
             self._write(logging.DEBUG, "connection", None, kind=event.kind, detail=event.detail)
 
     # -- lines
 
-    def _write_some(self, level: int, what: str, session: str | None, name: str, value: str, **fields: Any) -> None:
-        """One line in ten seconds for each value; the next one says how many were left out."""
+    def _write_some(self, level: int, what: str, session: str | None, key: str, **fields: Any) -> None:
+        """Write at most one line per key in ten seconds; the next one says how many were left out."""
         now = self._clock()
-        last, left_out = self._floods.get(value, (-_EVERY, 0))
+        last, left_out = self._floods.get(key, (-_EVERY, 0))
         if now - last < _EVERY:
-            self._floods[value] = (last, left_out + 1)
+            self._floods[key] = (last, left_out + 1)
             return
-        self._floods[value] = (now, 0)
+        self._floods[key] = (now, 0)
         if left_out:
             fields["left_out"] = left_out
-        self._write(level, what, session, **{name: value}, **fields)
+        self._write(level, what, session, **fields)
 
     def _write(self, level: int, what: str, session: str | None, **fields: Any) -> None:
         if not self._logger.isEnabledFor(level):
@@ -145,17 +148,17 @@ def _quoted(value: Any) -> str:
     return f'"{text}"' if " " in text or '"' in text or not text else text
 
 
-# -- formatters, for whoever owns the process
+# -- formatters, for the program that owns the process
 
 
 class TextFormatter(logging.Formatter):
-    """Lines for people: one for a record, then its traceback, indented, so that no text can pose as another record."""
+    """Formatter for people: one line per record, then its traceback, indented, so that no text can imitate a record."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        record.exc_text = None  # what another handler's formatter left there is not escaped
+        record.exc_text = None  # another handler's formatter may have cached unescaped text there
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name is logging's
@@ -173,7 +176,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Lines for machines: one JSON object each, with the fields of an event beside its message."""
+    """Formatter for machines: one JSON object per line, with the fields of an event next to its message."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -188,12 +191,12 @@ class JsonFormatter(logging.Formatter):
             line["traceback"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = record.stack_info
-        # A lone surrogate, which a file name may hold, has no UTF-8; an unusual name is no reason to lose a line.
+        # A lone surrogate (from a file name, for example) has no UTF-8; escape it instead of losing the line.
         return msgspec.json.encode(_writable(line)).decode()
 
 
 def _call_ids(record: logging.LogRecord) -> dict[str, Any]:
-    """Whose handler wrote this line: what it logs, and what it raised, can be told from others'."""
+    """Return the session and request id of the handler that wrote the record or raised its exception."""
     call = current_call.get()
     if call is None or hasattr(record, "mcptrio_fields"):
         return {}
@@ -216,7 +219,7 @@ def _indented(text: str) -> str:
 
 
 def set_up_logging(level: str, style: str) -> None:
-    """Log to stderr: stdout is the wire of a stdio server. For the program that owns the process."""
+    """Log to stderr, because stdout carries the messages of a stdio server. For the program that owns the process."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,10 +1,9 @@
 """The metrics listener: counts events and writes them as Prometheus text (exposition format 0.0.4).
 
-Every label has a bounded set of values: methods that are not known are "other", and a family that has seen too many
-values counts the rest as "other" too. Nothing that a peer can choose makes a series of its own.
+Every label has a bounded set of values: unknown methods count as "other", and so do new values of a family that has
+reached its limit. No text chosen by a peer creates a series.
 
-One event for each call is all that is heard of calls: how many are running, and what else has a value at any time, is
-looked up when somebody asks for the page.
+Each call costs one event. The number of running calls and the other gauges are read when the page is requested.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ GAUGES: Final[Mapping[str, str]] = {
     "mcptrio_calls_in_flight": "Requests of peers that are not answered yet.",
     "mcptrio_calls_parked": "Handlers that wait for a request to be repeated with answers.",
     "mcptrio_inbox_messages": "Messages that wait in the inboxes of sessions.",
-    "mcptrio_handlers_left_behind": "Handlers that still run although nobody waits for them.",
+    "mcptrio_handlers_left_behind": "Handlers that were cancelled and still run.",
     "mcptrio_connections_open": "Connections that are open.",
     "mcptrio_store_degraded": "1 while the store cannot keep what it is given.",
     "mcptrio_ready": "1 while the server takes work in.",
 }
-"""What is looked up when the page is asked for: `Metrics.look_at` says where."""
+"""Gauges, which are read when the page is requested; `Metrics.look_at` sets their sources."""
 
 
 class Family:
-    """A counter with one label, or with none."""
+    """A counter with one label or none."""
 
     __slots__ = ("_values", "help", "label", "name")
 
@@ -91,7 +90,7 @@ class Family:
 
 
 class Histogram:
-    """How often a value fell below each bound."""
+    """A histogram with fixed bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -114,7 +113,7 @@ class Histogram:
 
 
 class Calls:
-    """The calls of one method: how they ended, and how long they took."""
+    """The calls of one method: their outcomes and durations."""
 
     __slots__ = ("outcomes", "seconds")
 
@@ -124,7 +123,7 @@ class Calls:
 
 
 class Metrics:
-    """Counts what happens. `text()` is the page; `methods` adds names that have a row of their own."""
+    """The metrics listener. `text()` returns the page; `methods` adds methods that get a row of their own."""
 
     def __init__(self, methods: Iterable[str] = ()) -> None:
         self._known = frozenset(METHODS) | frozenset(methods)
@@ -171,7 +170,7 @@ class Metrics:
             count(event)
 
     def look_at(self, **gauges: Callable[[], float]) -> None:
-        """Say where the gauges are found: `look_at(sessions_open=lambda: 3)`. The names are those of `GAUGES`."""
+        """Set the sources of the gauges: `look_at(sessions_open=lambda: 3)`. The names are those of `GAUGES`."""
         for name, read in gauges.items():
             if f"mcptrio_{name}" not in GAUGES:
                 raise KeyError(name)
@@ -215,7 +214,7 @@ class Metrics:
     # -- the page
 
     def text(self) -> str:
-        """Everything counted so far, in the format that Prometheus reads."""
+        """Return all metrics in the Prometheus text format."""
         return "\n".join((*self._gauge_lines(), *self._call_lines(), *self._ask_lines(), *self._rest(), ""))
 
     def _gauge_lines(self) -> Iterator[str]:

@@ -1,36 +1,40 @@
-"""What the other modules of this package are built from: JSON aliases, the sentinel for null, params and results.
+"""The base of all classes here: JSON aliases, the sentinel for null, icons, and the common params and results.
 
-The classes are supersets: a field that some revision of the protocol lacks is optional, and `None` means that it is
-absent on the wire. Which fields a revision allows is decided by its era, not here.
+The classes are supersets of all protocol revisions: a field that some revision lacks is optional, and `None` means that
+it is absent on the wire. The era of a request decides which fields its revision allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
-from attrs import Attribute
+from attrs import Attribute, field
 
-if TYPE_CHECKING:
-    from attrs import frozen as frozen
-else:
-    # Comparing and printing are in `Record`, once: generating them for every class would double the time to import.
-    frozen = partial(attrs.frozen, eq=False, repr=False)
+from ._fields import as_optional_tuple, frozen
 
 JsonObject: TypeAlias = Mapping[str, Any]
 Role: TypeAlias = Literal["user", "assistant"]
 RequestId: TypeAlias = int | str
 ProgressToken: TypeAlias = int | str
 CacheScope: TypeAlias = Literal["public", "private"]
-
-# Metadata of a field in which null on the wire is a value of its own: it is read as `NULL`, not as absent.
-NULL_MATTERS: Final[Mapping[str, bool]] = {"null_matters": True}
+LoggingLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LOGGING_LEVELS: Final[tuple[LoggingLevel, ...]] = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+"""The severity levels of RFC 5424, least severe first."""
 
 
 class Record:
-    """The base of every class here: equal when class and fields are equal, printed without what is absent."""
+    """The base of every class here: equal if class and fields are equal; its repr omits absent fields."""
 
     __slots__ = ()
 
@@ -57,7 +61,7 @@ def _names(record: Record) -> list[str]:
 
 
 class Null:
-    """The type of `NULL`, which stands for a null on the wire where `None` would mean absent."""
+    """The type of `NULL`, a null on the wire in fields where `None` means absent."""
 
     __slots__ = ()
     _instance: Null | None = None
@@ -80,48 +84,81 @@ class Null:
 NULL: Final = Null()
 
 
-def as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Let callers pass a list or any other iterable for a tuple; a lone string is almost always a mistake."""
-    if type(values) is tuple:
-        return values
-    if isinstance(values, str | bytes):
-        raise TypeError(f"expected several values, got the single string {values!r}; put it in a list")
-    return tuple(values)
+@frozen(kw_only=True)
+class Icon(Record):
+    """An image that a host may show next to a name."""
+
+    src: str
+    mime_type: str | None = None
+    sizes: tuple[str, ...] | None = field(default=None, converter=as_optional_tuple)
+    theme: Literal["light", "dark"] | None = None
 
 
-def as_optional_tuple(values: Iterable[Any] | None) -> tuple[Any, ...] | None:
-    """Like `as_tuple`, for a field that may be absent."""
-    return None if values is None else as_tuple(values)
-
-
-def role_check(instead_of_system: str) -> Callable[[object, Attribute[Any], object], None]:
-    """A validator of roles; `instead_of_system` is the way out for the role that is wanted most and does not exist."""
-
-    def check(_instance: object, _attribute: Attribute[Any], role: object) -> None:
-        if role == "system":
-            raise ValueError(f'MCP has no "system" role: {instead_of_system}')
-        if role not in ("user", "assistant"):
-            raise ValueError(f'a role is "user" or "assistant", not {role!r}')
-
-    return check
+# -- params
 
 
 @frozen(kw_only=True)
 class Params(Record):
-    """The parameters of a request or notification that has none of its own."""
+    """The params of a request or notification, without fields of its own."""
 
     meta: JsonObject | None = None
 
 
 @frozen(kw_only=True)
 class InputResponseParams(Params):
-    """The parameters of a request that the server may answer with questions first (multi round-trip requests).
+    """The params of a request that the server may answer with an `InputRequiredResult` (multi round-trip requests).
 
-    A response carries no tag of its own, so the answers stay plain JSON until they meet the questions they belong to.
+    A response has no tag, so the responses stay plain JSON until they are matched with their requests.
     """
 
     input_responses: Mapping[str, JsonObject] | None = None
     request_state: str | None = None
 
 
+# Not in `tools`, which imports all content classes: most servers need only this one, and would start 3 % slower.
+@frozen(kw_only=True)
+class CallToolParams(InputResponseParams):
+    """The tool to call, and its arguments."""
+
+    name: str
+    arguments: JsonObject | None = None
+    task: JsonObject | None = None
+
+
+@frozen(kw_only=True)
+class PaginatedParams(Params):
+    """The params of a request for one page of a list."""
+
+    cursor: str | None = None
+
+
 PingParams = Params
+
+
+# -- results
+
+
+@frozen(kw_only=True)
+class Result(Record):
+    """The result of a request, without fields of its own."""
+
+    result_type: str | None = None
+    meta: JsonObject | None = None
+
+
+@frozen(kw_only=True)
+class CacheableResult(Result):
+    """A result that says for how long and by whom it may be cached."""
+
+    ttl_ms: int | None = None
+    cache_scope: CacheScope | None = None
+
+
+@frozen(kw_only=True)
+class PaginatedResult(CacheableResult):
+    """One page of a list; `next_cursor` requests the next page."""
+
+    next_cursor: str | None = None
+
+
+EmptyResult = Result

@@ -7,13 +7,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import field
 
-from .base import Params, Record, as_tuple, frozen
-from .result import Result
+from ._fields import as_tuple, frozen
+from .base import Params, Record, Result
 
 
 @frozen(kw_only=True)
 class PromptReference(Record):
-    """A prompt whose argument is completed."""
+    """The prompt whose argument is completed."""
 
     type: Literal["ref/prompt"] = field(default="ref/prompt", init=False, repr=False)
     name: str
@@ -22,7 +22,7 @@ class PromptReference(Record):
 
 @frozen(kw_only=True)
 class ResourceTemplateReference(Record):
-    """A resource template, or a resource, whose variable is completed."""
+    """The resource or resource template whose variable is completed."""
 
     type: Literal["ref/resource"] = field(default="ref/resource", init=False, repr=False)
     uri: str
@@ -37,7 +37,7 @@ REFERENCE_BY_TYPE: Final[Mapping[str, type[Any]]] = {
 
 @frozen(kw_only=True)
 class CompletionArgument(Record):
-    """The argument being typed, and what has been typed so far."""
+    """The argument to complete, and the text typed so far."""
 
     name: str
     value: str
@@ -45,14 +45,14 @@ class CompletionArgument(Record):
 
 @frozen(kw_only=True)
 class CompletionContext(Record):
-    """The arguments that are already filled in."""
+    """The arguments that already have values."""
 
     arguments: Mapping[str, str] | None = None
 
 
 @frozen(kw_only=True)
 class CompleteParams(Params):
-    """What to complete."""
+    """The params of `completion/complete`."""
 
     ref: CompletionReference
     argument: CompletionArgument
@@ -61,7 +61,7 @@ class CompleteParams(Params):
 
 @frozen(kw_only=True)
 class Completion(Record):
-    """Suggestions, best first; at most 100 of them."""
+    """At most 100 suggestions, best first."""
 
     values: tuple[str, ...] = field(converter=as_tuple)
     total: int | None = None
@@ -70,6 +70,6 @@ class Completion(Record):
 
 @frozen(kw_only=True)
 class CompleteResult(Result):
-    """The answer to `completion/complete`."""
+    """The result of `completion/complete`."""
 
     completion: Completion

@@ -1,4 +1,4 @@
-"""Content blocks: what tool results, prompts and sampling messages are made of."""
+"""Content blocks of tool results, prompts and messages, and the contents of resources."""
 
 from __future__ import annotations
 
@@ -7,15 +7,45 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import field
 
-from .annotations import Annotations
-from .base import NULL_MATTERS, JsonObject, Record, as_optional_tuple, as_tuple, frozen
-from .contents import ResourceContents
-from .icons import Icon
+from ._fields import as_optional_tuple, frozen
+from .base import Icon, JsonObject, Record, Role
+
+
+@frozen(kw_only=True)
+class Annotations(Record):
+    """Hints about the audience of content and its importance (0 to 1)."""
+
+    audience: tuple[Role, ...] | None = field(default=None, converter=as_optional_tuple)
+    priority: float | None = None
+    last_modified: str | None = None
+
+
+@frozen(kw_only=True)
+class TextResourceContents(Record):
+    """The contents of a text resource."""
+
+    uri: str
+    text: str
+    mime_type: str | None = None
+    meta: JsonObject | None = None
+
+
+@frozen(kw_only=True)
+class BlobResourceContents(Record):
+    """The contents of a binary resource, in base64."""
+
+    uri: str
+    blob: str
+    mime_type: str | None = None
+    meta: JsonObject | None = None
+
+
+ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
 
 
 @frozen(kw_only=True)
 class TextContent(Record):
-    """Text for the model or the person."""
+    """Text for the model or the user."""
 
     type: Literal["text"] = field(default="text", init=False, repr=False)
     text: str
@@ -25,7 +55,7 @@ class TextContent(Record):
 
 @frozen(kw_only=True)
 class ImageContent(Record):
-    """A picture, its bytes in base64."""
+    """An image in base64."""
 
     type: Literal["image"] = field(default="image", init=False, repr=False)
     data: str
@@ -36,7 +66,7 @@ class ImageContent(Record):
 
 @frozen(kw_only=True)
 class AudioContent(Record):
-    """A sound, its bytes in base64."""
+    """Audio in base64."""
 
     type: Literal["audio"] = field(default="audio", init=False, repr=False)
     data: str
@@ -45,25 +75,30 @@ class AudioContent(Record):
     meta: JsonObject | None = None
 
 
-@frozen(kw_only=True)
+@frozen
 class ResourceLink(Record):
-    """A pointer to a resource that can be read."""
+    """A link to a resource: `ResourceLink("notes://today")`. Its default name is the last part of the URI."""
 
     type: Literal["resource_link"] = field(default="resource_link", init=False, repr=False)
     uri: str
-    name: str
-    title: str | None = None
-    description: str | None = None
-    mime_type: str | None = None
-    size: int | None = None
-    icons: tuple[Icon, ...] | None = field(default=None, converter=as_optional_tuple)
-    annotations: Annotations | None = None
-    meta: JsonObject | None = None
+    name: str = ""
+    title: str | None = field(default=None, kw_only=True)
+    description: str | None = field(default=None, kw_only=True)
+    mime_type: str | None = field(default=None, kw_only=True)
+    size: int | None = field(default=None, kw_only=True)
+    icons: tuple[Icon, ...] | None = field(default=None, kw_only=True, converter=as_optional_tuple)
+    annotations: Annotations | None = field(default=None, kw_only=True)
+    meta: JsonObject | None = field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.name:
+            name = self.uri.rstrip("/").rpartition("/")[2] or self.uri
+            object.__setattr__(self, "name", name)  # the class is frozen
 
 
 @frozen(kw_only=True)
 class EmbeddedResource(Record):
-    """The contents of a resource, carried along instead of linked to."""
+    """The contents of a resource, embedded instead of linked."""
 
     type: Literal["resource"] = field(default="resource", init=False, repr=False)
     resource: ResourceContents
@@ -73,7 +108,7 @@ class EmbeddedResource(Record):
 
 @frozen(kw_only=True)
 class UnknownContent(Record):
-    """A content block whose type this version does not know; `data` holds its other fields as they came."""
+    """A content block of a type that this version does not know; `data` holds its other fields as received."""
 
     type: str
     data: JsonObject
@@ -88,39 +123,4 @@ CONTENT_BY_TYPE: Final[Mapping[str, type[Any]]] = {
     "audio": AudioContent,
     "resource_link": ResourceLink,
     "resource": EmbeddedResource,
-}
-
-
-@frozen(kw_only=True)
-class ToolUseContent(Record):
-    """The model asks for a tool, inside a sampling message."""
-
-    type: Literal["tool_use"] = field(default="tool_use", init=False, repr=False)
-    id: str
-    name: str
-    input: JsonObject
-    meta: JsonObject | None = None
-
-
-@frozen(kw_only=True)
-class ToolResultContent(Record):
-    """What the tool asked for by a `ToolUseContent` gave back."""
-
-    type: Literal["tool_result"] = field(default="tool_result", init=False, repr=False)
-    tool_use_id: str
-    content: tuple[ContentBlock, ...] = field(default=(), converter=as_tuple)
-    structured_content: Any = field(default=None, metadata=NULL_MATTERS)
-    is_error: bool | None = None
-    meta: JsonObject | None = None
-
-
-SamplingContent: TypeAlias = (
-    TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
-)  # fmt: skip
-SAMPLING_CONTENT_BY_TYPE: Final[Mapping[str, type[Any]]] = {
-    "text": TextContent,
-    "image": ImageContent,
-    "audio": AudioContent,
-    "tool_use": ToolUseContent,
-    "tool_result": ToolResultContent,
 }

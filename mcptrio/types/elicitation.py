@@ -1,19 +1,21 @@
-"""Elicitation: a server asks the person, by a form or by sending them to a URL."""
+"""Elicitation: a server asks the user, with a form or by opening a URL."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from .base import JsonObject, Params, frozen
-from .result import Result
+from attrs import field
+
+from ._fields import as_tuple, frozen
+from .base import JsonObject, Params, Record, Result
 
 
 @frozen(kw_only=True)
 class ElicitParams(Params):
-    """What to ask the person.
+    """The params of `elicitation/create`.
 
-    A form (`mode` absent or `"form"`) has a `requested_schema`, an object with properties of primitive types;
-    `mode="url"` has a `url`, and, in the revision that tells when it is done, an `elicitation_id`.
+    A form (`mode` absent or `"form"`) has a `requested_schema`, an object with properties of primitive types.
+    `mode="url"` has a `url` and, in the revision that notifies of completion, an `elicitation_id`.
     """
 
     message: str
@@ -33,7 +35,7 @@ class ElicitParams(Params):
 
 @frozen(kw_only=True)
 class ElicitResult(Result):
-    """What the person did; `content` is there when they accepted a form."""
+    """The action of the user; `content` is present after an accepted form."""
 
     action: Literal["accept", "decline", "cancel"]
     content: JsonObject | None = None
@@ -41,6 +43,13 @@ class ElicitResult(Result):
 
 @frozen(kw_only=True)
 class ElicitationCompleteParams(Params):
-    """Which elicitation in url mode is done."""
+    """The elicitation in url mode that is complete."""
 
     elicitation_id: str
+
+
+@frozen(kw_only=True)
+class UrlElicitationRequiredData(Record):
+    """The error data with the URLs that the user must visit before the request can succeed."""
+
+    elicitations: tuple[ElicitParams, ...] = field(converter=as_tuple)

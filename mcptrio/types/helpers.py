@@ -1,4 +1,4 @@
-"""Short ways for authors of handlers to say what they return: pictures, sounds, links, messages."""
+"""Convenience classes for the return values of handlers: images, audio, prompt messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final, TypeAlias
 
 from attrs import field
 
-from .annotations import Annotations
-from .base import JsonObject, Record, Role, frozen
-from .content import AudioContent, ContentBlock, ImageContent, ResourceLink, TextContent
-from .prompts import PromptMessage, check_role
+from ._fields import check_prompt_role, frozen
+from .base import JsonObject, Record, Role
+from .content import Annotations, AudioContent, ContentBlock, ImageContent, TextContent
+from .prompts import PromptMessage
 
-# What a file of the type begins with, and where; RIFF and ISO containers name their content a little later.
+# Offset and bytes that identify a file type; RIFF and ISO containers name their content after a header.
 _MAGIC: Final = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
@@ -64,7 +64,7 @@ def _guess_mime_type(data: bytes, path: str, kind: str) -> str:
 
 @frozen
 class _Media(Record):
-    """Bytes, or the file that holds them; nothing is read or encoded until the content block is made."""
+    """Bytes or the path of a file; reading and encoding are deferred to `to_content()`."""
 
     data: bytes | None = None
     path: str | os.PathLike[str] | None = field(default=None, kw_only=True)
@@ -77,7 +77,7 @@ class _Media(Record):
             raise ValueError(f"{type(self).__name__} takes either data or path=")
 
     def _read(self, kind: str) -> tuple[str, str]:
-        """The bytes in base64 and their type. Reads the file, so it may block."""
+        """Return the bytes in base64 and their MIME type. Reads the file, so it may block."""
         path = "" if self.path is None else os.fspath(self.path)
         if self.data is None:
             with open(path, "rb") as file:
@@ -90,7 +90,7 @@ class _Media(Record):
 
 @frozen
 class Image(_Media):
-    """A picture to return from a handler: `Image(png_bytes)` or `Image(path="plot.png")`."""
+    """An image to return from a handler: `Image(png_bytes)` or `Image(path="plot.png")`."""
 
     def to_content(self) -> ImageContent:
         """Make the content block. Reads the file, so with a path it may block."""
@@ -100,7 +100,7 @@ class Image(_Media):
 
 @frozen
 class Audio(_Media):
-    """A sound to return from a handler: `Audio(wav_bytes)` or `Audio(path="answer.wav")`."""
+    """Audio to return from a handler: `Audio(wav_bytes)` or `Audio(path="answer.wav")`."""
 
     def to_content(self) -> AudioContent:
         """Make the content block. Reads the file, so with a path it may block."""
@@ -108,41 +108,14 @@ class Audio(_Media):
         return AudioContent(data=data, mime_type=mime_type, annotations=self.annotations, meta=self.meta)
 
 
-@frozen
-class Link(Record):
-    """A link to a resource to return from a handler; without a name it goes by the last part of its URI."""
-
-    uri: str
-    name: str | None = None
-    title: str | None = field(default=None, kw_only=True)
-    description: str | None = field(default=None, kw_only=True)
-    mime_type: str | None = field(default=None, kw_only=True)
-    size: int | None = field(default=None, kw_only=True)
-    annotations: Annotations | None = field(default=None, kw_only=True)
-    meta: JsonObject | None = field(default=None, kw_only=True)
-
-    def to_content(self) -> ResourceLink:
-        """Make the content block."""
-        return ResourceLink(
-            uri=self.uri,
-            name=self.name or self.uri.rstrip("/").rpartition("/")[2] or self.uri,
-            title=self.title,
-            description=self.description,
-            mime_type=self.mime_type,
-            size=self.size,
-            annotations=self.annotations,
-            meta=self.meta,
-        )
-
-
-ContentLike: TypeAlias = str | ContentBlock | Image | Audio | Link
+ContentLike: TypeAlias = str | ContentBlock | Image | Audio
 
 
 def to_content(value: ContentLike) -> ContentBlock:
-    """Make a content block of text or a helper; a content block stays itself."""
+    """Convert a string, `Image` or `Audio` to a content block; return a content block as is."""
     if isinstance(value, str):
         return TextContent(text=value)
-    if isinstance(value, Image | Audio | Link):
+    if isinstance(value, Image | Audio):
         return value.to_content()
     return value
 
@@ -151,19 +124,19 @@ def to_content(value: ContentLike) -> ContentBlock:
 class Message(Record):
     """One message of a prompt: `Message("user", "Summarise this.")`."""
 
-    role: Role = field(validator=check_role)
+    role: Role = field(validator=check_prompt_role)
     content: ContentLike
 
     def to_prompt_message(self) -> PromptMessage:
-        """Make the message as the protocol has it. Reads the file of an `Image(path=…)`, so it may block."""
+        """Convert to the message of the protocol. Reads the file of an `Image(path=…)`, so it may block."""
         return PromptMessage(role=self.role, content=to_content(self.content))
 
 
 def user(content: ContentLike) -> Message:
-    """A message in the person's voice."""
+    """Make a message with the role "user"."""
     return Message("user", content)
 
 
 def assistant(content: ContentLike) -> Message:
-    """A message in the model's voice."""
+    """Make a message with the role "assistant"."""
     return Message("assistant", content)

@@ -1,4 +1,4 @@
-"""Prompts: messages that a server prepares and a person picks."""
+"""Prompts: messages that a server prepares and a user picks."""
 
 from __future__ import annotations
 
@@ -6,27 +6,14 @@ from collections.abc import Mapping
 
 from attrs import field
 
-from .base import (
-    InputResponseParams,
-    JsonObject,
-    Params,
-    Record,
-    Role,
-    as_optional_tuple,
-    as_tuple,
-    frozen,
-    role_check,
-)
+from ._fields import as_optional_tuple, as_tuple, check_prompt_role, frozen
+from .base import Icon, InputResponseParams, JsonObject, PaginatedParams, PaginatedResult, Params, Record, Result, Role
 from .content import ContentBlock
-from .icons import Icon
-from .result import PaginatedResult, Result
-
-check_role = role_check("put the text in a user message or in the instructions of the server")
 
 
 @frozen(kw_only=True)
 class PromptArgument(Record):
-    """A value that a prompt asks for."""
+    """An argument of a prompt."""
 
     name: str
     title: str | None = None
@@ -36,7 +23,7 @@ class PromptArgument(Record):
 
 @frozen(kw_only=True)
 class Prompt(Record):
-    """A prompt or prompt template that a server offers."""
+    """A prompt or prompt template as `prompts/list` describes it."""
 
     name: str
     title: str | None = None
@@ -46,24 +33,27 @@ class Prompt(Record):
     meta: JsonObject | None = None
 
 
-@frozen(kw_only=True)
-class PromptMessage(Record):
-    """One message of a prompt."""
-
-    role: Role = field(validator=check_role)
-    content: ContentBlock
+ListPromptsParams = PaginatedParams
 
 
 @frozen(kw_only=True)
 class ListPromptsResult(PaginatedResult):
-    """One page of the prompts a server has."""
+    """One page of the prompts of a server."""
 
     prompts: tuple[Prompt, ...] = field(converter=as_tuple)
 
 
 @frozen(kw_only=True)
+class PromptMessage(Record):
+    """One message of a prompt."""
+
+    role: Role = field(validator=check_prompt_role)
+    content: ContentBlock
+
+
+@frozen(kw_only=True)
 class GetPromptParams(InputResponseParams):
-    """Which prompt to fill in, and with what; the values are always strings."""
+    """The prompt to get, and its arguments, whose values are always strings."""
 
     name: str
     arguments: Mapping[str, str] | None = None
@@ -71,7 +61,7 @@ class GetPromptParams(InputResponseParams):
 
 @frozen(kw_only=True)
 class GetPromptResult(Result):
-    """A prompt, filled in."""
+    """The messages of a prompt for the given arguments."""
 
     description: str | None = None
     messages: tuple[PromptMessage, ...] = field(converter=as_tuple)

@@ -1,17 +1,26 @@
-"""Resources: data of a server that is read by URI."""
+"""Resources: data of a server that clients read by URI."""
 
 from __future__ import annotations
 
 from attrs import field
 
-from .annotations import Annotations
-from .base import JsonObject, Record, as_optional_tuple, frozen
-from .icons import Icon
+from ._fields import as_optional_tuple, as_tuple, frozen
+from .base import (
+    CacheableResult,
+    Icon,
+    InputResponseParams,
+    JsonObject,
+    PaginatedParams,
+    PaginatedResult,
+    Params,
+    Record,
+)
+from .content import Annotations, ResourceContents
 
 
 @frozen(kw_only=True)
 class Resource(Record):
-    """Something that can be read under a fixed URI."""
+    """A resource with a fixed URI."""
 
     uri: str
     name: str
@@ -36,3 +45,55 @@ class ResourceTemplate(Record):
     icons: tuple[Icon, ...] | None = field(default=None, converter=as_optional_tuple)
     annotations: Annotations | None = None
     meta: JsonObject | None = None
+
+
+ListResourcesParams = PaginatedParams
+ListResourceTemplatesParams = PaginatedParams
+
+
+@frozen(kw_only=True)
+class ListResourcesResult(PaginatedResult):
+    """One page of the resources of a server."""
+
+    resources: tuple[Resource, ...] = field(converter=as_tuple)
+
+
+@frozen(kw_only=True)
+class ListResourceTemplatesResult(PaginatedResult):
+    """One page of the resource templates of a server."""
+
+    resource_templates: tuple[ResourceTemplate, ...] = field(converter=as_tuple)
+
+
+@frozen(kw_only=True)
+class ReadResourceParams(InputResponseParams):
+    """The resource to read."""
+
+    uri: str
+
+
+@frozen(kw_only=True)
+class ReadResourceResult(CacheableResult):
+    """The contents of a resource; a collection may return several."""
+
+    contents: tuple[ResourceContents, ...] = field(converter=as_tuple)
+
+
+@frozen(kw_only=True)
+class SubscribeParams(Params):
+    """The resource whose updates to subscribe to, or to unsubscribe from."""
+
+    uri: str
+
+
+UnsubscribeParams = SubscribeParams
+
+
+@frozen(kw_only=True)
+class ResourceUpdatedParams(Params):
+    """The resource that has changed; it may be a part of the one subscribed to."""
+
+    uri: str
+
+
+ResourceListChangedParams = Params

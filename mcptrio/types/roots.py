@@ -1,11 +1,11 @@
-"""Roots: the places a client lets a server work in."""
+"""Roots: the directories and files in which a client lets a server work."""
 
 from __future__ import annotations
 
 from attrs import field
 
-from .base import JsonObject, Params, Record, as_tuple, frozen
-from .result import Result
+from ._fields import as_tuple, frozen
+from .base import JsonObject, Params, Record, Result
 
 
 @frozen(kw_only=True)
@@ -17,6 +17,9 @@ class Root(Record):
     meta: JsonObject | None = None
 
 
+ListRootsParams = Params
+
+
 @frozen(kw_only=True)
 class ListRootsResult(Result):
     """The roots of a client."""
@@ -24,5 +27,4 @@ class ListRootsResult(Result):
     roots: tuple[Root, ...] = field(converter=as_tuple)
 
 
-ListRootsParams = Params
 RootsListChangedParams = Params

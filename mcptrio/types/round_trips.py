@@ -1,4 +1,4 @@
-"""Multi round-trip requests: a stateless server asks by answering, and the client retries with the answers."""
+"""Multi round-trip requests: a stateless server asks in its result, and the client retries with the responses."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import field
 
-from .base import JsonObject, Params, Record, frozen
+from ._fields import frozen
+from .base import JsonObject, Params, Record, Result
 from .elicitation import ElicitParams, ElicitResult
-from .result import Result
 from .roots import ListRootsParams, ListRootsResult
 from .sampling import CreateMessageParams, CreateMessageResult
 
 
 @frozen(kw_only=True)
 class InputRequest(Record):
-    """One question inside an `InputRequiredResult`; the params of an unknown method stay plain JSON."""
+    """One request inside an `InputRequiredResult`; the params of an unknown method stay plain JSON."""
 
     method: str
     params: CreateMessageParams | ElicitParams | Params | JsonObject | None = None
@@ -38,7 +38,7 @@ INPUT_RESULT_BY_METHOD: Final[Mapping[str, type[Any]]] = {
 
 @frozen(kw_only=True)
 class InputRequiredResult(Result):
-    """Answer these questions, then ask again with the answers and this state."""
+    """The requests that the client must answer before it retries with the responses and this state."""
 
     result_type: Literal["input_required"] = field(default="input_required", init=False, repr=False)
     input_requests: Mapping[str, InputRequest] | None = None

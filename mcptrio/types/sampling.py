@@ -1,40 +1,63 @@
-"""Sampling: a server asks the client's model."""
+"""Sampling: a server requests a completion from the client's model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
 
-from attrs import field, has
+from attrs import field
 
-from .base import JsonObject, Params, Record, Role, as_optional_tuple, as_tuple, frozen, role_check
-from .content import SamplingContent, TextContent
-from .result import Result
+from ._fields import NULL_MATTERS, ONE_OR_MANY, as_blocks, as_optional_tuple, as_tuple, check_sampling_role, frozen
+from .base import JsonObject, Params, Record, Result, Role
+from .content import AudioContent, ContentBlock, ImageContent, TextContent, UnknownContent
 from .tools import Tool
 
-# Metadata of a field that is a tuple here and, while it holds one value, that value alone on the wire: an object was
-# the only form until 2025-06-18, and every revision still reads it.
-ONE_OR_MANY: Final = {"one_or_many": True}
+
+@frozen(kw_only=True)
+class ToolUseContent(Record):
+    """A tool call that the model requests in a sampling message."""
+
+    type: Literal["tool_use"] = field(default="tool_use", init=False, repr=False)
+    id: str
+    name: str
+    input: JsonObject
+    meta: JsonObject | None = None
 
 
-def as_blocks(content: Any | Iterable[Any]) -> tuple[Any, ...]:
-    """Let callers pass one content block where several may stand."""
-    return (content,) if has(type(content)) else as_tuple(content)
+@frozen(kw_only=True)
+class ToolResultContent(Record):
+    """The result of the tool call of a `ToolUseContent`."""
+
+    type: Literal["tool_result"] = field(default="tool_result", init=False, repr=False)
+    tool_use_id: str
+    content: tuple[ContentBlock, ...] = field(default=(), converter=as_tuple)
+    structured_content: Any = field(default=None, metadata=NULL_MATTERS)
+    is_error: bool | None = None
+    meta: JsonObject | None = None
 
 
-check_role = role_check("use the system_prompt of the request")
+SamplingContent: TypeAlias = (
+    TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
+)  # fmt: skip
+SAMPLING_CONTENT_BY_TYPE: Final[Mapping[str, type[Any]]] = {
+    "text": TextContent,
+    "image": ImageContent,
+    "audio": AudioContent,
+    "tool_use": ToolUseContent,
+    "tool_result": ToolResultContent,
+}
 
 
 @frozen(kw_only=True)
 class ModelHint(Record):
-    """A part of a model's name, as a wish."""
+    """A preferred model, by a part of its name."""
 
     name: str | None = None
 
 
 @frozen(kw_only=True)
 class ModelPreferences(Record):
-    """What matters in choosing the model; the priorities go from 0 to 1."""
+    """Preferences for the choice of the model; priorities range from 0 to 1."""
 
     hints: tuple[ModelHint, ...] | None = field(default=None, converter=as_optional_tuple)
     cost_priority: float | None = None
@@ -44,7 +67,7 @@ class ModelPreferences(Record):
 
 @frozen(kw_only=True)
 class ToolChoice(Record):
-    """Whether the model may, must or must not use the tools it is given."""
+    """Whether the model may, must or must not use the given tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
@@ -53,14 +76,14 @@ class ToolChoice(Record):
 class SamplingMessage(Record):
     """One message to or from a model."""
 
-    role: Role = field(validator=check_role)
+    role: Role = field(validator=check_sampling_role)
     content: tuple[SamplingContent, ...] = field(converter=as_blocks, metadata=ONE_OR_MANY)
     meta: JsonObject | None = None
 
 
 @frozen(kw_only=True)
 class CreateMessageParams(Params):
-    """What to ask the model."""
+    """The params of `sampling/createMessage`."""
 
     messages: tuple[SamplingMessage, ...] = field(converter=as_tuple)
     max_tokens: int
@@ -77,14 +100,14 @@ class CreateMessageParams(Params):
 
 @frozen(kw_only=True)
 class CreateMessageResult(Result):
-    """What the model said, and why it stopped: `endTurn`, `stopSequence`, `maxTokens`, `toolUse` or its own word."""
+    """The answer of the model; `stop_reason` is `endTurn`, `stopSequence`, `maxTokens`, `toolUse` or its own word."""
 
-    role: Role = field(validator=check_role)
+    role: Role = field(validator=check_sampling_role)
     content: tuple[SamplingContent, ...] = field(converter=as_blocks, metadata=ONE_OR_MANY)
     model: str
     stop_reason: str | None = None
 
     @property
     def text(self) -> str:
-        """All that is text in it; empty if the model answered with something else."""
+        """The text blocks, joined with newlines; empty if there are none."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))

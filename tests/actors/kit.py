@@ -11,16 +11,18 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio import telemetry
-from mcptrio._actors.call import Call, Limits
-from mcptrio._actors.link import Link
+from mcptrio._actors.call import Call
+from mcptrio._actors.limits import Limits
+from mcptrio._actors.link import ReplyLink
 from mcptrio._actors.router import Route, Router
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
-from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
+from mcptrio._actors.supervisor import Supervisor
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
 from mcptrio._wire.jsonrpc import Frame, Notification, Request, decode
+from mcptrio.stores import MemoryBus, MemoryStore
 
 ALL_CAPABILITIES: dict[str, Any] = {"sampling": {}, "roots": {}, "elicitation": {"form": {}, "url": {}}}
 
@@ -33,10 +35,10 @@ class Ctx:
     call: Call
 
     async def ask(self, method: str = "sampling/createMessage", **params: Any) -> Any:
-        return await self.session.ask(method, params, call=self.call)
+        return await self.session.asks.ask(method, params, call=self.call)
 
     async def notify(self, method: str, **params: Any) -> None:
-        await self.session.notify(method, params, call=self.call)
+        await self.session.asks.notify(method, params, call=self.call)
 
 
 def open_session(ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
@@ -113,14 +115,9 @@ async def nothing() -> AsyncIterator[None]:
     yield
 
 
-class NoStore:
-    def open(self) -> AbstractAsyncContextManager[None]:
-        return nothing()
-
-
 @asynccontextmanager
-async def open_runtime(app: App, limits: SupervisorLimits | None = None) -> AsyncIterator[Runtime]:
-    runtime = Runtime(app=app, store=NoStore(), bus=None, supervisor=Supervisor(limits=limits or SupervisorLimits()))
+async def open_runtime(app: App, limits: Limits | None = None) -> AsyncIterator[Runtime]:
+    runtime = Runtime(app=app, store=MemoryStore(), bus=MemoryBus(), supervisor=Supervisor(limits=limits or Limits()))
     async with runtime.open():
         yield runtime
 
@@ -173,7 +170,7 @@ class Talk:
     link: ListLink
     app: App
 
-    async def deliver(self, *frames: Any, link: Link | None = None) -> None:
+    async def deliver(self, *frames: Any, link: ReplyLink | None = None) -> None:
         for frame in frames:
             await self.session.deliver(frame, link or self.link)
 

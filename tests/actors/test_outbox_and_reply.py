@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcptrio._actors.future import Reply
 from mcptrio._actors.link import Outbox
-from mcptrio._actors.reply import Reply
-from mcptrio.errors import LinkClosed, McpError
+from mcptrio.errors import ConnectionLost, MCPError
 
 
 async def test_everything_that_waits_is_taken_at_once() -> None:
@@ -42,7 +42,7 @@ async def test_what_was_put_before_the_end_is_still_taken() -> None:
     outbox.close()
     outbox.put(b"late")
     assert await outbox.take_all() == [b"a"]
-    with pytest.raises(LinkClosed):
+    with pytest.raises(ConnectionLost):
         await outbox.take_all()
 
 
@@ -50,7 +50,7 @@ async def test_closing_wakes_whoever_waits(autojump_clock: MockClock) -> None:
     outbox = Outbox(max_items=1)
 
     async def consume() -> None:
-        with pytest.raises(LinkClosed):
+        with pytest.raises(ConnectionLost):
             await outbox.take_all()
 
     async with trio.open_nursery() as nursery:
@@ -101,7 +101,7 @@ async def test_a_reply_is_settled_once() -> None:
     reply = Reply()
     assert not reply.settled
     reply.settle({"a": 1})
-    reply.settle(error=McpError(-1, "late"))
+    reply.settle(error=MCPError(-1, "late"))
     assert reply.settled
     assert await reply.wait() == {"a": 1}
 
@@ -110,13 +110,13 @@ async def test_an_error_is_raised_to_the_one_who_waits(autojump_clock: MockClock
     reply = Reply()
 
     async def wait() -> None:
-        with pytest.raises(McpError):
+        with pytest.raises(MCPError):
             await reply.wait()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
-        reply.settle(error=McpError(-1, "no"))
+        reply.settle(error=MCPError(-1, "no"))
 
 
 async def test_a_consumer_may_take_a_part_and_there_is_room_once_it_is_enough(autojump_clock: MockClock) -> None:

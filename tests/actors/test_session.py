@@ -13,11 +13,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import telemetry
-from mcptrio._actors.call import Limits
-from mcptrio._actors.reply import Reply
+from mcptrio._actors.future import Reply
+from mcptrio._actors.limits import Limits
 from mcptrio._peer.messages import Cause, Notified
 from mcptrio._wire.jsonrpc import Request, Response
-from mcptrio.errors import INTERNAL_ERROR, CapabilityMissing, LinkClosed, McpError, RequestTimeout
+from mcptrio.errors import INTERNAL_ERROR, CapabilityMissing, ConnectionLost, MCPError, RequestTimeout
 
 from .kit import App, Ctx, ListLink, Talk, notification, open_runtime, open_talk, request
 
@@ -55,7 +55,7 @@ async def test_a_cancelled_call_is_never_answered(autojump_clock: MockClock) -> 
         await talk.deliver(cancel(1))
         assert await talk.settle() == []
         assert ended(talk.app)[-1] == (1, "cancelled")
-        assert talk.session.left_behind == 0
+        assert talk.session.handlers.left_behind == 0
 
 
 async def test_a_cancel_right_behind_its_request_is_seen(autojump_clock: MockClock) -> None:
@@ -170,10 +170,10 @@ async def test_context_variables_travel_with_the_message(autojump_clock: MockClo
         (KeyboardInterrupt(), INTERNAL_ERROR, "internal error"),
         (GeneratorExit(), INTERNAL_ERROR, "internal error"),
         (MemoryError(), INTERNAL_ERROR, "internal error"),
-        (McpError(-7, "mine", {"a": 1}), -7, "mine"),
-        (ExceptionGroup("g", [McpError(-7, "mine", None)]), -7, "mine"),
-        (ExceptionGroup("g", [ExceptionGroup("h", [McpError(-7, "mine")])]), -7, "mine"),
-        (ExceptionGroup("g", [McpError(-7, "a"), McpError(-8, "b")]), INTERNAL_ERROR, "internal error"),
+        (MCPError(-7, "mine", {"a": 1}), -7, "mine"),
+        (ExceptionGroup("g", [MCPError(-7, "mine", None)]), -7, "mine"),
+        (ExceptionGroup("g", [ExceptionGroup("h", [MCPError(-7, "mine")])]), -7, "mine"),
+        (ExceptionGroup("g", [MCPError(-7, "a"), MCPError(-8, "b")]), INTERNAL_ERROR, "internal error"),
         (BaseExceptionGroup("g", [SystemExit(1), ValueError("secret")]), INTERNAL_ERROR, "internal error"),
     ],
     ids=lambda value: type(value).__name__,
@@ -220,7 +220,7 @@ async def test_a_handler_that_raises_while_it_is_cancelled_is_not_answered(
         await wait_all_tasks_blocked()
         await talk.deliver(cancel(1), cancel(2))
         assert await talk.settle() == []
-        assert talk.session.left_behind == 0
+        assert talk.session.handlers.left_behind == 0
         await talk.deliver(request(1, "ping"))
         assert [a["id"] for a in await talk.settle()] == [1]
     assert "failed" in caplog.text
@@ -230,7 +230,7 @@ async def test_an_error_whose_data_is_no_json_is_answered_without_it(autojump_cl
     """The reply is encoded in the loop: an error there would take the whole session down."""
 
     async def fail(ctx: Ctx, params: Any) -> None:
-        raise McpError(-7, "mine", {"odd": object()})
+        raise MCPError(-7, "mine", {"odd": object()})
 
     async with open_talk({"fail": fail}) as talk:
         await talk.deliver(request(1, "fail"))
@@ -380,7 +380,7 @@ async def test_an_ask_is_settled_by_the_answer_to_it(autojump_clock: MockClock) 
 async def test_an_ask_that_is_not_answered_in_time_is_taken_back(autojump_clock: MockClock) -> None:
     async def ask(ctx: Ctx, params: Any) -> dict[str, str]:
         try:
-            await ctx.session.ask("sampling/createMessage", {}, call=ctx.call, timeout=5)
+            await ctx.session.asks.ask("sampling/createMessage", {}, call=ctx.call, timeout=5)
         except RequestTimeout as error:
             return {"error": str(error)}
         raise AssertionError
@@ -457,7 +457,7 @@ async def test_progress_on_an_ask_reaches_its_callback_and_a_bad_callback_hurts_
         raise ValueError("bad callback")
 
     async def ask(ctx: Ctx, params: Any) -> Any:
-        return await ctx.session.ask("sampling/createMessage", {}, call=ctx.call, reply=Reply(watch, True))
+        return await ctx.session.asks.ask("sampling/createMessage", {}, call=ctx.call, reply=Reply(watch, True))
 
     async with open_talk({"ask": ask}) as talk:
         await talk.deliver(request(1, "ask"))
@@ -487,13 +487,13 @@ async def test_a_handler_that_ignores_its_timeout_is_answered_counted_and_named(
         (answer,) = await talk.settle()
         assert (answer["id"], answer["error"]["message"]) == (1, "timed out")
         assert talk.app.count(telemetry.Zombie) == 1
-        assert talk.session.left_behind == 1
+        assert talk.session.handlers.left_behind == 1
         assert "shielded (id 1) ignores its cancellation" in caplog.text
         await talk.deliver(request(1, "ping"))  # the id is free
         assert [a["id"] for a in await talk.settle()] == [1]
         await trio.sleep(100)
         assert await talk.settle() == []  # what it returned in the end interests nobody
-        assert talk.session.left_behind == 0
+        assert talk.session.handlers.left_behind == 0
 
 
 async def test_too_many_zombies_end_the_session(autojump_clock: MockClock) -> None:
@@ -510,12 +510,12 @@ async def test_a_zombie_is_buried_although_the_inbox_is_full(autojump_clock: Moc
         await talk.deliver(request(1, "shielded"))
         await trio.sleep(10)
         now = trio.current_time()
-        talk.session.bury(now)
-        talk.session._resting = False  # the loop is behind: messages queue up
-        while talk.session.post_nowait(Notified(None, "notifications/message", {})):
+        talk.session.handlers.find_zombies(now)
+        talk.session.inbox._idle = False  # the loop is behind: messages queue up
+        while talk.session.inbox.post_nowait(Notified(None, "notifications/message", {})):
             pass
-        talk.session.bury(now + 5)
-        assert talk.session.has_running
+        talk.session.handlers.find_zombies(now + 5)
+        assert talk.session.handlers
         await trio.sleep(3)
         assert [a["id"] for a in await talk.settle() if "id" in a] == [1]
 
@@ -540,7 +540,7 @@ async def test_the_end_of_a_session_ends_everything_in_it(autojump_clock: MockCl
 
     async with open_talk({"ask": ask, "slow": sleep_an_hour}) as talk:
         await talk.deliver(request(1, "ask"), request(2, "slow"))
-        talk.session.start_background(tick)
+        talk.session.background.start(tick)
         await talk.settle()
         began = trio.current_time()
         over = trio.Event()
@@ -552,7 +552,7 @@ async def test_the_end_of_a_session_ends_everything_in_it(autojump_clock: MockCl
         assert [m.get("method") for m in await talk.settle()] in ([], ["notifications/cancelled"])
         assert sorted(ended(talk.app)[-2:]) == [(1, "disconnected"), (2, "disconnected")]
         assert talk.app.events[-1].cause == Cause.DISCONNECT.value
-        with pytest.raises(LinkClosed):
+        with pytest.raises(ConnectionLost):
             await talk.deliver(request(3, "ping"))
 
 
@@ -561,8 +561,8 @@ async def test_somebody_outside_who_asks_learns_that_the_session_ended(autojump_
 
     async def ask(talk: Talk) -> None:
         try:
-            await talk.session.ask("roots/list", {})
-        except LinkClosed as error:
+            await talk.session.asks.ask("roots/list", {})
+        except ConnectionLost as error:
             caught.append(str(error))
 
     async with open_talk(limits=Limits(inbox=2)) as talk, trio.open_nursery() as nursery:
@@ -586,7 +586,7 @@ async def test_state_of_the_session_is_torn_down_in_its_own_task(autojump_clock:
             story.append("down")
 
     async def enter(ctx: Ctx, params: Any) -> dict[str, Any]:
-        ctx.session.state = await ctx.session.hold(state())
+        ctx.session.state = await ctx.session.background.hold(state())
         return {}
 
     async with open_talk({"enter": enter}) as talk:
@@ -604,7 +604,7 @@ async def test_state_that_takes_too_long_to_end_is_cut_short(autojump_clock: Moc
         await trio.sleep(3600)
 
     async def enter(ctx: Ctx, params: Any) -> dict[str, Any]:
-        await ctx.session.hold(state())
+        await ctx.session.background.hold(state())
         return {}
 
     async with open_talk({"enter": enter}, limits=Limits(end_grace=5)) as talk:
@@ -620,11 +620,11 @@ async def test_state_that_takes_too_long_to_end_is_cut_short(autojump_clock: Moc
 async def test_state_that_fails_to_begin_fails_the_one_who_wanted_it(autojump_clock: MockClock) -> None:
     @asynccontextmanager
     async def state() -> AsyncIterator[None]:
-        raise McpError(-7, "refused")
+        raise MCPError(-7, "refused")
         yield
 
     async def enter(ctx: Ctx, params: Any) -> None:
-        await ctx.session.hold(state())
+        await ctx.session.background.hold(state())
 
     async with open_talk({"enter": enter}) as talk:
         await talk.deliver(request(1, "enter"))
@@ -640,7 +640,7 @@ async def test_a_background_task_that_fails_is_logged_and_nothing_else(
         raise ValueError("oops")
 
     async with open_talk() as talk:
-        talk.session.start_background(fail)
+        talk.session.background.start(fail)
         await talk.settle()
         assert talk.session.ended is None
     assert "background task" in caplog.text
@@ -664,28 +664,28 @@ async def test_cancelling_at_any_await_leaves_nothing_behind(after: int, autojum
 
     async def outside(talk: Talk) -> None:
         try:
-            await talk.session.ask("roots/list", {}, timeout=1000)
-        except LinkClosed:
+            await talk.session.asks.ask("roots/list", {}, timeout=1000)
+        except ConnectionLost:
             outcomes.append("told")
 
     async def deliver(talk: Talk) -> None:
-        with suppress(LinkClosed):
+        with suppress(ConnectionLost):
             await talk.deliver(request(1, "busy"))
 
     async with open_talk({"busy": busy}, limits=Limits(inbox=1)) as talk, trio.open_nursery() as nursery:
-        talk.session.start_background(trio.sleep_forever)  # one that is asleep has nothing to cut off
+        talk.session.background.start(trio.sleep_forever)  # one that is asleep has nothing to cut off
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(outside, talk)
         nursery.start_soon(deliver, talk)
         for _ in range(after):
             await trio.lowlevel.checkpoint()
-        assert talk.session._nursery is not None
-        talk.session._nursery.cancel_scope.cancel()
+        assert talk.session.nursery is not None
+        talk.session.nursery.cancel_scope.cancel()
         with trio.fail_after(1):
             while talk.session.ended is None or alive:
                 await trio.sleep(0.01)
         nursery.cancel_scope.deadline = trio.current_time() + 1
-    assert talk.session.left_behind == 0
+    assert talk.session.handlers.left_behind == 0
     assert talk.link.ended
     assert outcomes == ["told"]
 
@@ -694,7 +694,7 @@ async def test_cancelling_whoever_asks_leaves_nothing_in_the_books(autojump_cloc
     async with open_talk(limits=Limits(inbox=1)) as talk:
         for turns in range(6):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(talk.session.ask, "roots/list", {})
+                nursery.start_soon(talk.session.asks.ask, "roots/list", {})
                 for _ in range(turns):
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
@@ -702,7 +702,7 @@ async def test_cancelling_whoever_asks_leaves_nothing_in_the_books(autojump_cloc
             asked = [m["id"] for m in sent if m["method"] == "roots/list"]
             told = [m["params"]["requestId"] for m in sent if m["method"] == "notifications/cancelled"]
             assert asked == told
-        assert list(talk.session.peer._ledger.asks()) == []
+        assert list(talk.session.peer.ledger.asks()) == []
 
 
 async def test_the_log_says_nothing_about_an_ordinary_life(

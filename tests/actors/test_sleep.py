@@ -14,7 +14,7 @@ from mcptrio import telemetry
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause, HungUp
 from mcptrio._wire.jsonrpc import Response
-from mcptrio.errors import LinkClosed
+from mcptrio.errors import ConnectionLost
 
 from .kit import Ctx, ListLink, Talk, open_talk, request
 
@@ -24,7 +24,7 @@ def tasks() -> int:
 
 
 async def fall_asleep(talk: Talk) -> None:
-    while not talk.session.asleep:
+    while not talk.session.inbox.asleep:
         await trio.sleep(1)
 
 
@@ -51,11 +51,11 @@ async def test_an_idle_session_has_no_task_and_answers_nevertheless(autojump_clo
 
 async def test_a_session_with_something_to_do_stays_awake(autojump_clock: MockClock) -> None:
     async with open_talk() as talk:
-        talk.session.start_background(trio.sleep, 100)
+        talk.session.background.start(trio.sleep, 100)
         await trio.sleep(50)
-        assert not talk.session.asleep
+        assert not talk.session.inbox.asleep
         await trio.sleep(60)
-        assert talk.session.asleep
+        assert talk.session.inbox.asleep
 
 
 async def test_what_runs_in_the_background_wakes_it(autojump_clock: MockClock) -> None:
@@ -66,7 +66,7 @@ async def test_what_runs_in_the_background_wakes_it(autojump_clock: MockClock) -
         async def run() -> None:
             ran.set()
 
-        talk.session.start_background(run)
+        talk.session.background.start(run)
         with trio.fail_after(1):
             await ran.wait()
 
@@ -82,9 +82,9 @@ async def test_a_session_function_is_entered_and_left_though_it_sleeps(autojump_
 
     async with open_talk() as talk:
         await fall_asleep(talk)
-        assert await talk.session.hold(state()) == "state"
+        assert await talk.session.background.hold(state()) == "state"
         await trio.sleep(10)
-        assert not talk.session.asleep
+        assert not talk.session.inbox.asleep
         talk.session.close_nowait(Cause.IDLE)
         await trio.sleep(1)
     assert steps == ["in", "out"]
@@ -109,7 +109,7 @@ async def test_what_is_asked_of_the_peer_is_answered_while_it_sleeps(autojump_cl
         answers: list[Any] = []
 
         async def ask() -> None:
-            answers.append(await talk.session.ask("roots/list", {}))
+            answers.append(await talk.session.asks.ask("roots/list", {}))
 
         nursery.start_soon(ask)
         (asked,) = await talk.settle()
@@ -120,15 +120,12 @@ async def test_what_is_asked_of_the_peer_is_answered_while_it_sleeps(autojump_cl
 
 
 async def nod_off(session: Session) -> None:
-    """Come back in the moment between giving up the nursery and being asleep."""
-    while True:
-        session.doze()
-        for _ in range(5):
-            await trio.lowlevel.checkpoint()
-            if session._nursery is None and not session.asleep:
-                return
-        session.start_background(trio.lowlevel.checkpoint)  # too late: it shall wake up and try again
-        await trio.testing.wait_all_tasks_blocked()
+    """Come back in the moment in which the session has fallen asleep and its old task has not ended yet."""
+    session.background.start(trio.lowlevel.checkpoint)  # it wakes up
+    await trio.testing.wait_all_tasks_blocked()
+    assert session.nursery is not None
+    session.doze()
+    assert session.inbox.asleep
 
 
 async def test_what_comes_in_the_very_moment_of_falling_asleep_is_done(autojump_clock: MockClock) -> None:
@@ -141,7 +138,7 @@ async def test_what_comes_in_the_very_moment_of_falling_asleep_is_done(autojump_
         for number in range(1, 9):
             await nod_off(talk.session)
             await talk.deliver(request(number, "echo"))
-            talk.session.start_background(run, "background")
+            talk.session.background.start(run, "background")
             await trio.sleep(0.2)
             (answer,) = await talk.settle()
             assert answer["id"] == number
@@ -160,10 +157,10 @@ async def test_a_carrier_is_started_once(autojump_clock: MockClock) -> None:
         async def carry() -> None:
             starts.append(trio.current_time())
 
-        session = talk.session.runtime.new_session(ListLink(), transport="test", carrier=carry)
+        session = talk.session.runtime.new_session(ListLink(), transport="test", reader=carry)
         await trio.testing.wait_all_tasks_blocked()
         await nod_off(session)
-        session.post_nowait(HungUp(Cause.IDLE))
+        session.inbox.post_nowait(HungUp(Cause.IDLE))
         await trio.sleep(1)
         assert session.ended is Cause.IDLE
         assert len(starts) == 1
@@ -175,17 +172,17 @@ async def test_a_session_that_nodded_off_and_crashes_leaves_like_any_other(autoj
 
         async def ask() -> None:
             try:
-                await session.ask("roots/list", {})
-            except LinkClosed as error:
+                await session.asks.ask("roots/list", {})
+            except ConnectionLost as error:
                 told.append(str(error))
 
         await nod_off(session)
-        session.notify_nowait("notifications/tools/list_changed", {})
+        session.background.start(trio.sleep_forever)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
-            assert session._nursery is not None
-            session._nursery.cancel_scope.cancel()
+            assert session.nursery is not None
+            session.nursery.cancel_scope.cancel()
         assert told
         assert session.ended is Cause.CRASH
         assert talk.link.ended
@@ -197,7 +194,7 @@ async def test_a_background_task_that_never_began_does_not_hold_up_the_end(autoj
         ends: list[float] = []
         talk.session.on_end.append(lambda: ends.append(trio.current_time()))
         now = trio.current_time()
-        talk.session.start_background(trio.sleep_forever)
+        talk.session.background.start(trio.sleep_forever)
         talk.session.close_nowait(Cause.IDLE)
         await trio.sleep(20)
         assert ends == [now]

@@ -11,11 +11,11 @@ from attrs import define
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import telemetry
-from mcptrio._actors.call import Limits
+from mcptrio._actors.limits import Limits
 from mcptrio._actors.runtime import Runtime, serve_session
-from mcptrio._actors.supervisor import SupervisorLimits, new_session_id
+from mcptrio._actors.supervisor import new_session_id
 from mcptrio._peer.messages import Cause
-from mcptrio.errors import LinkClosed, Overloaded
+from mcptrio.errors import ConnectionLost, Overloaded
 
 from .kit import App, Ctx, ListLink, Talk, open_runtime, request
 
@@ -57,8 +57,8 @@ async def test_a_session_that_crashes_takes_nobody_with_it(
         waiting: list[str] = []
 
         async def ask() -> None:
-            with suppress(LinkClosed):
-                await ill.session.ask("ping", {})
+            with suppress(ConnectionLost):
+                await ill.session.asks.ask("ping", {})
             waiting.append("told")
 
         async with trio.open_nursery() as nursery:
@@ -66,7 +66,7 @@ async def test_a_session_that_crashes_takes_nobody_with_it(
         await wait_all_tasks_blocked()
         assert ill.session.ended is Cause.CRASH
         assert waiting == ["told"]
-        assert ill.session.left_behind == 0
+        assert ill.session.handlers.left_behind == 0
         assert runtime.supervisor.find(ill.session.id) is None
         assert app.count(telemetry.GuardCaught) == 1
         assert "a defect in the link" in caplog.text
@@ -76,7 +76,7 @@ async def test_a_session_that_crashes_takes_nobody_with_it(
 
 async def test_a_session_that_nobody_uses_is_ended(autojump_clock: MockClock) -> None:
     app = App({"slow": slow})
-    async with open_runtime(app, SupervisorLimits(idle_timeout=100)) as runtime:
+    async with open_runtime(app, Limits(idle_timeout=100)) as runtime:
         idle, busy, used = [await new_talk(runtime, app) for _ in range(3)]
         await busy.deliver(request(1, "slow", seconds=50))
         await trio.sleep(80)
@@ -94,7 +94,7 @@ async def test_a_session_with_an_open_stream_is_not_idle(autojump_clock: MockClo
         attached: bool = True
 
     app = App()
-    async with open_runtime(app, SupervisorLimits(idle_timeout=100)) as runtime:
+    async with open_runtime(app, Limits(idle_timeout=100)) as runtime:
         session = runtime.new_session(link := Attached(), transport="test")
         await trio.sleep(500)
         assert session.ended is None
@@ -105,7 +105,7 @@ async def test_a_session_with_an_open_stream_is_not_idle(autojump_clock: MockClo
 
 async def test_there_is_a_cap_on_sessions(autojump_clock: MockClock) -> None:
     app = App()
-    async with open_runtime(app, SupervisorLimits(max_sessions=2)) as runtime:
+    async with open_runtime(app, Limits(max_sessions=2)) as runtime:
         first = runtime.new_session(ListLink(), transport="test")
         runtime.new_session(ListLink(), transport="test")
         with pytest.raises(Overloaded):
@@ -161,7 +161,7 @@ async def test_draining_ends_in_time_although_a_handler_ignores_it(autojump_cloc
         assert trio.current_time() - began <= 6
         assert [a["id"] for a in talk.link.sent] == [1]
         assert talk.link.ended
-        assert talk.session.left_behind == 1
+        assert talk.session.handlers.left_behind == 1
 
 
 async def test_leaving_the_runtime_ends_what_is_left(autojump_clock: MockClock) -> None:
@@ -173,7 +173,7 @@ async def test_leaving_the_runtime_ends_what_is_left(autojump_clock: MockClock) 
         assert runtime.ready
     assert not runtime.ready
     assert talk.session.ended is not None
-    assert talk.session.left_behind == 0
+    assert talk.session.handlers.left_behind == 0
     assert app.events[-2].outcome == "cancelled"
 
 

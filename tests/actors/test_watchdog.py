@@ -17,8 +17,9 @@ from trio.testing import MockClock
 from mcptrio import telemetry
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.watchdog import UNREADY_ABOVE, Watchdog, name_culprit
+from mcptrio.stores import MemoryBus, MemoryStore
 
-from .kit import App, NoStore
+from .kit import App
 
 
 class Alarm(logging.Handler):
@@ -48,7 +49,7 @@ def watchdogs() -> list[threading.Thread]:
 
 
 def new_runtime() -> Runtime:
-    return Runtime(app=App(), store=NoStore(), bus=None)
+    return Runtime(app=App(), store=MemoryStore(), bus=MemoryBus())
 
 
 def block_until(rang: threading.Event) -> bool:

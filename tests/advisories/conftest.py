@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.bad_inputs.conftest import piped_servers, servers, servers_of_lanes
+from tests.bad_inputs.conftest import piped_servers, servers, servers_of_engines
 
-__all__ = ["piped_servers", "servers", "servers_of_lanes"]
+__all__ = ["piped_servers", "servers", "servers_of_engines"]

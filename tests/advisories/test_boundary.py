@@ -1,4 +1,4 @@
-"""Published ways past the boundary to browsers and networks (V30 to V37), each tried in vain."""
+"""Published ways past the boundary to browsers and networks (V30 to V37): each attack must fail."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def test_neg_mcp_name_mismatch(case: Case, servers: Servers) -> None:
     run_request(case, servers)
 
 
-async def test_neg_mismatch_under_a_head_that_was_let_through_before(lane: str) -> None:
+async def test_neg_mismatch_under_a_head_that_was_let_through_before(engine: str) -> None:
     """A client repeats its head; what was found to agree with one body says nothing of the next."""
     server = make_server()
     async with trio.open_nursery() as nursery:
-        bound = await nursery.start(partial(server.serve_http, port=0, lane=lane))
+        bound = await nursery.start(partial(server.serve_http, port=0, engine=engine))
         speaker = Speaker(bound[0].port, "2026-07-28")
         good = speaker.message("tools/call", {"name": "echo", "arguments": {"text": "hello"}})
         other_name = speaker.message("tools/call", {"name": "fail", "arguments": {"text": "hello"}})
@@ -143,7 +143,7 @@ async def test_neg_mismatch_under_a_head_that_was_let_through_before(lane: str) 
         nursery.cancel_scope.cancel()
 
 
-async def test_neg_param_header_lookup_fails_closed(lane: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_neg_param_header_lookup_fails_closed(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it cannot be found out which arguments have headers, the call is not made."""
 
     def broken(self: Any, tool: str) -> Any:
@@ -152,7 +152,7 @@ async def test_neg_param_header_lookup_fails_closed(lane: str, monkeypatch: pyte
     monkeypatch.setattr(ServerClass, "parameter_headers", broken)
     server = make_server()
     async with trio.open_nursery() as nursery:
-        bound = await nursery.start(partial(server.serve_http, port=0, lane=lane))
+        bound = await nursery.start(partial(server.serve_http, port=0, engine=engine))
 
         def call() -> Any:
             speaker = Speaker(bound[0].port, "2026-07-28")

@@ -1,4 +1,4 @@
-"""Published ways to see or to touch what belongs to another client (V20 to V25), each tried in vain."""
+"""Published ways to see or to touch what belongs to another client (V20 to V25): each attack must fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio._wire import request_state
+from mcptrio.auth import request_state
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.process import Servers
 from tests.bad_inputs.program import make_server
@@ -28,11 +28,11 @@ GOOD = {"size": {"action": "accept", "content": {"size": "M"}}}
 
 
 @pytest.mark.parametrize("date", ["2025-11-25", "2026-07-28"])
-async def test_neg_colliding_ids_200_clients(date: str, lane: str) -> None:
+async def test_neg_colliding_ids_200_clients(date: str, engine: str) -> None:
     """All use the same ids at the same time; each finds its own text in its own answers. `make fault-test` goes on."""
     server = make_server()
     async with trio.open_nursery() as nursery:
-        bound = await nursery.start(partial(server.serve_http, port=0, lane=lane))
+        bound = await nursery.start(partial(server.serve_http, port=0, engine=engine))
 
         def talk(name: str) -> None:
             speaker = Speaker(bound[0].port, date)
@@ -79,7 +79,7 @@ def test_neg_replay_other_session_cursor(case: Case, servers: Servers) -> None:
     run_request(case, servers)
 
 
-async def test_neg_replay_same_request_id(lane: str) -> None:
+async def test_neg_replay_same_request_id(engine: str) -> None:
     """Two sessions, the same request id, the same event numbers: a cursor brings its own session's events only."""
     async with serving_endpoint() as (server, _):
         ann, bob = await HttpClient.open(server), await HttpClient.open(server)
@@ -159,10 +159,10 @@ def test_neg_request_state_other_principal(servers: Servers) -> None:
         bob.close()
 
 
-async def test_neg_request_state_expired(lane: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_neg_request_state_expired(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     server = make_server()
     async with trio.open_nursery() as nursery:
-        bound = await nursery.start(partial(server.serve_http, port=0, lane=lane))
+        bound = await nursery.start(partial(server.serve_http, port=0, engine=engine))
         speaker = Speaker(bound[0].port, "2026-07-28")
         call = await trio.to_thread.run_sync(asked, speaker)
         import time

@@ -1,4 +1,4 @@
-"""Published ways to run, to fetch or to read what nobody meant (V46, V47, V52, V60 to V64), each tried in vain."""
+"""Published ways to run, to fetch or to read something unintended (V46, V47, V52, V60 to V64): all must fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attrs import evolve
 import mcptrio
 from mcptrio import DeclarationError, connect
 from mcptrio._schema.check import Checker
-from mcptrio._wire.uri_template import UriTemplate
+from mcptrio._uri.template import UriTemplate
 from tests.bad_inputs import hostile
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.pipes import PipedServers
@@ -147,7 +147,7 @@ async def test_neg_stdio_argv_metachar_inert(tmp_path: Path) -> None:
 
 
 async def test_neg_stdio_argv_nul() -> None:
-    with pytest.raises((mcptrio.MCPTrioException, ValueError)), trio.fail_after(10):
+    with pytest.raises((mcptrio.MCPTrioError, ValueError)), trio.fail_after(10):
         async with connect([sys.executable, "-c", "pass", "a\x00b"]):
             pass
 

@@ -1,4 +1,4 @@
-"""Plays a flow against a scripted world: pages by URL, a person, a storage; no network and no clock."""
+"""Plays a flow against scripted responses: pages by URL, a person, a storage; no network and no clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from mcptrio.auth.client.errors import AuthorizationFailed, FetchFailed
-from mcptrio.auth.client.steps import Ask, Fetch, Fetched, Flow, Listen, Load, Save, Visit, World
+from mcptrio.auth.client.steps import Fetch, Fetched, Flow, FlowInputs, Listen, Load, Lock, Save, Supply, Unlock, Visit
 
 T = TypeVar("T")
 Page = Fetched | Exception | Callable[[Fetch], Fetched]
@@ -65,9 +65,9 @@ def web(**pages: Page) -> dict[str, Page]:
     return {places[name]: value for name, value in {**usual, **pages}.items()}
 
 
-def world() -> World:
+def inputs() -> FlowInputs:
     numbers = iter(range(1000))
-    return World(now=lambda: NOW, secret=lambda: f"secret-{next(numbers):036}")
+    return FlowInputs(now=lambda: NOW, secret=lambda: f"secret-{next(numbers):036}")
 
 
 def agree(query: dict[str, str]) -> dict[str, str]:
@@ -85,6 +85,10 @@ class Play:
     redirect_uri: str | None = None
     fetches: list[Fetch] = field(default_factory=list)
     visits: list[dict[str, str]] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+    """The records that another program has locked."""
+    locked: set[str] = field(default_factory=set)
+    """The records that are locked now; the driver releases them when the flow ends."""
 
     def run(self, flow: Flow[T]) -> T:
         answer: Any = None
@@ -111,7 +115,17 @@ class Play:
             case Load():
                 return self.storage.get(step.key)
             case Save():
+                assert step.key in self.locked | self.busy or step.key.startswith("issuer of ")
                 self.storage[step.key] = step.record
+                return None
+            case Lock():
+                if step.key in self.busy:
+                    raise FetchFailed("another program")
+                assert step.key not in self.locked
+                self.locked.add(step.key)
+                return None
+            case Unlock():
+                self.locked.discard(step.key)
                 return None
             case Listen():
                 return self.redirect_uri or step.preferred or REDIRECT
@@ -119,7 +133,7 @@ class Play:
                 query = dict(parse_qsl(urlsplit(step.url).query))
                 self.visits.append({**query, "page": step.url.partition("?")[0]})
                 return self.person(query)
-            case Ask():
+            case Supply():
                 return step.supplier(*step.arguments)
         raise AssertionError(step)
 

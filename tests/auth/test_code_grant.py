@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from mcptrio.auth.client.acquire import acquire, renew
 from mcptrio.auth.client.binding import FIRST_SEEN
 from mcptrio.auth.client.challenge import Challenge
 from mcptrio.auth.client.code_grant import CodeGrant, challenge_of, check_page, page_url, read_redirect
 from mcptrio.auth.client.credentials import Credentials
 from mcptrio.auth.client.errors import AuthorizationFailed
 from mcptrio.auth.client.metadata import ServerMetadata, read_server
-from mcptrio.auth.client.registration import About, check_metadata_url, registration_key
+from mcptrio.auth.client.registration import ClientMetadata, check_metadata_url, registration_key
 from mcptrio.auth.client.token_request import Need
 from mcptrio.auth.client.tokens import Tokens
 from mcptrio.errors import DeclarationError
@@ -27,6 +28,7 @@ from .play import (
     REDIRECT,
     Page,
     Play,
+    inputs,
     missing,
     page,
     resource_page,
@@ -34,16 +36,15 @@ from .play import (
     tokens_page,
     unreachable,
     web,
-    world,
 )
 
-GRANT = CodeGrant(about=About(client_name="tests"))
+GRANT = CodeGrant(metadata=ClientMetadata(client_name="tests"))
 CIMD = "https://app.example/client.json"
 OWN = Credentials(client_id="mine", secret="secret-of-mine")
 
 
 def need(**more: Any) -> Need:
-    return Need(endpoint=ENDPOINT, world=world(), **more)
+    return Need(endpoint=ENDPOINT, inputs=inputs(), refused=True, **more)
 
 
 def challenged(scope: str) -> Challenge:
@@ -69,7 +70,7 @@ def registered() -> dict[str, Any]:
 
 def fails(play: Play, grant: CodeGrant = GRANT, **more: Any) -> AuthorizationFailed:
     with pytest.raises(AuthorizationFailed) as caught:
-        play.run(grant.obtain(need(**more)))
+        play.run(acquire(grant, need(**more)))
     assert "secret-" not in str(caught.value) + repr(caught.value)
     return caught.value
 
@@ -79,7 +80,7 @@ def fails(play: Play, grant: CodeGrant = GRANT, **more: Any) -> AuthorizationFai
 
 def test_a_stranger_registers_and_signs_in() -> None:
     play = Play(web())
-    tokens = play.run(GRANT.obtain(need(challenge=challenged("read write"))))
+    tokens = play.run(acquire(GRANT, need(challenge=challenged("read write"))))
     assert play.urls == [PRM, META, f"{ISSUER}/register", f"{ISSUER}/token"]
     assert (tokens.access_token, tokens.issuer, tokens.expires_at) == ("secret-access", ISSUER, NOW + 3600)
     (visit,), (form,) = play.visits, play.forms()
@@ -103,9 +104,9 @@ def test_the_challenge_of_the_rfc_comes_out() -> None:
 
 
 def test_every_sign_in_has_its_own_state_and_verifier() -> None:
-    play, one = Play(web(), storage=registered()), need()
+    play, one = Play(web(), storage=registered()), need(may_refresh=False)
     for _ in range(2):
-        play.run(GRANT.obtain(one))
+        play.run(acquire(GRANT, one))
     assert len({visit["state"] for visit in play.visits}) == 2
     assert len({form["code_verifier"] for form in play.forms()}) == 2
 
@@ -120,13 +121,13 @@ def test_what_the_page_has_in_its_query_is_kept_except_under_our_names() -> None
 
 def test_a_registration_is_used_again_at_the_same_redirect() -> None:
     play = Play(web(), storage=registered())
-    play.run(GRANT.obtain(need()))
+    play.run(acquire(GRANT, need()))
     assert f"{ISSUER}/register" not in play.urls
 
 
 def test_another_redirect_needs_another_registration() -> None:
     play = Play(web(), storage=registered(), redirect_uri="http://127.0.0.1:6000/callback")
-    play.run(GRANT.obtain(need()))
+    play.run(acquire(GRANT, need()))
     assert f"{ISSUER}/register" in play.urls
 
 
@@ -144,7 +145,7 @@ def test_a_registration_that_was_forgotten_is_made_again_once(where: str) -> Non
         return {"state": query["state"], **(said.pop() if said else {"code": "c"})}
 
     play = Play(web(token=token), storage=registered(), person=person)
-    assert play.run(GRANT.obtain(need())).access_token == "secret-access"
+    assert play.run(acquire(GRANT, need())).access_token == "secret-access"
     assert play.urls.count(f"{ISSUER}/register") == 1
 
 
@@ -152,11 +153,11 @@ def test_the_address_of_a_document_is_a_client_id_where_that_is_taken() -> None:
     grant = evolve(GRANT, metadata_url=CIMD)
     supporting = page(server_document(client_id_metadata_document_supported=True))
     play = Play(web(meta=supporting))
-    play.run(grant.obtain(need()))
+    play.run(acquire(grant, need()))
     assert play.visits[0]["client_id"] == play.forms()[0]["client_id"] == CIMD
     assert f"{ISSUER}/register" not in play.urls
     other = Play(web())
-    other.run(grant.obtain(need()))
+    other.run(acquire(grant, need()))
     assert other.visits[0]["client_id"] == "registered"
 
 
@@ -181,7 +182,7 @@ def test_own_credentials_go_before_everything_else() -> None:
     grant = evolve(GRANT, own=OWN, issuer=ISSUER, metadata_url=CIMD)
     offering = page(server_document(token_endpoint_auth_methods_supported=["client_secret_post"]))
     play = Play(web(meta=offering))
-    play.run(grant.obtain(need()))
+    play.run(acquire(grant, need()))
     assert (play.forms()[0]["client_id"], play.forms()[0]["client_secret"]) == ("mine", "secret-of-mine")
 
 
@@ -190,8 +191,8 @@ def test_own_credentials_go_before_everything_else() -> None:
     [
         (page({"error": "invalid_redirect_uri", "error_description": "no loopback"}, 400), "invalid_redirect_uri (no"),
         (missing(500), "no reason given"),
-        (page({}, 201), "without a client id"),
-        (page({"client_id": "x", "token_endpoint_auth_method": "client_secret_basic"}, 201), "without a secret"),
+        (page({}, 201), "no client_id"),
+        (page({"client_id": "x", "token_endpoint_auth_method": "client_secret_basic"}, 201), "no client_secret"),
     ],
 )
 def test_a_registration_that_fails_says_why(reply: Page, text: str) -> None:
@@ -219,7 +220,7 @@ def test_neg_as_switch_sends_nothing() -> None:
         fails(play, evolve(GRANT, own=OWN, issuer=issuer), tokens=old_tokens(client_id="mine"))
         assert play.urls == [PRM]
     play = Play(pages, storage=registered())
-    tokens = play.run(GRANT.obtain(need(tokens=old_tokens())))
+    tokens = play.run(acquire(GRANT, need(tokens=old_tokens())))
     shown = repr([dict(one.form or {}) | dict(one.json or {}) | dict(one.headers) for one in play.fetches])
     assert "secret-refresh" not in shown
     assert "registered" not in shown
@@ -229,7 +230,7 @@ def test_neg_as_switch_sends_nothing() -> None:
 def test_the_first_issuer_seen_is_remembered() -> None:
     grant = evolve(GRANT, own=Credentials(client_id="mine"), issuer=None)
     play = Play(web())
-    play.run(grant.obtain(need()))
+    play.run(acquire(grant, need()))
     assert play.storage[f"issuer of mine at {ENDPOINT}"] == {"issuer": ISSUER}
 
 
@@ -330,7 +331,7 @@ def test_the_person_says_no() -> None:
 
 def test_a_refresh_needs_no_person() -> None:
     play = Play(web(token=tokens_page("secret-new", refresh_token="secret-next")), storage=registered())
-    tokens = play.run(GRANT.obtain(need(tokens=old_tokens())))
+    tokens = play.run(acquire(GRANT, need(tokens=old_tokens())))
     assert play.visits == []
     assert (tokens.access_token, tokens.refresh_token, tokens.requested) == ("secret-new", "secret-next", ("read",))
     (form,) = play.forms()
@@ -342,23 +343,22 @@ def test_a_refresh_needs_no_person() -> None:
 
 
 def test_a_refresh_without_a_new_refresh_token_keeps_the_old() -> None:
-    tokens = Play(web(), storage=registered()).run(GRANT.obtain(need(tokens=old_tokens())))
+    tokens = Play(web(), storage=registered()).run(acquire(GRANT, need(tokens=old_tokens())))
     assert tokens.refresh_token == "secret-refresh"
 
 
 @pytest.mark.parametrize(
-    ("tokens", "storage"),
+    ("tokens", "grant"),
     [
-        (old_tokens(refresh_token=None), registered()),
-        (old_tokens(issuer="https://former.example"), registered()),
-        (old_tokens(resource="https://mcp.example/other"), registered()),
-        (old_tokens(client_id="former"), registered()),
-        (old_tokens(), {}),
+        (old_tokens(refresh_token=None), GRANT),
+        (old_tokens(issuer="https://former.example"), GRANT),
+        (old_tokens(resource="https://mcp.example/other"), GRANT),
+        (old_tokens(client_id="former"), evolve(GRANT, own=Credentials(client_id="mine"))),
     ],
 )
-def test_a_refresh_token_is_only_shown_to_whom_it_came_from(tokens: Tokens, storage: dict[str, Any]) -> None:
-    play = Play(web(), storage=storage)
-    play.run(GRANT.obtain(need(tokens=tokens)))
+def test_a_refresh_token_is_only_shown_to_whom_it_came_from(tokens: Tokens, grant: CodeGrant) -> None:
+    play = Play(web(), storage=registered())
+    play.run(acquire(grant, need(tokens=tokens)))
     assert [form["grant_type"] for form in play.forms()] == ["authorization_code"]
 
 
@@ -367,9 +367,9 @@ def test_when_the_refresh_is_refused_the_person_is_asked() -> None:
         return page({"error": "invalid_grant"}, 400) if "refresh_token" in step.form else tokens_page()
 
     play = Play(web(token=token), storage=registered())
-    play.run(GRANT.obtain(need(tokens=old_tokens())))
+    play.run(acquire(GRANT, need(tokens=old_tokens())))
     assert len(play.visits) == 1
-    assert Play(web(token=token), storage=registered()).run(GRANT.renew(need(tokens=old_tokens()))) is None
+    assert Play(web(token=token), storage=registered()).run(renew(GRANT, need(tokens=old_tokens()))) is None
 
 
 @pytest.mark.parametrize("outage", [missing(503), unreachable()])
@@ -384,7 +384,7 @@ def test_an_outage_does_not_trouble_the_person(outage: Page) -> None:
 
 def test_stepping_up_asks_for_old_and_new_together() -> None:
     play = Play(web(), storage=registered())
-    tokens = play.run(GRANT.obtain(need(tokens=old_tokens(), challenge=challenged("write"), step_up=True)))
+    tokens = play.run(acquire(GRANT, need(tokens=old_tokens(), challenge=challenged("write"), step_up=True)))
     assert play.visits[0]["scope"] == "read write"
     assert tokens.requested == ("read", "write")
     assert [form["grant_type"] for form in play.forms()] == ["authorization_code"]
@@ -403,13 +403,13 @@ def test_offline_access_is_asked_for_where_it_exists(supported: Any, offline: bo
     play = Play(
         web(meta=page(server_document(scopes_supported=supported)), prm=resource_page(scopes_supported=["read"]))
     )
-    play.run(evolve(GRANT, offline=offline).obtain(need()))
+    play.run(acquire(evolve(GRANT, offline=offline), need()))
     assert play.visits[0]["scope"] == scope
 
 
 def test_without_any_scope_the_parameter_is_left_out() -> None:
     play = Play(web(meta=page(server_document(scopes_supported=["offline_access"]))))
-    play.run(GRANT.obtain(need()))
+    play.run(acquire(GRANT, need()))
     assert "scope" not in play.visits[0]
 
 
@@ -425,9 +425,9 @@ def test_an_error_reply_that_echoes_our_secrets_is_cleaned() -> None:
 
 
 def test_neg_token_not_in_repr_or_log() -> None:
-    tokens = Play(web(token=tokens_page(refresh_token="secret-next"))).run(GRANT.obtain(need()))
+    tokens = Play(web(token=tokens_page(refresh_token="secret-next"))).run(acquire(GRANT, need()))
     play = Play(web())
     for thing in (tokens, OWN, old_tokens(), need(tokens=old_tokens()), GRANT, evolve(GRANT, own=OWN)):
         assert "secret-" not in repr(thing) + str(thing)
-    play.run(GRANT.obtain(need()))
+    play.run(acquire(GRANT, need()))
     assert "secret-" not in repr(play.fetches)

@@ -150,7 +150,9 @@ def test_a_document_elsewhere_must_be_about_the_very_endpoint() -> None:
 @pytest.mark.parametrize(
     "issuer",
     [
-        "https://as.example/",
+        "https://as.example/?",
+        "https://as.example//",
+        "https://as.example/x",
         "https://AS.example",
         "https://as.example:443",
         "http://as.example",
@@ -162,6 +164,29 @@ def test_neg_issuer_mismatch(issuer: str | None) -> None:
     text, urls = refused(web(meta=page({**server_document(), "issuer": issuer})))
     assert "another issuer" in text or "no metadata" in text
     assert urls[:2] == [PRM, META]
+
+
+@pytest.mark.defect("E11")
+@pytest.mark.parametrize("listed", [ISSUER, f"{ISSUER}/"])
+@pytest.mark.parametrize("own", [ISSUER, f"{ISSUER}/"])
+@pytest.mark.parametrize("configured", [None, ISSUER, f"{ISSUER}/"])
+def test_an_issuer_with_an_empty_path_is_the_same_with_a_slash(listed: str, own: str, configured: str | None) -> None:
+    pages = web(prm=resource_page(authorization_servers=[listed]), meta=page({**server_document(), "issuer": own}))
+    discovered, _ = found(pages, issuer=configured)
+    assert discovered.server.issuer == own  # as the authorization server writes it
+
+
+@pytest.mark.defect("E11")
+def test_a_refused_identifier_is_named_next_to_the_expected_one() -> None:
+    text, _ = refused(web(meta=page(server_document("https://other.example"))))
+    assert "'https://other.example'" in text
+    assert f"'{ISSUER}'" in text
+    text, _ = refused(web(prm=resource_page(resource="https://other.example/mcp")))
+    assert "'https://other.example/mcp'" in text
+    assert f"'{ENDPOINT}'" in text
+    text, _ = refused(web(), issuer="https://mine.example")
+    assert "'https://mine.example'" in text
+    assert ISSUER in text
 
 
 @pytest.mark.parametrize("servers", [[], None, "https://as.example", [7]])

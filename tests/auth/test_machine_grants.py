@@ -10,16 +10,17 @@ import pytest
 from attrs import evolve
 from joserfc import jwk, jwt
 
+from mcptrio.auth.client.acquire import acquire
 from mcptrio.auth.client.binding import FIRST_SEEN
 from mcptrio.auth.client.challenge import Challenge
 from mcptrio.auth.client.code_grant import CodeGrant
 from mcptrio.auth.client.credentials import Credentials, PrivateKey
 from mcptrio.auth.client.errors import AuthorizationFailed
 from mcptrio.auth.client.machine_grants import ID_JAG, ClientCredentialsGrant, EnterpriseGrant, WorkloadGrant
-from mcptrio.auth.client.registration import About
+from mcptrio.auth.client.registration import ClientMetadata
 from mcptrio.auth.client.token_request import Need
 
-from .play import ENDPOINT, ISSUER, PRM, Play, page, resource_page, server_document, tokens_page, web, world
+from .play import ENDPOINT, ISSUER, PRM, Play, inputs, page, resource_page, server_document, tokens_page, web
 
 OWN = Credentials(client_id="mine", secret="secret-mine")
 IDP_TOKEN = "https://idp.example/token"
@@ -27,7 +28,7 @@ SCOPED = Challenge(scheme="bearer", parameters={"scope": "read"})
 
 
 def need(**more: Any) -> Need:
-    return Need(endpoint=ENDPOINT, world=world(), **more)
+    return Need(endpoint=ENDPOINT, inputs=inputs(), **more)
 
 
 def basic(step: Any) -> str:
@@ -196,7 +197,7 @@ def test_no_secret_is_printed() -> None:
 
 # -- proof of possession
 
-PERSON = CodeGrant(about=About(client_name="tests"))
+PERSON = CodeGrant(metadata=ClientMetadata(client_name="tests"))
 
 
 def claims_of(step: Any) -> dict[str, Any]:
@@ -210,7 +211,7 @@ def dpop_tokens(_: Any = None) -> Any:
 
 def test_a_bound_token_is_asked_for_with_a_proof() -> None:
     play = Play(web(meta=offering("none", dpop_signing_alg_values_supported=["ES256"]), token=dpop_tokens()))
-    tokens = play.run(PERSON.obtain(need(dpop=True)))
+    tokens = play.run(acquire(PERSON, need(dpop=True)))
     assert tokens.dpop_key is not None
     claims = claims_of(play.fetches[-1])
     assert (claims["htm"], claims["htu"]) == ("POST", f"{ISSUER}/token")
@@ -221,7 +222,7 @@ def test_a_bound_token_is_asked_for_with_a_proof() -> None:
 def test_a_nonce_is_taken_and_the_request_repeated_with_a_new_proof() -> None:
     replies = [page({"error": "use_dpop_nonce"}, 400, dpop_nonce="n1"), dpop_tokens()]
     play = Play(web(token=lambda _: replies.pop(0)))
-    play.run(PERSON.obtain(need(dpop=True)))
+    play.run(acquire(PERSON, need(dpop=True)))
     first, second = (claims_of(one) for one in play.fetches if one.url.endswith("/token"))
     assert "nonce" not in first
     assert second["nonce"] == "n1"
@@ -233,7 +234,7 @@ def test_a_nonce_that_is_never_right_ends() -> None:
     replies = [page({"error": "use_dpop_nonce"}, 400, dpop_nonce=f"n{number}") for number in range(10)]
     play = Play(web(token=lambda _: replies.pop(0)))
     with pytest.raises(AuthorizationFailed):
-        play.run(PERSON.obtain(need(dpop=True)))
+        play.run(acquire(PERSON, need(dpop=True)))
     assert len(play.forms()) == 2
 
 
@@ -254,17 +255,17 @@ def test_tokens_are_bound_where_user_or_server_wants_it(
         prm=resource_page(dpop_bound_access_tokens_required=required),
         token=dpop_tokens() if bound else tokens_page(),
     )
-    tokens = Play(pages).run(PERSON.obtain(need(dpop=wish, challenge=Challenge(scheme=scheme))))
+    tokens = Play(pages).run(acquire(PERSON, need(dpop=wish, challenge=Challenge(scheme=scheme))))
     assert (tokens.dpop_key is not None) == bound
 
 
 def test_a_bearer_token_is_refused_where_a_bound_one_was_asked_for() -> None:
     with pytest.raises(AuthorizationFailed, match="dpop"):
-        Play(web()).run(PERSON.obtain(need(dpop=True)))
+        Play(web()).run(acquire(PERSON, need(dpop=True)))
 
 
 def test_an_authorization_server_without_our_algorithm_is_refused() -> None:
     play = Play(web(meta=offering("none", dpop_signing_alg_values_supported=["RS256"])))
     with pytest.raises(AuthorizationFailed, match="ES256"):
-        play.run(PERSON.obtain(need(dpop=True)))
+        play.run(acquire(PERSON, need(dpop=True)))
     assert play.visits == []

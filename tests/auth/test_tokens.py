@@ -22,10 +22,10 @@ from mcptrio.auth.client import dpop
 from mcptrio.auth.client.credentials import Credentials, PrivateKey, authenticate, choose_method
 from mcptrio.auth.client.errors import AuthorizationFailed
 from mcptrio.auth.client.scopes import select
-from mcptrio.auth.client.storage import FileStorage, KeyringStorage, MemoryStorage
+from mcptrio.auth.client.storage import FileStorage, KeyringStorage, LockingStorage, MemoryStorage
 from mcptrio.auth.client.tokens import read_tokens, restore
 
-from .play import ENDPOINT, ISSUER, NOW, world
+from .play import ENDPOINT, ISSUER, NOW, inputs
 
 # -- the reply of a token endpoint
 
@@ -87,14 +87,14 @@ SECRET = Credentials(client_id="id with space", secret="s:e/c%r+et")
 
 def test_basic_is_form_encoded_first() -> None:
     """RFC 6749 section 2.3.1: else a colon in the id would move the border."""
-    headers, fields = authenticate(SECRET, offered=("client_secret_basic",), issuer=ISSUER, world=world())
+    headers, fields = authenticate(SECRET, offered=("client_secret_basic",), issuer=ISSUER, inputs=inputs())
     raw = base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
     assert [unquote_plus(part) for part in raw.split(":")] == ["id with space", "s:e/c%r+et"]
     assert fields == {}
 
 
 def test_post_puts_it_into_the_form() -> None:
-    headers, fields = authenticate(SECRET, offered=("client_secret_post",), issuer=ISSUER, world=world())
+    headers, fields = authenticate(SECRET, offered=("client_secret_post",), issuer=ISSUER, inputs=inputs())
     assert (headers, fields) == ({}, {"client_id": "id with space", "client_secret": "s:e/c%r+et"})
 
 
@@ -128,7 +128,7 @@ def test_a_signed_assertion_names_client_and_audience(kind: Any, size: Any, algo
     key = jwk.generate_key(kind, size)
     pem = key.as_pem(private=True).decode()
     own = Credentials(client_id="c", key=PrivateKey(pem=pem, algorithm=algorithm, key_id="k1"))
-    _, fields = authenticate(own, offered=("private_key_jwt",), issuer=ISSUER, world=world())
+    _, fields = authenticate(own, offered=("private_key_jwt",), issuer=ISSUER, inputs=inputs())
     assert fields["client_assertion_type"].endswith(":jwt-bearer")
     token = jwt.decode(fields["client_assertion"], key, algorithms=[algorithm])
     assert token.header["kid"] == "k1"
@@ -143,7 +143,7 @@ def test_a_signed_assertion_names_client_and_audience(kind: Any, size: Any, algo
 def test_a_key_that_does_not_fit_is_named_without_showing_it(pem: str, algorithm: str) -> None:
     own = Credentials(client_id="c", key=PrivateKey(pem=pem, algorithm=algorithm))
     with pytest.raises(AuthorizationFailed) as caught:
-        authenticate(own, offered=("private_key_jwt",), issuer=ISSUER, world=world())
+        authenticate(own, offered=("private_key_jwt",), issuer=ISSUER, inputs=inputs())
     assert pem not in str(caught.value) or pem == "x"
     assert caught.value.__cause__ is None
 
@@ -191,13 +191,12 @@ def test_a_proof_says_what_request_it_is_for() -> None:
 
 
 def test_nonces_belong_to_an_origin_and_are_bounded() -> None:
-    nonces = dpop.Nonces()
-    assert nonces.learn("https://a.example/x", {"dpop-nonce": "1"})
-    assert not nonces.learn("https://a.example/y", {"dpop-nonce": "1"})
-    assert not nonces.learn("https://a.example/y", {})
-    assert not nonces.learn("https://a.example/y", {"dpop-nonce": "n" * 5000})
+    nonces = dpop.NonceCache()
+    for headers in ({"dpop-nonce": "1"}, {}, {"dpop-nonce": "n" * 5000}):
+        nonces.learn("https://a.example/x", headers)
     assert nonces.of("https://a.example/z") == "1"
     assert nonces.of("https://b.example/") is None
+    assert nonces.of("https://0x7f.1/token") is None
     for number in range(100):
         nonces.learn(f"https://{number}.example/", {"dpop-nonce": "x"})
     assert sum(nonces.of(f"https://{number}.example/") is not None for number in range(100)) == 16
@@ -235,6 +234,28 @@ def test_every_storage_keeps_replaces_and_forgets(storage: Any) -> None:
     assert "secret-" not in repr(storage)
 
 
+@pytest.mark.defect("E02")
+def test_a_record_is_locked_by_one_client_at_a_time(tmp_path: Path) -> None:
+    memory = MemoryStorage()
+    pairs: list[tuple[LockingStorage, LockingStorage]] = [
+        (memory, memory),
+        (FileStorage(tmp_path / "tokens"), FileStorage(tmp_path / "tokens")),
+    ]
+    for one, other in pairs:
+        release = one.try_lock("k")
+        assert release is not None
+        assert other.try_lock("k") is None
+        unrelated = other.try_lock("another")
+        assert unrelated is not None
+        one.save("k", {"v": "new"})  # the lock survives a write
+        assert other.try_lock("k") is None
+        release()
+        again = other.try_lock("k")
+        assert again is not None
+        again()
+        unrelated()
+
+
 def test_without_the_package_the_keyring_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(AuthorizationFailed, match="keyring"):
@@ -252,8 +273,18 @@ def test_files_are_the_users_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "tokens").stat().st_mode) == 0o700
     file.chmod(0o644)
-    with pytest.raises(AuthorizationFailed, match="others"):
+    with pytest.raises(AuthorizationFailed, match="other users"):
         FileStorage(tmp_path / "tokens").load("k")
+
+
+@pytest.mark.defect("S17")
+@pytest.mark.skipif(os.name != "posix", reason="owners are of POSIX")
+def test_a_file_that_another_user_wrote_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FileStorage(tmp_path).save("k", {"access_token": "planted"})
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    with pytest.raises(AuthorizationFailed, match="another user"):
+        FileStorage(tmp_path).load("k")
 
 
 def test_a_write_that_fails_leaves_the_old_record_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""One server per kind of settings, lane and worker, started when it is first needed."""
+"""One server per kind of settings, engine and worker, started when it is first needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.lanes import LANES
+from tests.engines import ENGINES
 
 from . import issuers, tokens
 from .pipes import PipedServers
@@ -24,19 +24,19 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="session")
-def servers_of_lanes() -> Iterator[dict[str, Servers]]:
+def servers_of_engines() -> Iterator[dict[str, Servers]]:
     with issuers.serving() as port:
         asking = {"published": partial(issuers.published, port), "introspected": partial(issuers.introspected, port)}
-        started = {lane: Servers({**SETTINGS, **asking}, lane) for lane in LANES}
+        started = {engine: Servers({**SETTINGS, **asking}, engine) for engine in ENGINES}
         yield started
         for each in started.values():
             each.close()
 
 
 @pytest.fixture
-def servers(lane: str, servers_of_lanes: dict[str, Servers]) -> Servers:
-    """The servers of the lane that is tried."""
-    return servers_of_lanes[lane]
+def servers(engine: str, servers_of_engines: dict[str, Servers]) -> Servers:
+    """The servers of the engine that is tried."""
+    return servers_of_engines[engine]
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from typing import Any
 import h11
 import trio
 
-from mcptrio import Client, MCPTrioException, Reconnect, Server, connect
+from mcptrio import Client, MCPTrioError, Reconnect, Server, connect
 from mcptrio.transports.http_client import HttpClientConfig
 
 from .catalogue import Case
@@ -160,17 +160,11 @@ async def run(case: Case) -> None:
 
 
 def connect_to(case: Case, target: Any, **more: Any) -> Client:
-    small = HttpClientConfig(
-        max_reply=65536,
-        max_event=65536,
-        reconnect_first=0.01,
-        reconnect_most=0.02,
-        reconnect_tries=3,
-        listen_timeout=0.1,
-    )
+    small = HttpClientConfig(max_reply=65536, listen_timeout=0.1)
+    patience = Reconnect(tries=3, first=0.01, most=0.02) if isinstance(target, str) else Reconnect(tries=0)
     http = {} if isinstance(target, list) else {"http": small}
     settings: dict[str, Any] = case.data.get("settings", {})
-    return connect(target, protocol=case.date, timeout=5.0, reconnect=Reconnect(tries=0), **http, **settings, **more)
+    return connect(target, protocol=case.date, timeout=5.0, reconnect=patience, **http, **settings, **more)
 
 
 async def _compare(case: Case, client: Client, hostile: HostileServer | None = None) -> None:
@@ -179,7 +173,7 @@ async def _compare(case: Case, client: Client, hostile: HostileServer | None = N
     try:
         async with client:
             got = await ACTS[what](client)
-    except (MCPTrioException, TimeoutError) as error:
+    except (MCPTrioError, TimeoutError) as error:
         got = "! " + " ".join(cls.__name__ for cls in type(error).__mro__)
     if "error" in case.expect:
         assert got.startswith("! "), got

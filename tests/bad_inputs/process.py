@@ -102,11 +102,11 @@ class ServerUnderTest:
 
 
 class Servers:
-    """The servers of one lane that cases share, by the name of their settings."""
+    """The servers of one engine that cases share, by the name of their settings."""
 
-    def __init__(self, settings: Mapping[str, dict[str, Any] | Callable[[], dict[str, Any]]], lane: str) -> None:
+    def __init__(self, settings: Mapping[str, dict[str, Any] | Callable[[], dict[str, Any]]], engine: str) -> None:
         self._settings = settings
-        self._lane = lane
+        self._engine = engine
         self._running: dict[str, ServerUnderTest] = {}
         self._broken: RuntimeError | None = None
 
@@ -126,7 +126,7 @@ class Servers:
             raise self._broken
         try:
             settings = self._settings[name]
-            return ServerUnderTest({**(settings() if callable(settings) else settings), "lane": self._lane})
+            return ServerUnderTest({**(settings() if callable(settings) else settings), "engine": self._engine})
         except RuntimeError as error:
             self._broken = error
             raise

@@ -24,8 +24,7 @@ from typing import Annotated, Any
 import trio
 
 from mcptrio import Context, Header, ResourceNotFound, Server, telemetry
-from mcptrio._actors.call import Limits
-from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio._actors.limits import Limits
 from mcptrio.extensions.skills import safe_read
 from mcptrio.extensions.skills.files import UnsafePath
 from mcptrio.stores import MemoryStore, StoreLimits
@@ -239,12 +238,12 @@ class Watcher(logging.Handler):
         names: list[str] = []
         while todo:
             task = todo.pop()
-            tasks += 1
+            tasks += task.name != "timers"  # they end when the last timer would have expired
             assert task is not None
             names.append(task.name)
             for nursery in task.child_nurseries:
                 todo.extend(nursery.child_tasks)
-        sessions = sum(len(runtime.supervisor.sessions) for runtime, _ in server.publisher.runtimes)
+        sessions = sum(len(runtime.supervisor.sessions) for runtime in server.publisher.runtimes)
         found, self.errors = self.errors, []
         return {
             "pid": os.getpid(),
@@ -269,8 +268,6 @@ def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     options: dict[str, Any] = {}
     if "limits" in settings:
         options["limits"] = Limits(**settings.pop("limits"))
-    if "sessions" in settings:
-        options["session_limits"] = SupervisorLimits(**settings.pop("sessions"))
     if "store" in settings:
         settings["store"] = MemoryStore(StoreLimits(**settings.pop("store")))
     if "max_reply" in settings:

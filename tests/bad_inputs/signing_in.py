@@ -31,10 +31,11 @@ import h11
 import httpx2
 import trio
 
-from mcptrio import MCPTrioException
+from mcptrio import MCPTrioError
 from mcptrio.auth import MemoryStorage, OAuth
 from mcptrio.auth.client.metadata import canonical
-from mcptrio.transports.oauth import fetching
+from mcptrio.transports import fetch
+from mcptrio.transports.oauth import token_source
 
 from .catalogue import Case
 from .hostile import HostileServer, call_echo, check_undisturbed, connect_to
@@ -186,9 +187,9 @@ async def _sign_in_and_call(
             for _ in range(case.data.get("calls", 1)):
                 try:
                     got.append(await call_echo(client))
-                except MCPTrioException as error:
+                except MCPTrioError as error:
                     got.append(_named(error))
-    except (MCPTrioException, TimeoutError) as error:
+    except (MCPTrioError, TimeoutError) as error:
         got.append(_named(error))
     return got
 
@@ -211,15 +212,15 @@ def _judge(case: Case, got: str) -> None:
 def _bounds(authority: HostileAuthority) -> Iterator[None]:
     """Host names of the case's own, and less patience where the case is about that."""
     names = authority.data.get("names")
-    before = fetching.MAX_TIME
-    assert (before, fetching.MAX_BODY) == (10.0, 256 * 1024)
+    before = token_source.FETCH_TIMEOUT
+    assert (before, fetch.MAX_BODY) == (10.0, 256 * 1024)
     if names:
         trio.socket.set_custom_hostname_resolver(_Names(names))
     try:
-        fetching.MAX_TIME = authority.case.data.get("patience", before)  # type: ignore[misc]
+        token_source.FETCH_TIMEOUT = authority.case.data.get("patience", before)  # type: ignore[misc]
         yield
     finally:
-        fetching.MAX_TIME = before  # type: ignore[misc]
+        token_source.FETCH_TIMEOUT = before  # type: ignore[misc]
         if names:
             trio.socket.set_custom_hostname_resolver(None)
 

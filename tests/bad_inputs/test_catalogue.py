@@ -1,8 +1,8 @@
 """Every bad input of the catalogue, over a real connection, with the exact reply.
 
 After each case the same process must be there, another session undisturbed, and nothing of the case left behind.
-Every case of HTTP runs on both lanes: at each revision on the first, at the newest that it names on the second, since
-the lanes carry no revision differently from another. `make fault-test` runs all of them on both.
+Every case of HTTP runs on both engines: at each revision on the first, at the newest that it names on the second, since
+the engines carry no revision differently from another. `make fault-test` runs all of them on both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.lanes import LANES
+from tests.engines import ENGINES
 
 from . import hostile, signing_in
 from .catalogue import Case
@@ -24,23 +24,23 @@ FULL = "MCPTRIO_FAULTS" in os.environ
 NEWEST = {(case.kind, case.row, case.name): case.date for case in sorted(CASES, key=lambda case: case.date)}
 
 
-def on_both_lanes(*kinds: str) -> Any:
+def on_both_engines(*kinds: str) -> Any:
     chosen = [
-        (case, lane)
+        (case, engine)
         for case in CASES
-        for lane in LANES
-        if case.kind in kinds and (FULL or lane == LANES[0] or case.date == NEWEST[case.kind, case.row, case.name])
+        for engine in ENGINES
+        if case.kind in kinds and (FULL or engine == ENGINES[0] or case.date == NEWEST[case.kind, case.row, case.name])
     ]
-    ids = [f"{case.id}-{lane}" for case, lane in chosen]
-    return pytest.mark.parametrize(("case", "lane"), chosen, ids=ids, indirect=["lane"])
+    ids = [f"{case.id}-{engine}" for case, engine in chosen]
+    return pytest.mark.parametrize(("case", "engine"), chosen, ids=ids, indirect=["engine"])
 
 
-@on_both_lanes("body", "request", "raw", "action")
+@on_both_engines("body", "request", "raw", "action")
 def test_a_bad_request_gets_the_reply_of_the_catalogue(case: Case, servers: Servers) -> None:
     run_request(case, servers)
 
 
-@on_both_lanes("ws")
+@on_both_engines("ws")
 def test_a_bad_socket_ends_as_the_catalogue_says(case: Case, servers: Servers) -> None:
     run_socket(case, servers)
 

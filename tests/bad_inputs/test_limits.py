@@ -14,14 +14,12 @@ import trio
 from attrs import field, frozen
 
 from mcptrio import telemetry
-from mcptrio._actors.call import Limits
-from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio._actors.limits import Limits
 from mcptrio._wire.jsonrpc import JsonLimits
 from mcptrio.auth.server import StaticTokens
 from mcptrio.stores import MemoryStore, StoreLimits
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.serve import ListenerConfig
-from mcptrio.transports.stdio import serve_stdio
+from mcptrio.transports.stdio.server import serve_stdio
 
 from .program import make_server, token_of
 from .sockets import Socket, frame
@@ -148,12 +146,12 @@ def stalled(speaker: Speaker) -> None:
 
 def long_call(speaker: Speaker) -> None:
     answer = speaker.call("wait", seconds=30).answer
-    assert answer["error"]["code"] == -32603
+    assert answer["result"]["isError"] is True
 
 
 def busy_call(speaker: Speaker) -> None:
     with begin(speaker, "report", 1, seconds=30) as connection:
-        assert connection.read().answer["error"]["code"] == -32603
+        assert connection.read().answer["result"]["isError"] is True
 
 
 def much_progress(speaker: Speaker) -> None:
@@ -215,15 +213,13 @@ MIB = 1024 * 1024
 TOKENS = StaticTokens({token_of("ann"): "ann"})
 LIMITS = [
     Limit(name="max_body", setting="HttpConfig.max_body", default=4 * MIB, reach=large_body, http={"max_body": 2000}),
-    Limit(
-        name="max_body", setting="ListenerConfig.max_body", default=4 * MIB, reach=large_chunks, http={"max_body": 2000}
-    ),
+    Limit(name="max_body", setting="HttpConfig.max_body", default=4 * MIB, reach=large_chunks, http={"max_body": 2000}),
     Limit(
         name="body_timeout", setting="HttpConfig.body_timeout", default=10, reach=slow_body, http={"body_timeout": 0.2}
     ),
     Limit(
         name="header_timeout",
-        setting="ListenerConfig.header_timeout",
+        setting="HttpConfig.header_timeout",
         default=5,
         reach=slow_head,
         http={"header_timeout": 0.2},
@@ -237,14 +233,12 @@ LIMITS = [
     ),
     Limit(
         name="headers",
-        setting="ListenerConfig.max_header_bytes",
+        setting="HttpConfig.max_header_bytes",
         default=16 * 1024,
         reach=large_head,
         http={"max_header_bytes": 2048},
     ),
-    Limit(
-        name="headers", setting="ListenerConfig.max_headers", default=100, reach=many_headers, http={"max_headers": 20}
-    ),
+    Limit(name="headers", setting="HttpConfig.max_headers", default=100, reach=many_headers, http={"max_headers": 20}),
     Limit(
         name="json_depth",
         setting="JsonLimits.max_depth",
@@ -269,11 +263,11 @@ LIMITS = [
     ),
     Limit(
         name="sessions",
-        setting="SupervisorLimits.max_sessions",
+        setting="Limits.max_sessions",
         default=10_000,
         reach=second_session,
         date=STATEFUL,
-        server={"session_limits": SupervisorLimits(max_sessions=1)},
+        server={"limits": Limits(max_sessions=1)},
     ),
     Limit(
         name="sessions_per_principal",
@@ -285,20 +279,20 @@ LIMITS = [
     ),
     Limit(
         name="idle",
-        setting="SupervisorLimits.idle_timeout",
+        setting="Limits.idle_timeout",
         default=1800.0,
         reach=idle_session,
         date=STATEFUL,
-        server={"session_limits": SupervisorLimits(idle_timeout=0.1)},
+        server={"limits": Limits(idle_timeout=0.1)},
         metric='mcptrio_sessions_closed_total{cause="the session was idle for too long"}',
     ),
     Limit(
         name="confirm_timeout",
-        setting="SupervisorLimits.confirm_timeout",
+        setting="Limits.confirm_timeout",
         default=60.0,
         reach=unconfirmed_session,
         date=STATEFUL,
-        server={"session_limits": SupervisorLimits(confirm_timeout=0.1, check_every=0.05)},
+        server={"limits": Limits(confirm_timeout=0.1, check_every=0.05)},
     ),
     Limit(
         name="max_calls",
@@ -389,32 +383,30 @@ LIMITS = [
     ),
     Limit(
         name="websocket_message",
-        setting="ListenerConfig.websocket_max_message",
+        setting="HttpConfig.websocket_max_message",
         default=4 * MIB,
         reach=large_message,
         http={"websocket_max_message": 2000},
     ),
     Limit(
         name="connections",
-        setting="ListenerConfig.max_connections",
+        setting="HttpConfig.max_connections",
         default=10_000,
         reach=third_connection,
         http={"max_connections": 2},
     ),
     Limit(
         name="parked",
-        setting="SupervisorLimits.parked_max",
+        setting="Limits.parked_max",
         default=1000,
         reach=many_parked,
-        server={"session_limits": SupervisorLimits(parked_max=2)},
+        server={"limits": Limits(parked_max=2)},
     ),
     Limit(
         name="rate", setting="HttpConfig.rate", default=None, reach=many_requests, http={"rate": 0.5, "rate_burst": 2}
     ),
 ]
-SETTINGS = {
-    cls.__name__: cls for cls in (HttpConfig, ListenerConfig, JsonLimits, SupervisorLimits, Limits, StoreLimits)
-}
+SETTINGS = {cls.__name__: cls for cls in (HttpConfig, JsonLimits, Limits, StoreLimits)}
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.setting)
@@ -424,12 +416,12 @@ def test_a_limit_has_a_setting_with_the_default_that_is_documented(limit: Limit)
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.setting)
-async def test_a_limit_that_is_reached_does_its_work_and_is_counted(limit: Limit, lane: str) -> None:
+async def test_a_limit_that_is_reached_does_its_work_and_is_counted(limit: Limit, engine: str) -> None:
     server = make_server(**limit.server)
     store = MemoryStore(StoreLimits(**limit.store))
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            serve = partial(server.serve_http, port=0, lane=lane, store=store, open_metrics=True, **limit.http)
+            serve = partial(server.serve_http, port=0, engine=engine, store=store, open_metrics=True, **limit.http)
             bound = await nursery.start(serve)
             speaker = Speaker(bound[0].port, limit.date)
             if "auth" in limit.http:
@@ -472,7 +464,7 @@ async def test_a_line_that_is_too_long_is_thrown_away_and_counted() -> None:
 
 
 def test_every_number_of_a_configuration_that_bounds_something_is_positive_by_default() -> None:
-    for cls in (HttpConfig, ListenerConfig, SupervisorLimits, Limits, StoreLimits):
+    for cls in (HttpConfig, Limits, StoreLimits):
         for name, value in inspect.getmembers(cls()):
             if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("port", "retry_ms"):
                 assert value > 0, f"{cls.__name__}.{name}"

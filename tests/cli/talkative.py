@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import trio
 
-from mcptrio import Context, Image, McpError, Message, Server, ToolError, user
+from mcptrio import Context, Image, MCPError, Message, Server, ToolError, user
 
 server = Server("talkative", version="2.0", instructions="Try everything.", page_size=3)
 NUMBERS = itertools.count(1)
@@ -80,7 +80,7 @@ async def members_only(ctx: Context) -> str:
     if not VISITS:
         VISITS.append("e1")
         page = {"mode": "url", "elicitationId": "e1", "url": "https://example.org/join", "message": "Join the club."}
-        raise McpError(-32042, "members only", {"elicitations": [page]})
+        raise MCPError(-32042, "members only", {"elicitations": [page]})
     return "welcome"
 
 
@@ -117,7 +117,7 @@ async def grow() -> str:
         return "grown"
 
     server.add_tool(grown, name=f"grown_{next(NUMBERS)}")
-    server.publish("talk://text")
+    server.notify_resource_updated("talk://text")
     return "grew"
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcptrio.cli.arguments import as_texts, read_object, read_pairs, typed
-from mcptrio.cli.exits import UsageError
+from mcptrio.cli.exit_codes import UsageError
 
 
 def test_an_object_is_read_from_json_or_a_file(tmp_path: Path) -> None:

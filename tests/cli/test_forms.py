@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcptrio._schema.check import Checker
-from mcptrio.cli.forms import Field, fields_of
+from mcptrio.cli.forms import FormField, fields_of
 
 SIZES = {"type": "string", "enum": ["s", "l"]}
 NAMED = {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"]}
@@ -20,7 +20,7 @@ SEVERAL = {"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}
 SEVERAL_TITLED = {"type": "array", "items": {"anyOf": [{"const": "a", "title": "First"}]}}
 
 
-def field(schema: dict[str, Any], *, required: bool = True) -> Field:
+def field(schema: dict[str, Any], *, required: bool = True) -> FormField:
     (found,) = fields_of({"properties": {"x": schema}, "required": ["x"] if required else []})
     return found
 
@@ -105,7 +105,30 @@ def fault(schema: dict[str, Any], value: Any) -> str:
     ],
 )
 def test_the_hint_says_what_can_be_typed(schema: dict[str, Any], required: bool, hint: str) -> None:
-    assert field(schema, required=required).hint == hint
+    found = field(schema, required=required)
+    assert found.hint(found.default) == hint
+
+
+@pytest.mark.defect("E29")
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("email", "ada@example.org", "ada"),
+        ("uri", "https://example.org/x", "example"),
+        ("date", "2026-01-31", "31.01.2026"),
+        ("date-time", "2026-01-31T12:00:00Z", "2026-01-31"),
+    ],
+)
+def test_a_format_is_checked_at_the_field(name: str, text: str, wrong: str) -> None:
+    found = field({"type": "string", "format": name})
+    assert found.read(text) == text
+    with pytest.raises(ValueError, match=r"^expected an? .* such as "):
+        found.read(wrong)
+
+
+def test_a_default_is_checked_like_an_answer() -> None:
+    with pytest.raises(ValueError, match="expected a date"):
+        field({"type": "string", "format": "date", "default": "soon"}).check("soon")
 
 
 def test_a_form_keeps_its_order_and_its_words() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mcptrio import Server
 from mcptrio.cli import main
-from mcptrio.server.serving import greet
+from mcptrio.server.program import greet
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WEATHER = str(EXAMPLES / "weather.py")
@@ -46,10 +46,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object
         ([WEATHER, "--zzz"], "unrecognized arguments: --zzz. See mcptrio run --help"),
         ([WEATHER, "--port", "many"], "--port"),
         ([WEATHER, "--transport", "htp"], "'htp'"),
-        ([WEATHER, "--port", "8000"], "--port is for HTTP: add --transport http"),
-        ([WEATHER, "--json-only"], "--json-only is for HTTP: add --transport http"),
-        ([WEATHER, "--allow-host", "a"], "--allow-host is for HTTP: add --transport http"),
-        ([str(EXAMPLES)], "this is a folder; name the Python file"),
+        ([WEATHER, "--port", "8000"], "--port is an HTTP option: add --transport http"),
+        ([WEATHER, "--json-only"], "--json-only is an HTTP option: add --transport http"),
+        ([WEATHER, "--allow-host", "a"], "--allow-host is an HTTP option: add --transport http"),
+        ([str(EXAMPLES)], "this is a folder; give the Python file"),
         ([WEATHER.removesuffix(".py")], "no such file; did you mean "),
         ([str(EXAMPLES / "whether.py")], "whether.py: no such file\n"),
     ],
@@ -73,7 +73,7 @@ def test_a_file_that_serves_itself_while_it_is_loaded_is_told_how_not_to(
     code, said = refused(capsys, str(file), "--transport", "http", "--port", "0")
     assert code == 2
     assert "eager.py:3: " in said
-    assert 'put run() behind `if __name__ == "__main__":`' in said
+    assert 'put the call behind `if __name__ == "__main__":`' in said
     assert Server.run.__name__ == "run", "whoever serves afterwards can"
 
 
@@ -82,7 +82,7 @@ def test_a_port_that_is_taken_is_answered_with_what_to_do(taken: int, capsys: py
     assert code == 1
     assert f"cannot listen on 127.0.0.1:{taken}: " in said
     assert "Errno" not in said
-    assert said.endswith("choose another one with --port, or any free one with --port 0\n")
+    assert said.endswith("choose another port (--port, port=), or any free one with 0\n")
 
 
 def test_an_address_of_another_machine_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_a_level_in_the_environment_that_does_not_exist_is_named(
     monkeypatch.setenv("MCPTRIO_LOG_LEVEL", "trace")
     code, said = refused(capsys, WEATHER)
     assert code == 2
-    assert said == "mcptrio: MCPTRIO_LOG_LEVEL is one of debug, info, warning, error\n"
+    assert said == "mcptrio: MCPTRIO_LOG_LEVEL must be one of debug, info, warning, error\n"
 
 
 class Terminal(io.StringIO):

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcptrio.cli.exits import Failure, UsageError
+from mcptrio.cli.exit_codes import Failure, UsageError
 from mcptrio.cli.target import read_target, with_command
 
-RUN = (sys.executable, "-m", "mcptrio", "run")
+RUN = (sys.executable, "-P", "-m", "mcptrio", "run")
 
 
 @pytest.mark.parametrize("url", ["http://x/mcp", "https://x", "ws://x", "wss://x/y", "HTTPS://X/"])

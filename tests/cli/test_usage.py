@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mcptrio.cli import TALKING, main
-from mcptrio.cli.talk import app_for
+from mcptrio.cli import CLIENT_COMMANDS, main
+from mcptrio.cli.command import app_for
 
 WEATHER = str(Path(__file__).resolve().parents[2] / "examples" / "weather.py")
 URL = "http://127.0.0.1:9/mcp"
@@ -20,29 +20,29 @@ URL = "http://127.0.0.1:9/mcp"
     [
         (["inspect", ""], "the target is empty"),
         (["inspect", "--"], "the target is empty"),
-        (["inspect", "ftp://example.org"], "is no URL of a server"),
-        (["inspect", "'unclosed"], "is no command line"),
+        (["inspect", "ftp://example.org"], "is not the URL of a server"),
+        (["inspect", "'unclosed"], "is not a valid command line"),
         (["inspect", WEATHER, "--nope"], "--nope"),
         (["inspect", WEATHER, "--protocol", "yesterday"], "unknown protocol version yesterday"),
         (["inspect", WEATHER, "--timeout", "soon"], "soon"),
-        (["inspect", WEATHER, "--timeout", "0"], "above 0"),
+        (["inspect", WEATHER, "--timeout", "0"], "greater than 0"),
         (["inspect", WEATHER, "--header", "nonsense"], "write 'Name: value'"),
         (["inspect", WEATHER, "--env", "NOT_SET_ANYWHERE"], "NOT_SET_ANYWHERE"),
-        (["inspect", WEATHER, "--auth", "oauth"], "oauth is for URLs"),
+        (["inspect", WEATHER, "--auth", "oauth"], "oauth needs a URL"),
         (["call", WEATHER], "TOOL"),
-        (["call", WEATHER, "forecast", "--args", "{"], "--args is no JSON"),
+        (["call", WEATHER, "forecast", "--args", "{"], "--args is not valid JSON"),
         (["call", WEATHER, "forecast", "--args", "[]"], "JSON object"),
         (["call", WEATHER, "forecast", "--args", "@nowhere"], "No such file"),
         (["call", WEATHER, "forecast", "--arg", "city"], "write name=value"),
         (["call", WEATHER, "forecast", "--arg", "days=few"], "expected integer"),
-        (["call", WEATHER, "x", "y"], "'y' is one word too many. See mcptrio call --help"),
-        (["call", WEATHER, "x", "y=3"], "an argument of a tool is written --arg y=3"),
-        (["nope"], "there is no command 'nope'"),
+        (["call", WEATHER, "x", "y"], "unexpected argument 'y'. See mcptrio call --help"),
+        (["call", WEATHER, "x", "y=3"], "write an argument of a tool as --arg y=3"),
+        (["nope"], "unknown command 'nope'"),
         (["inspec", WEATHER], "did you mean 'inspect'?"),
-        (["inspect", URL, "--auth", "oauth", "--token", "x"], "exclude each other"),
+        (["inspect", URL, "--auth", "oauth", "--token", "x"], "cannot be combined with"),
         (["inspect", URL, "--header", "A: b\nC: d"], "write 'Name: value'"),
         (["call", "one", "two", "--", "three"], "two"),
-        (["listen", WEATHER, "--count", "0"], "above 0"),
+        (["listen", WEATHER, "--count", "0"], "greater than 0"),
     ],
     ids=lambda value: " ".join(map(str, value))[-40:] if isinstance(value, list) else None,
 )
@@ -60,12 +60,12 @@ def test_what_cannot_be_used_is_said_in_one_line(
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert [name for name in ("run", *TALKING) if f"\n  {name} " not in shown] == []
+    assert [name for name in ("run", *CLIENT_COMMANDS) if f"\n  {name} " not in shown] == []
     assert main([]) == 64
     assert capsys.readouterr().err == shown
 
 
-@pytest.mark.parametrize("name", TALKING)
+@pytest.mark.parametrize("name", CLIENT_COMMANDS)
 def test_help_of_a_command_explains_its_options_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     shown = capsys.readouterr().out
@@ -74,7 +74,7 @@ def test_help_of_a_command_explains_its_options_with_examples(name: str, capsys:
     assert f"examples:\n  mcptrio {name} " in shown
 
 
-@pytest.mark.parametrize("name", TALKING)
+@pytest.mark.parametrize("name", CLIENT_COMMANDS)
 def test_every_option_is_explained(name: str) -> None:
     shown = [one for one in app_for(name)[name].assemble_argument_collection(parse_docstring=True) if one.show]
     assert len(shown) > 10
@@ -93,11 +93,11 @@ def run_python(program: str) -> subprocess.CompletedProcess[str]:
 WITHOUT = "import sys; sys.modules['cyclopts'] = sys.modules['rich'] = None; from mcptrio.cli import main; "
 
 
-@pytest.mark.parametrize("name", TALKING)
+@pytest.mark.parametrize("name", CLIENT_COMMANDS)
 def test_without_the_extra_a_command_says_how_to_get_it(name: str) -> None:
     done = run_python(f"{WITHOUT} sys.exit(main([{name!r}, 'x']))")
     assert done.returncode == 64
-    assert done.stderr.startswith(f"mcptrio: `mcptrio {name}` needs more packages: pip install ")
+    assert done.stderr.startswith(f"mcptrio: `mcptrio {name}` needs additional packages: pip install ")
     assert done.stderr.endswith('"mcptrio[cli]", or in a checkout pip install ".[cli]"\n')
 
 
@@ -113,5 +113,5 @@ def test_run_imports_nothing_of_the_other_commands() -> None:
     done = run_python(f"{program}\nprint('MODULES', *sys.modules)")
     loaded = set(done.stdout.partition("MODULES ")[2].split())
     assert "mcptrio.cli.run" in loaded
-    heavy = ("cyclopts", "rich", "httpx2", "mcptrio.client", "mcptrio.cli.talk", "difflib")
+    heavy = ("cyclopts", "rich", "httpx2", "mcptrio.client", "mcptrio.cli.command", "difflib")
     assert [name for name in heavy if name in loaded] == []

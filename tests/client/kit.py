@@ -12,7 +12,7 @@ import trio
 
 from mcptrio import Context, Server, ToolError
 from mcptrio._eras.choose import ERAS
-from mcptrio.errors import LinkClosed
+from mcptrio.errors import ConnectionLost
 
 STATEFUL = [date for date, era in ERAS.items() if era.stateful]
 STATELESS = [date for date, era in ERAS.items() if not era.stateful]
@@ -212,13 +212,13 @@ class End:
         try:
             await self.outgoing.send(frame)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            raise LinkClosed("gone") from None
+            raise ConnectionLost("gone") from None
 
     async def receive(self) -> bytes:
         try:
             return await self.incoming.receive()
         except (trio.EndOfChannel, trio.ClosedResourceError):
-            raise LinkClosed("gone") from None
+            raise ConnectionLost("gone") from None
 
 
 def scripted(*scripts: Script) -> Scripted:

@@ -10,7 +10,9 @@ from trio.testing import MockClock
 
 from mcptrio import connect
 from mcptrio.client.cache import ResultCache
-from tests.client.kit import BOTH, Wire, scripted
+from mcptrio.transports.http_client import AuthRequest, AuthResponse
+from tests.client.kit import BOTH, STATELESS, Wire, scripted
+from tests.transports.scripted_http import URL, Answer, Asked, Web, result, stateless
 
 PAGE = {"tools": [], "ttlMs": 1000}
 
@@ -133,3 +135,35 @@ async def test_a_client_asks_again_only_when_it_has_to(autojump_clock: MockClock
         assert await asked() == 0
         await client.list_tools(cached=False)
         assert len(server.wires[0].received) == 5
+
+
+@pytest.mark.defect("E12")
+async def test_signing_in_again_makes_everything_stale(autojump_clock: MockClock) -> None:
+    """With more scopes a server may list more."""
+
+    class StepUp:
+        token = "narrow"
+
+        async def authorize(self, request: AuthRequest) -> dict[str, str]:
+            return {"Authorization": self.token}
+
+        async def on_response(self, response: AuthResponse) -> bool:
+            if response.status != 403:
+                return False
+            self.token = "wide"
+            return True
+
+    def handle(asked: Asked) -> Answer:
+        wide = asked.headers["authorization"] == "wide"
+        if asked.rpc == "tools/call":
+            return Answer(200, result(asked, content=[])) if wide else Answer(403)
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in (["a", "b"] if wide else ["a"])]
+        return Answer(200, result(asked, tools=tools, ttlMs=3_600_000, cacheScope="private"))
+
+    web = Web(stateless(STATELESS[-1], handle))
+    async with connect(URL, http_client=web.client(), auth=StepUp()) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["a"]
+        assert [tool.name for tool in await client.list_tools()] == ["a"]
+        await client.call_tool("a")
+        assert [tool.name for tool in await client.list_tools()] == ["a", "b"]
+    assert len(web.of("tools/list")) == 2

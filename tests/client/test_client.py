@@ -13,11 +13,11 @@ from trio.testing import MockClock
 
 from mcptrio import (
     Client,
+    ConnectionLost,
     Context,
     DeclarationError,
-    LinkClosed,
     LocalProtocolError,
-    McpError,
+    MCPError,
     RequestTimeout,
     Server,
     ToolError,
@@ -103,7 +103,7 @@ async def test_prompts_are_listed_filled_in_and_completed(date: str) -> None:
 @both_lives
 async def test_an_error_of_the_server_is_raised_with_its_code(date: str) -> None:
     async with connect(make_server(), protocol=date) as client:
-        with pytest.raises(McpError) as caught:
+        with pytest.raises(MCPError) as caught:
             await client.get_prompt("nothing")
         assert caught.value.code == -32602
 
@@ -135,7 +135,7 @@ async def test_a_person_may_decline(date: str, answer: Any) -> None:
 @both_lives
 async def test_an_answer_that_does_not_fit_the_form_never_leaves(date: str) -> None:
     async with connect(make_server(), protocol=date, elicit=lambda _: {"size": "huge"}) as client:
-        with pytest.raises(McpError if date in STATEFUL else LocalProtocolError, match=r"content\.size"):
+        with pytest.raises(MCPError if date in STATEFUL else LocalProtocolError, match=r"content\.size"):
             await client.call_tool("shirt")
 
 
@@ -162,7 +162,7 @@ async def test_a_feature_that_was_not_offered_is_not_asked_for(date: str) -> Non
     async with connect(make_server(), protocol=date) as client:
         try:
             assert (await client.call_tool("shirt")).is_error
-        except McpError as error:
+        except MCPError as error:
             assert error.code == -32021  # noqa: PT017 - either is right
 
 
@@ -233,7 +233,7 @@ async def test_closing_from_another_task_ends_what_waits(date: str, autojump_clo
         async def call() -> None:
             try:
                 await client.call_tool("wait", {"seconds": 100})
-            except LinkClosed as error:
+            except ConnectionLost as error:
                 outcome.append(str(error))
 
         nursery.start_soon(call)
@@ -242,7 +242,7 @@ async def test_closing_from_another_task_ends_what_waits(date: str, autojump_clo
         await trio.testing.wait_all_tasks_blocked()
         assert len(outcome) == 1
         assert "closed" in outcome[0]
-        with pytest.raises(LinkClosed):
+        with pytest.raises(ConnectionLost):
             await client.list_tools(cached=False)
 
 

@@ -13,15 +13,15 @@ import trio
 from trio.testing import MockClock
 
 from mcptrio import (
-    LinkClosed,
-    McpError,
-    MCPTrioException,
+    ConnectionLost,
+    MCPError,
+    MCPTrioError,
     Reconnect,
     RemoteProtocolError,
     RequestTimeout,
     connect,
 )
-from mcptrio.transports.client_pipe import PipeLine
+from mcptrio.transports.pipe.client import PipeClientLink
 from tests.client.kit import BOTH, STATEFUL, Wire, scripted
 
 NEVER = Reconnect(tries=0)
@@ -44,7 +44,7 @@ async def test_a_server_that_hangs_up_at_once_is_reported(autojump_clock: MockCl
     async def leave(wire: Wire) -> None:
         pass
 
-    with pytest.raises(LinkClosed):
+    with pytest.raises(ConnectionLost):
         async with connect(scripted(leave)):
             pass
 
@@ -115,7 +115,7 @@ async def test_a_server_without_a_common_version_is_left(supported: Any) -> None
         while True:
             await wire.refuse(await wire.take(), -32022, data={"supported": supported})
 
-    with pytest.raises((RemoteProtocolError, McpError)):
+    with pytest.raises((RemoteProtocolError, MCPError)):
         async with connect(scripted(serve)):
             pass
 
@@ -131,7 +131,7 @@ async def test_killing_the_link_ends_every_call_that_waits(life: str, autojump_c
     async with connect(scripted(serve), protocol=life, reconnect=NEVER) as client, trio.open_nursery() as nursery:
 
         async def call() -> None:
-            with pytest.raises(LinkClosed):
+            with pytest.raises(ConnectionLost):
                 await client.call_tool("t")
             ended.append(trio.current_time())
 
@@ -313,7 +313,7 @@ async def test_a_flood_of_notifications_costs_bounded_memory_and_no_call(autojum
 
     async with connect(scripted(serve), protocol=OLD, log=slow) as client:
         assert await client.list_tools() == ()
-        assert client._service.host.dropped > 1000
+        assert client._service.callbacks.dropped > 1000
 
 
 async def test_a_callback_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -349,7 +349,7 @@ async def test_a_cancel_is_sent_for_what_is_given_up_but_never_for_the_handshake
         await trio.testing.wait_all_tasks_blocked()
 
     server = scripted(nothing)
-    with pytest.raises(MCPTrioException):
+    with pytest.raises(MCPTrioError):
         async with connect(server, protocol=OLD, open_timeout=1):
             pass
     assert [message["method"] for message in server.wires[0].received] == ["initialize"]
@@ -373,15 +373,15 @@ async def test_a_server_that_does_not_read_makes_its_callers_wait_and_nothing_ga
             await client.call_tool("t", {"text": "x" * 1000})
 
     async with connect(scripted(serve), protocol=OLD) as client:
-        connection = client._keeper.ready
+        connection = client._connector.ready
         assert connection is not None
-        line = connection._line
-        assert isinstance(line, PipeLine)
+        link = connection._link
+        assert isinstance(link, PipeClientLink)
         for _ in range(20):
             async with trio.open_nursery() as nursery:
                 for _ in range(100):
                     nursery.start_soon(give_up_soon)
-        assert len(line.outbox._items) < 2 * line.outbox.max_items  # what was let in, and that nobody wants it any more
+        assert len(link.outbox._items) < 2 * link.outbox.max_items  # what was let in, and that nobody wants it any more
         began = trio.current_time()
         with pytest.raises(RequestTimeout, match="tools/call was not answered within 7 s"):
             await client.call_tool("t", timeout=7)
@@ -395,13 +395,13 @@ async def test_a_server_that_does_not_read_makes_its_callers_wait_and_nothing_ga
                 nursery.start_soon(client.call_tool, "t")
             await trio.testing.wait_all_tasks_blocked()
             reads.set()
-        assert client._service.patience._waiting == set()
+        assert client._service.timeouts._waiting == set()
 
 
 async def test_a_server_that_asks_and_does_not_read_is_hung_up_on(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcptrio.transports.client_pipe._MOST_UNSENT", 100_000)
+    monkeypatch.setattr("mcptrio.transports.pipe.client._MOST_UNSENT", 100_000)
     asked = 0
 
     async def serve(wire: Wire) -> None:
@@ -413,7 +413,7 @@ async def test_a_server_that_asks_and_does_not_read_is_hung_up_on(
             asked += 1
 
     async with connect(scripted(serve), protocol=OLD, reconnect=NEVER) as client:
-        with pytest.raises(LinkClosed, match="the server does not read"):
+        with pytest.raises(ConnectionLost, match="the server does not read"):
             await client.call_tool("t")
     assert 500 < asked < 2000
 
@@ -436,9 +436,9 @@ async def test_a_server_that_asks_more_than_the_host_can_answer_is_refused(autoj
 
     async with connect(scripted(serve), protocol=OLD, elicit=think) as client:
         await trio.sleep(50)
-        connection = client._keeper.ready
+        connection = client._connector.ready
         assert connection is not None
-        assert connection.session.calls == 1032  # those that are answered, and those that wait
+        assert connection.session.peer.calls == 1032  # those that are answered, and those that wait
         assert len(errors) > 1800
         assert errors[0]["message"] == "overloaded: too many requests are waiting"
 
@@ -449,7 +449,7 @@ async def test_a_caller_that_waits_for_room_learns_that_the_client_was_closed(au
         await trio.sleep_forever()
 
     async def call() -> None:
-        with pytest.raises(LinkClosed, match="the client was closed"):
+        with pytest.raises(ConnectionLost, match="the client was closed"):
             await client.call_tool("t")
 
     async with connect(scripted(serve), protocol=OLD) as client, trio.open_nursery() as nursery:
@@ -474,7 +474,7 @@ async def test_closing_a_client_while_it_opens_leaves_it_closed(
     client = connect(Slow(), protocol=OLD)
 
     async def use() -> None:
-        with pytest.raises(LinkClosed, match="the client was closed"):
+        with pytest.raises(ConnectionLost, match="the client was closed"):
             async with client:
                 pytest.fail("a closed client was opened")
 
@@ -483,3 +483,125 @@ async def test_closing_a_client_while_it_opens_leaves_it_closed(
         await trio.sleep(1)
         await client.aclose()
     assert trio.current_time() < 3
+
+
+def bomb(length: int) -> dict[str, Any]:
+    """A chain of definitions that each refer to the next one twice."""
+    twice = [{"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(length)]
+    defs = {f"d{n}": schema for n, schema in enumerate(twice)}
+    return {"type": "object", "$ref": "#/$defs/d0", "$defs": {**defs, f"d{length}": {"type": "string"}}}
+
+
+@pytest.mark.defect("S3")
+@pytest.mark.parametrize("life", BOTH)
+async def test_an_output_schema_that_explodes_is_refused(life: str) -> None:
+    async def serve(wire: Wire) -> None:
+        await (wire.open_stateful() if life == OLD else wire.open_stateless())
+        tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": bomb(30)}
+        await wire.answer(await wire.take(), tools=[tool])
+        while True:
+            await wire.answer(await wire.take(), content=[], structuredContent={"a": 1})
+
+    async with connect(scripted(serve), protocol=life) as client:
+        await client.list_tools()
+        with pytest.raises(RemoteProtocolError, match="expand too far"):
+            await client.call_tool("t")
+
+
+@pytest.mark.defect("S3")
+async def test_a_form_that_explodes_is_refused() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        call = await wire.take()
+        await wire.say(id=7, method="elicitation/create", params={"message": "?", "requestedSchema": bomb(30)})
+        answer = await wire.take()
+        await wire.answer(call, content=[{"type": "text", "text": str(answer["error"])}])
+
+    async with connect(scripted(serve), protocol=OLD, elicit=lambda _: {"a": 1}) as client:
+        assert "expand too far" in (await client.call_tool("t")).text
+
+
+@pytest.mark.parametrize(
+    ("echoed", "answered"),
+    [("{}", True), ("0{}", False), ("+{}", False), ("{}.0", False), ("٣", False), ("9" * 30, False)],
+)
+async def test_an_id_that_is_echoed_as_text_answers_only_if_it_is_the_same_number(
+    echoed: str, answered: bool, autojump_clock: MockClock
+) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        request = await wire.take("tools/call")
+        await wire.say(id=echoed.format(request["id"]), result={"content": []})
+        await trio.sleep_forever()
+
+    async with connect(scripted(serve), protocol=OLD, reconnect=NEVER) as client:
+        if answered:
+            await client.call_tool("t")
+        else:
+            with pytest.raises(RequestTimeout):
+                await client.call_tool("t")
+
+
+@pytest.mark.defect("E26")
+@pytest.mark.parametrize("life", BOTH)
+async def test_an_array_may_answer_several_callers_and_hold_other_things(life: str) -> None:
+    async def serve(wire: Wire) -> None:
+        await (wire.open_stateful() if life == OLD else wire.open_stateless())
+        one, two, three = [await wire.take("tools/call") for _ in range(3)]
+        answers = [{"jsonrpc": "2.0", "id": asked["id"], "result": {"content": []}} for asked in (three, one)]
+        wrong = {"jsonrpc": "2.0", "id": two["id"], "result": {}, "error": {"code": "x"}}
+        await wire.raw(json.dumps([answers[0], 5, wrong, answers[1]]).encode())
+        await wire.take()
+
+    failed: list[str] = []
+
+    async def call(name: str) -> None:
+        try:
+            await client.call_tool(name)
+        except RemoteProtocolError:
+            failed.append(name)
+
+    async with connect(scripted(serve), protocol=life) as client:
+        async with trio.open_nursery() as nursery:
+            for name in ("a", "b", "c"):
+                nursery.start_soon(call, name)
+    assert len(failed) == 1
+
+
+async def test_a_cancellation_of_no_id_is_ignored() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        for number in ([1], {"a": 1}, None, 1.5):
+            await wire.say(method="notifications/cancelled", params={"requestId": number})
+        await wire.answer(await wire.take("tools/call"), content=[])
+        await wire.take()
+
+    async with connect(scripted(serve), protocol=NEW, reconnect=NEVER) as client:
+        await client.call_tool("t")
+
+
+@pytest.mark.defect("C18")
+@pytest.mark.parametrize("failed", [MCPError(-1, "no \ud800"), RuntimeError("\udfff"), {"name": "\ud800"}])
+async def test_text_of_a_callback_that_cannot_be_encoded_does_not_end_the_connection(failed: Any) -> None:
+    answers: list[dict[str, Any]] = []
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful()
+        call = await wire.take("tools/call")
+        form = {"type": "object", "properties": {"name": {"type": "string"}}}
+        await wire.say(id=7, method="elicitation/create", params={"message": "?", "requestedSchema": form})
+        answers.append(await wire.take())
+        await wire.answer(call, content=[{"type": "text", "text": "done"}])
+        await wire.take()
+
+    def elicit(_: object) -> Any:
+        if isinstance(failed, Exception):
+            raise failed
+        return failed
+
+    async with connect(scripted(serve), protocol=OLD, elicit=elicit, reconnect=NEVER) as client:
+        with trio.fail_after(5):
+            assert (await client.call_tool("t")).text == "done"
+    assert "error" in answers[0]
+    if isinstance(failed, MCPError):
+        assert answers[0]["error"]["message"] == "no \\ud800"

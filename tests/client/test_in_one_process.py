@@ -14,9 +14,9 @@ import pytest
 import trio
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
-from mcptrio import Client, Context, LinkClosed, McpError, RequestTimeout, Server, connect
+from mcptrio import Client, ConnectionLost, Context, MCPError, RequestTimeout, Server, connect
 from mcptrio._actors.runtime import Cause, Runtime
-from mcptrio.transports.memory import open_memory_link
+from mcptrio.transports.memory.server import open_memory_link
 from tests.client.kit import BOTH, make_server
 
 pytestmark = pytest.mark.parametrize("date", BOTH)
@@ -152,11 +152,11 @@ async def test_a_thousand_callers_that_give_up_leave_nothing_behind(date: str, a
                 for number in range(100):
                     nursery.start_soon(give_up, number)
         await wait_all_tasks_blocked()
-        connection = client._keeper.ready
+        connection = client._connector.ready
         assert connection is not None
-        assert client._service.patience._waiting == client._service.patience._still == set()
-        assert list(connection.session.peer._ledger.asks()) == []
-        assert connection.session.backlog == 0
+        assert client._service.timeouts._waiting == client._service.timeouts._still == set()
+        assert list(connection.session.peer.ledger.asks()) == []
+        assert connection.session.inbox.backlog == 0
         assert calls.count("wait") == calls.count("cancelled") > 100
         assert await add(client) == 3
 
@@ -246,7 +246,7 @@ async def test_large_arguments_and_results_arrive_whole(date: str) -> None:
 async def test_an_error_of_the_server_is_raised(date: str) -> None:
     async with shop(date) as (client, _):
         for _ in range(2):
-            with pytest.raises(McpError, match="unknown tool"):
+            with pytest.raises(MCPError, match="unknown tool"):
                 await client.call_tool("no such tool")
         assert await add(client) == 3
 
@@ -270,7 +270,9 @@ async def drain(runtime: Runtime) -> None:
     await runtime.drain(0)
 
 
-@pytest.mark.parametrize(("end", "error", "text"), [(end_session, LinkClosed, "closed"), (drain, McpError, "shutting")])
+@pytest.mark.parametrize(
+    ("end", "error", "text"), [(end_session, ConnectionLost, "closed"), (drain, MCPError, "shutting")]
+)
 async def test_a_call_in_the_middle_of_which_the_session_ends_fails(
     date: str, end: Any, error: type[Exception], text: str, autojump_clock: MockClock
 ) -> None:

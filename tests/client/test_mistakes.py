@@ -1,4 +1,4 @@
-"""What is wrong with the way a client is used is said with the way to mend it."""
+"""Misuse of a client raises an error that says how to fix it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_setting_that_does_not_exist_or_cannot_be_is_named(settings: dict[str,
 
 @pytest.mark.parametrize("target", ["server.py", "localhost:8000/mcp", "ftp://example.org"])
 def test_what_cannot_be_connected_to_is_told_what_can(target: str) -> None:
-    with pytest.raises(DeclarationError, match=r"give a URL .* or a Server"):
+    with pytest.raises(DeclarationError, match=r"give a URL .* a Server, or a Transport"):
         connect(target)
 
 

@@ -23,16 +23,16 @@ def stdio_command() -> list[str]:
     return [str(PROGRAM), "run", str(SERVER)]
 
 
-def http_command(port: int, lane: str) -> list[str]:
-    return [*stdio_command(), "--transport", "http", "--host", "127.0.0.1", "--port", str(port), "--lane", lane]
+def http_command(port: int, engine: str) -> list[str]:
+    return [*stdio_command(), "--transport", "http", "--host", "127.0.0.1", "--port", str(port), "--engine", engine]
 
 
 @contextlib.contextmanager
-def served(log: Path, lane: str = "hypercorn") -> Iterator[str]:
+def served(log: Path, engine: str = "hypercorn") -> Iterator[str]:
     """The URL of a fixture server of our own; what it writes goes to `log`."""
     port = free_port()
     with log.open("wb") as sink:
-        command = http_command(port, lane)
+        command = http_command(port, engine)
         child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
     try:
         wait_ready(child, f"http://127.0.0.1:{port}/readyz", log)

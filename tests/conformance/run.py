@@ -2,7 +2,7 @@
 
 The suite's own tick is not enough for us. A scenario passes here when its checks hold no FAILURE, no WARNING, and at
 least one SUCCESS that is more than the check of the wire schema; one that was never run fails. The legs of the server
-run on both lanes.
+run on both engines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.conformance import fixture
 from tests.conformance.toolchain import CACHE, ROOT, Unavailable, node, npm_package
-from tests.lanes import LANES
+from tests.engines import ENGINES
 
 NEWEST, STABLE = "0.2.0-alpha.12", "0.1.16"
 CLIENT = ROOT / "examples" / "conformance" / "client.py"
@@ -39,7 +39,7 @@ class Run:
     release: str
     leg: str
     choice: tuple[str, ...]
-    lane: str | None = None
+    engine: str | None = None
     """How the server is served; None where there is none."""
 
 
@@ -60,8 +60,8 @@ OF_SERVERS = (
 )
 RUNS = (
     *(
-        Run(title=f"{name} server {lane}", release=release, leg="server", choice=choice, lane=lane)
-        for lane in LANES
+        Run(title=f"{name} server {engine}", release=release, leg="server", choice=choice, engine=engine)
+        for engine in ENGINES
         for name, release, choice in OF_SERVERS
     ),
     Run(title="2025-11-25 client", release=NEWEST, leg="client", choice=("--requirements", "2025-11-25")),
@@ -198,12 +198,12 @@ def report(title: str, verdicts: Sequence[Verdict]) -> bool:
 
 
 @contextlib.contextmanager
-def target(url: str | None, log: Path, lane: str | None) -> Iterator[str | None]:
+def target(url: str | None, log: Path, engine: str | None) -> Iterator[str | None]:
     """Where the server of a run is, if it has one."""
-    if url or lane is None:
+    if url or engine is None:
         yield url
     else:
-        with fixture.served(log, lane) as own:
+        with fixture.served(log, engine) as own:
             yield own
 
 
@@ -212,8 +212,8 @@ def main() -> int:
         prog="tests.conformance.run", description="The conformance suite, counted strictly."
     )
     parser.add_argument("--leg", choices=("server", "client"), help="only this leg, all of its runs")
-    parser.add_argument("--lane", choices=LANES, help="only the servers that are served this way")
-    parser.add_argument("--run", action="append", help='only runs with this title, e.g. "2025-11-25 server express"')
+    parser.add_argument("--engine", choices=ENGINES, help="only the servers that are served this way")
+    parser.add_argument("--run", action="append", help='only runs with this title, e.g. "2025-11-25 server direct"')
     parser.add_argument("--scenario", help="only this scenario, in every chosen run that has it")
     parser.add_argument("--url", help="a server that is already up, instead of one of our own")
     args = parser.parse_args()
@@ -222,7 +222,7 @@ def main() -> int:
         for run in RUNS
         if (not args.run or run.title in args.run)
         and (args.leg is None or run.leg == args.leg)
-        and (args.lane is None or run.lane == args.lane)
+        and (args.engine is None or run.engine == args.engine)
     ]
     if not chosen:
         parser.error(f"no such run; there are: {', '.join(run.title for run in RUNS)}")
@@ -234,7 +234,7 @@ def main() -> int:
     try:
         for run in chosen:
             # Each run gets a fresh server: nothing that one run leaves behind can help or hurt another.
-            with target(args.url, out / "server.log", run.lane) as url:
+            with target(args.url, out / "server.log", run.engine) as url:
                 verdicts = perform(run, url, out, args.scenario)
             if verdicts or not args.scenario:
                 good = report(run.title, verdicts) and good

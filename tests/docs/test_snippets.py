@@ -1,4 +1,4 @@
-"""Every piece of code in the documentation does what the page beside it says."""
+"""Every piece of code in the documentation does what its page says."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Server, connect
+from mcptrio import Server, connect, jsonrpc
 from mcptrio._eras.choose import ERAS
 from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.serve import ListenerConfig
-from mcptrio.transports.memory import open_memory_link
+from mcptrio.transports.memory.server import open_memory_link
 from tests.e2e.oauth_mock import Mock
 from tests.e2e.raw_peer import serving
 from tests.e2e.test_oauth_client import Person
@@ -137,7 +136,8 @@ async def test_resources_templates_completion_and_subscriptions(load: Load) -> N
         ref = {"type": "ref/prompt", "name": "review"}
         completion = await talk.request("completion/complete", ref=ref, argument={"name": "tone", "value": "h"})
         assert completion["completion"]["values"] == ["harsh"], "a Literal completes itself"
-        assert (await refusal(talk, "resources/read", uri="library://books/faust")).message == "resource not found"
+        error = await refusal(talk, "resources/read", uri="library://books/faust")
+        assert error.message == "resource not found: 'library://books/faust'"
 
 
 async def test_state_of_a_session_and_of_the_process(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +154,7 @@ async def test_state_of_a_session_and_of_the_process(load: Load, capsys: pytest.
 def test_the_settings_of_the_deployed_server_exist(load: Load) -> None:
     settings = dict(load("deploy").SETTINGS)
     assert settings.pop("store").startswith("sqlite:///")
-    names = {field.name for config in (HttpConfig, ListenerConfig) for field in config.__attrs_attrs__}
+    names = {field.name for field in HttpConfig.__attrs_attrs__}
     assert set(settings) <= names
     HttpConfig(allowed_hosts=settings["allowed_hosts"], allowed_origins=settings["allowed_origins"])
 
@@ -240,7 +240,7 @@ async def test_events_are_heard(load: Load) -> None:
 
 @pytest.fixture
 def client_module(load: Load, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The snippets of clients, with the servers that they import beside them."""
+    """The snippets of clients, with the servers that they import next to them."""
     monkeypatch.syspath_prepend(str(SNIPPETS))
     yield load("client")
     for name in ("asking", "library", "typed"):
@@ -422,4 +422,20 @@ def test_small_auth_declares_what_can_be_served(load: Load, monkeypatch: pytest.
     assert served[0]["auth"].find("b" * 32).scopes == frozenset()
     assert snippet.server.asgi(auth=served[0]["auth"])
     assert served[1]["auth"].principals["ada"].subject == "ada"
-    ListenerConfig(**{name: value for name, value in served[1].items() if name != "auth"})
+    HttpConfig(**{name: value for name, value in served[1].items() if name != "auth"})
+
+
+async def test_messages_are_what_a_server_reads_and_writes(load: Load) -> None:
+    snippet = load("messages")
+    server = Server("greeter")
+
+    @server.tool
+    async def greet(name: str) -> str:
+        return f"Hello, {name}!"
+
+    async with talking(server) as talk:
+        request = jsonrpc.decode(snippet.request_line())
+        assert isinstance(request, jsonrpc.Request)
+        result = await talk.request(request.method, **request.params)
+        assert snippet.text_of(jsonrpc.encode(jsonrpc.Response(1, result))) == "Hello, Ada!"
+    assert snippet.text_of(jsonrpc.encode(jsonrpc.Error(1, -32602, "unknown tool"))) == "error -32602: unknown tool"

@@ -36,6 +36,8 @@ class Fault:
     """When so many bytes of the client's came, the server is told that no more will; what it answers still passes."""
     refuse: bool = False
     """Closed as soon as it is accepted."""
+    status: int | None = None
+    """Answered with this HTTP status, as by a proxy whose server is away, and closed."""
 
 
 NONE = Fault()
@@ -68,6 +70,9 @@ class FaultProxy:
             reset(client)
             await client.aclose()
             return
+        if fault.status is not None:
+            await answer(client, fault.status)
+            return
         self._open.add(client)
         try:
             server = await trio.open_tcp_stream("127.0.0.1", self.target)
@@ -86,6 +91,22 @@ class FaultProxy:
         for stream in tuple(self._open):
             reset(stream)
             stream.socket.close()
+
+
+async def answer(client: trio.SocketStream, status: int) -> None:
+    """Read the head of a request and answer it with a status and no body."""
+    head = b"HTTP/1.1 %d Away\r\nContent-Length: 0\r\nRetry-After: 0\r\nConnection: close\r\n\r\n" % status
+    received = b""
+    async with client:
+        try:
+            while b"\r\n\r\n" not in received and (data := await client.receive_some(65536)):
+                received += data
+            await client.send_all(head)
+            await client.send_eof()
+            while await client.receive_some(65536):
+                pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
 
 
 async def join(client: trio.abc.HalfCloseableStream, server: trio.abc.HalfCloseableStream, fault: Fault) -> Ending:

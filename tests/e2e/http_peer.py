@@ -13,10 +13,10 @@ import h11
 import trio
 
 from mcptrio._wire.sse import ServerSentEvent, SseReader
-from mcptrio.transports.http_server.answer import Endpoint
-from mcptrio.transports.http_server.app import AsgiApp
 from mcptrio.transports.http_server.config import HttpConfig
-from tests import lanes
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+from tests import engines
 from tests.transports.app_for_tests import LATEST, initialize, notification, open_endpoint
 
 from .raw_peer import Served, serving
@@ -26,8 +26,8 @@ from .raw_peer import Served, serving
 async def serving_endpoint(config: HttpConfig | None = None, **options: Any) -> AsyncIterator[tuple[Served, Endpoint]]:
     listener = options.pop("listener", {})
     async with open_endpoint(config, **options) as endpoint:
-        express = endpoint if lanes.current() == "express" else None
-        async with serving(AsgiApp(endpoint), express=express, **listener) as server:
+        direct = endpoint if engines.current() == "direct" else None
+        async with serving(AsgiApp(endpoint), direct=direct, **listener) as server:
             yield server, endpoint
 
 
@@ -40,7 +40,7 @@ class Response:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.complete = False
-        self._sse = SseReader()
+        self._sse = SseReader(16 * 2**20)
         self._events: list[ServerSentEvent] = []
         self.raw = b""
 

@@ -20,11 +20,18 @@ JSON = (b"content-type", b"application/json")
 
 @dataclass
 class Mock:
-    """The issuer is `<base>/as`, the server `<base>/mcp`. Tokens are numbered; `valid` says which are good now."""
+    """The issuer is `<base>/as`, the servers `<base>/mcp` and `<base>/mcp2`.
+
+    Tokens are numbered; `valid` says which are good now.
+    """
 
     dpop: bool = False
     nonces: bool = False
     expires_in: int = 3600
+    token_delay: float = 0.0
+    """Seconds that the token endpoint takes."""
+    short_lived: bool = False
+    """A new token ends all earlier ones."""
     needed: dict[str, str] = field(default_factory=dict)
     """The scope that a tool needs."""
     gather: int = 1
@@ -34,6 +41,8 @@ class Mock:
     base: str = ""
     valid: dict[str, set[str]] = field(default_factory=dict)
     refresh: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+    """Refresh tokens that were replaced. One that is presented again revokes everything, as RFC 9700 recommends."""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     proofs: list[str] = field(default_factory=list)
@@ -59,11 +68,13 @@ class Mock:
         body = await read_body(receive)
         query = dict(parse_qsl(scope["query_string"].decode()))
         issuer = f"{self.base}/as"
-        if path == "/mcp":
+        name = path.rpartition("/")[2]
+        if path in ("/mcp", "/mcp2"):
             await self._mcp(scope["method"], headers, body, send)
-        elif path == "/.well-known/oauth-protected-resource/mcp":
-            await self._json(send, {"resource": self.url, "authorization_servers": [issuer]})
+        elif path in ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource/mcp2"):
+            await self._json(send, {"resource": f"{self.base}/{name}", "authorization_servers": [issuer]})
         elif path == "/.well-known/oauth-authorization-server/as":
+            self.asked.append(("metadata", {}))
             await self._json(send, self._metadata(issuer))
         elif path == "/as/register":
             self.asked.append(("register", {}))
@@ -105,16 +116,29 @@ class Mock:
             query = self.codes.pop(form["code"])
             digest = hashlib.sha256(form["code_verifier"].encode()).digest()
             good = base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == query["code_challenge"]
-            good = good and form["redirect_uri"] == query["redirect_uri"] and form["resource"] == self.url
+            good = (
+                good
+                and form["redirect_uri"] == query["redirect_uri"]
+                and form["resource"] in (self.url, f"{self.url}2")
+            )
             scopes = set(query.get("scope", "").split())
         else:
-            good = form.get("refresh_token") in self.refresh
-            self.refresh.discard(form.get("refresh_token", ""))
+            presented = form.get("refresh_token", "")
+            good = presented in self.refresh
+            self.refresh.discard(presented)
+            if presented in self.used:
+                self.asked.append(("reuse", form))
+                self.valid.clear()
+                self.refresh.clear()
+            self.used.add(presented)
+            await trio.sleep(self.token_delay)
         if not good:
             await self._json(send, {"error": "invalid_grant"}, 400)
             return
         self.numbers += 1
         token, refresh = f"token{self.numbers}", f"refresh{self.numbers}"
+        if self.short_lived:
+            self.valid.clear()
         self.valid[token] = scopes
         self.refresh.add(refresh)
         kind = "DPoP" if self.dpop else "Bearer"
@@ -130,8 +154,7 @@ class Mock:
         if not problem:
             return []
         self.asked.append(("refused", {"error": problem}))
-        metadata = f"{self.base}/.well-known/oauth-protected-resource/mcp"
-        challenge = f'{"DPoP" if self.dpop else "Bearer"} error="{problem}", resource_metadata="{metadata}"'
+        challenge = f'{"DPoP" if self.dpop else "Bearer"} error="{problem}"'
         extra = [(b"dpop-nonce", b"nonce-of-rs")] if self.nonces else []
         return [(b"www-authenticate", challenge.encode()), *extra]
 

@@ -8,14 +8,18 @@ from contextlib import ExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
+from mcptrio import telemetry
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.framing import Head
-from mcptrio.transports.http_server.listener import BoundAddress, Listener, ListenerConfig, ListenerEvent
-from mcptrio.transports.http_server.protocol import GuardedH11
-from tests import lanes
+from mcptrio.transports.http_server.direct.engine import DirectEngine
+from mcptrio.transports.http_server.hypercorn.connection import HypercornEngine
+from mcptrio.transports.http_server.hypercorn.protocol import GuardedH11
+from mcptrio.transports.http_server.listener.listener import Listener
+from mcptrio.transports.http_server.listener.sockets import BoundAddress
+from tests import engines
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -28,11 +32,19 @@ WEBSOCKET = (
 class Served:
     """A running listener, what it told, and a way to reach it."""
 
-    def __init__(self, listener: Listener, address: BoundAddress, events: list[ListenerEvent]) -> None:
+    def __init__(self, listener: Listener, address: BoundAddress, events: list[telemetry.Event]) -> None:
         self.listener = listener
         self.address = address
         self.events = events
         self.closing = ExitStack()  # what the test opened
+
+    def count(self, kind: str) -> int:
+        """Return how many events of its connections had this kind."""
+        return sum(isinstance(event, telemetry.ConnectionEvent) and event.kind == kind for event in self.events)
+
+    def caught(self, layer: str = "connection") -> int:
+        """Return how many exceptions a guard caught."""
+        return sum(isinstance(event, telemetry.GuardCaught) and event.layer == layer for event in self.events)
 
     async def connect(self) -> trio.SocketStream:
         """A connection to the listener, closed at the end of `serving` if not before."""
@@ -56,14 +68,14 @@ class Served:
 @asynccontextmanager
 async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
     """A listener on a free port; closed by force at the end. Times out rather than hang the suite."""
-    events: list[ListenerEvent] = []
-    extra = {name: settings.pop(name) for name in ("max_body_for", "sockets", "express") if name in settings}
-    if not extra.get("express") and lanes.current() == "express":
-        # An endpoint that nobody asks for: everything is read by the express lane and handed over.
-        extra["express"] = SimpleNamespace(config=HttpConfig(path="/not-asked-for"))
-    if "max_body_for" in extra:
-        extra["max_body"] = extra.pop("max_body_for")
-    listener = Listener(app, ListenerConfig(port=0, **settings), on_event=events.append, **extra)
+    events: list[telemetry.Event] = []
+    sockets, endpoint = settings.pop("sockets", None), settings.pop("direct", None)
+    if endpoint is None and engines.current() == "direct":
+        # An endpoint that is never asked for: the direct engine reads everything and hands it over.
+        endpoint, settings["path"] = SimpleNamespace(), "/not-asked-for"
+    config = HttpConfig(**{"port": 0, **({} if endpoint is None else _settings(endpoint)), **settings})
+    engine = HypercornEngine(app, config) if endpoint is None else DirectEngine(endpoint, config, app)
+    listener = Listener(engine.serve, config, telemetry.Hub([events.append]), sockets=sockets)
     with trio.fail_after(15):
         async with trio.open_nursery() as nursery:
             bound: list[BoundAddress] = await nursery.start(listener.serve)
@@ -73,22 +85,28 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
             await listener.close(trio.current_time())
 
 
+def listening(app: App, hub: telemetry.Hub | None = None, **settings: Any) -> Listener:
+    """Return a listener that serves an ASGI application with Hypercorn."""
+    config = HttpConfig(**settings)
+    return Listener(HypercornEngine(app, config).serve, config, hub)
+
+
+def _settings(endpoint: Any) -> dict[str, Any]:
+    """Return the settings of an endpoint, for the listener in front of it."""
+    config = getattr(endpoint, "config", None)
+    return {} if config is None else {**attrs.asdict(config, recurse=False), "port": 0}
+
+
 def break_protocol(monkeypatch: pytest.MonkeyPatch, trigger: bytes, fault: BaseException) -> None:
-    """Let a request with the trigger in its head raise, whichever way it comes to Hypercorn."""
-    handle, begin = GuardedH11.handle, GuardedH11.begin
+    """Make Hypercorn's protocol raise for a request with the trigger in its head."""
+    handle = GuardedH11.handle
 
     async def handle_or_fail(self: GuardedH11, event: Any) -> None:
         if trigger in getattr(event, "data", b""):
             raise fault
         await handle(self, event)
 
-    async def begin_or_fail(self: GuardedH11, head: Head, *others: Any) -> None:
-        if trigger in head.encode():
-            raise fault
-        await begin(self, head, *others)
-
     monkeypatch.setattr(GuardedH11, "handle", handle_or_fail)
-    monkeypatch.setattr(GuardedH11, "begin", begin_or_fail)
 
 
 def get(path: str, *lines: str, close: bool = False) -> bytes:

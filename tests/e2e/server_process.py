@@ -13,8 +13,8 @@ from pathlib import Path
 
 import trio
 
-from mcptrio.transports.http_server.bind import BoundAddress
-from tests import lanes
+from mcptrio.transports.http_server.listener.sockets import BoundAddress
+from tests import engines
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -71,12 +71,12 @@ def running(
     port: int | None = None,
     command: tuple[str, ...] = ("-m", "mcptrio", "run"),
 ) -> Iterator[ServerProcess]:
-    """Serve `programs/NAME` over HTTP on a port of its own, on the test's lane; killed at the end if it still runs.
+    """Serve `programs/NAME` over HTTP on a port of its own, on the test's engine; killed at the end if it still runs.
 
     Without a `command` the program is run by itself, with the port as its argument.
     """
     port = port or free_port()
-    usual = ("--transport", "http", "--port", str(port), "--lane", lanes.current())
+    usual = ("--transport", "http", "--port", str(port), "--engine", engines.current())
     options = usual if command else (str(port),)
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -21,7 +21,7 @@ import psutil
 import trio
 from attrs import define, field
 
-from tests.lanes import LANES
+from tests.engines import ENGINES
 
 from .canary import Canary, StatefulCanary, StatelessCanary, Tally
 from .server_process import ServerProcess, running
@@ -57,9 +57,9 @@ class Samples:
         return sum((at - middle) * value for at, value in points) / spread if spread else 0.0
 
 
-async def soak(minutes: float, seed: int, pause: float, lane: str) -> bool:
+async def soak(minutes: float, seed: int, pause: float, engine: str) -> bool:
     with tempfile.TemporaryDirectory() as folder:
-        with running("soaked.py", Path(folder, "log"), lane, command=()) as server:
+        with running("soaked.py", Path(folder, "log"), engine, command=()) as server:
             await server.wait_ready()
             return await soak_server(server, minutes * 60, seed, pause)
 
@@ -157,10 +157,10 @@ def main() -> int:
         default=0.4,
         help="mean seconds between the steps of a client; so many that the pace is the same on a busy machine (0.4)",
     )
-    parser.add_argument("--lane", choices=LANES, default=LANES[0], help="what serves the requests (hypercorn)")
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="what serves the requests (hypercorn)")
     args = parser.parse_args()
     print(json.dumps(vars(args)))
-    return 0 if trio.run(soak, args.minutes, args.seed, args.pause, args.lane) else 1
+    return 0 if trio.run(soak, args.minutes, args.seed, args.pause, args.engine) else 1
 
 
 if __name__ == "__main__":

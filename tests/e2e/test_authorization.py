@@ -29,16 +29,16 @@ from examples.protected import protection, server
 from mcptrio import Context, Server
 from mcptrio.auth.client.dpop import proof
 from mcptrio.auth.server import BearerAuth, ClientCertificates, Introspection, Principal, StaticTokens
-from mcptrio.transports.http_server.exchange import NAMED
+from mcptrio.transports.http_server.endpoint.stateless import NAMED
 from mcptrio.transports.oauth import ClientCredentials
-from tests import lanes
+from tests import engines
 from tests.conformance.fixture import free_port
 from tests.stateless.kit import DATE as STATELESS
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import LATEST
 
 pytest.importorskip("authlib")
-pytestmark = lanes.both_lanes
+pytestmark = engines.both_engines
 
 PATIENCE = 20
 SECRETS = {"ada-desk": "ada-secret", "bob-desk": "bob-secret"}
@@ -77,7 +77,7 @@ class Site:
 async def serving(issuer: str, nursery: trio.Nursery, auth: Any = None, app: Server = server) -> AsyncIterator[Site]:
     port = free_port()
     auth = protection(issuer, port) if auth is None else auth(f"http://127.0.0.1:{port}/mcp")
-    await nursery.start(functools.partial(app.serve_http, port=port, auth=auth, lane=lanes.current()))
+    await nursery.start(functools.partial(app.serve_http, port=port, auth=auth, engine=engines.current()))
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         yield Site(issuer, f"http://127.0.0.1:{port}/mcp", http)
     nursery.cancel_scope.cancel()

@@ -1,7 +1,7 @@
 """No byte of one client reaches another, and every request has one outcome, whatever else happens.
 
 200 clients use the same ids and meet every fault at once. `make fault-test` has them exchange a million messages in one
-process, and a million over sockets, on both lanes together.
+process, and a million over sockets, on both engines together.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from tests.e2e.programs.canary import server as canary_server
 
 from .canary import STATEFUL, STATELESS, Tally, sing_together
@@ -51,7 +51,7 @@ async def test_nobody_hears_anybody_else_in_one_process(autojump_clock: MockCloc
     report(tally)
 
 
-async def test_nobody_hears_anybody_else_over_sockets(lane: str, tmp_path: Path) -> None:
+async def test_nobody_hears_anybody_else_over_sockets(engine: str, tmp_path: Path) -> None:
     """Connections are reset and closed in the middle; afterwards the process is as it was."""
     with running("canary.py", tmp_path / "log", "--log-level", "error") as server:
         await server.wait_ready()

@@ -17,11 +17,10 @@ import pytest
 import trio
 
 from mcptrio._eras.choose import ERAS
-from mcptrio.transports.http_server.bind import BoundAddress
-from mcptrio.transports.http_server.listener import Listener
-from mcptrio.transports.http_server.serve import ListenerConfig
+from mcptrio.transports.http_server.listener.sockets import BoundAddress
 from tests.cli.talkative import PIXEL
 from tests.cli.terminal import Terminal, terminal
+from tests.e2e.raw_peer import listening
 
 from .oauth_mock import Mock
 from .server_process import ServerProcess, running
@@ -188,8 +187,8 @@ def test_binary_content_is_named_or_saved(tmp_path: Path) -> None:
     size = len(PIXEL)
     assert shown.splitlines() == [
         "two pictures:",
-        f"[image/png, {size} bytes; --output FILE saves it]",
-        f"[image/png, {2 * size} bytes; --output FILE saves it]",
+        f"[image/png, {size} bytes; save it with --output FILE]",
+        f"[image/png, {2 * size} bytes; save it with --output FILE]",
     ]
     ok("call", TALKATIVE, "picture", "--output", "p.png", cwd=tmp_path)
     assert (tmp_path / "p.png").read_bytes() == PIXEL
@@ -200,7 +199,7 @@ def test_a_model_is_not_there_unless_its_answer_is_given() -> None:
     assert ok("call", TALKATIVE, "think", "--sample", "forty-two") == "forty-two\n"
     done = mcptrio("call", TALKATIVE, "think")
     assert done.returncode != 0
-    assert "there is none here (see --sample)" in done.stderr
+    assert "pass --sample TEXT to answer it" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -234,12 +233,14 @@ def test_a_file_sees_the_environment_and_a_command_what_it_is_given(tmp_path: Pa
 
 
 def test_read_writes_the_contents_and_nothing_else(tmp_path: Path) -> None:
-    assert ok("read", TALKATIVE, "talk://text") == "some text é"
+    assert ok("read", TALKATIVE, "talk://text") == "some text é\n"
     done = subprocess.run(
         [*MCPTRIO, "read", TALKATIVE, "talk://blob"], capture_output=True, check=True, env=environment(), cwd=ROOT
     )
     assert done.stdout == PIXEL
-    assert ok("read", TALKATIVE, "talk://number/7") == "number 7"
+    assert ok("read", TALKATIVE, "talk://number/7") == "number 7\n"
+    ok("read", TALKATIVE, "talk://text", "--output", str(tmp_path / "text"))
+    assert (tmp_path / "text").read_text() == "some text é"
     ok("read", TALKATIVE, "talk://blob", "--output", str(tmp_path / "blob"))
     assert (tmp_path / "blob").read_bytes() == PIXEL
     assert json.loads(ok("read", TALKATIVE, "talk://text", "--json"))["contents"][0]["text"] == "some text é"
@@ -290,7 +291,7 @@ def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
     assert done.stderr.startswith("about to divide\n")
     assert "broken.py" in done.stderr
     assert "ZeroDivisionError" in done.stderr
-    assert done.stderr.endswith("mcptrio: the tool 'divide' failed: The tool failed. Its log has the details.\n")
+    assert done.stderr.endswith("mcptrio: the tool 'divide' failed: The tool failed. The server log has the details.\n")
     file.write_text("import nothing_of_this_name\n")
     assert "broken.py:1: ModuleNotFoundError" in fails(3, "inspect", str(file))
 
@@ -299,11 +300,11 @@ def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
     ("code", "arguments", "line"),
     [
         (1, ["call", TALKATIVE, "add"], "arguments.a: required"),
-        (2, ["call", TALKATIVE, "nope"], "there is no tool 'nope'; there are: add, "),
+        (2, ["call", TALKATIVE, "nope"], "unknown tool 'nope'; the server has: add, "),
         (2, ["prompt", TALKATIVE, "nope"], "unknown prompt"),
-        (2, ["prompt", WEATHER, "nope"], "the server offers no prompts"),
+        (2, ["prompt", WEATHER, "nope"], "the server does not support prompts"),
         (2, ["read", TALKATIVE, "talk://nope"], "resource not found"),
-        (2, ["listen", WEATHER, "--resource", "x://y"], "the server does not tell about x://y"),
+        (2, ["listen", WEATHER, "--resource", "x://y"], "the server sends no notifications about x://y"),
         (3, ["inspect", "no_such_file.py"], "no_such_file.py: no such file"),
         (3, ["inspect", "no_such_file.py:server"], "no_such_file.py: no such file"),
         (3, ["inspect", "no_such_program --flag"], "'no_such_program' could not be started"),
@@ -316,10 +317,10 @@ def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
         (3, ["inspect", "http://nobody.invalid/mcp"], "no connection to the server"),
         (3, ["inspect", "--", sys.executable, "-c", "raise SystemExit('not today')"], "it said last: not today"),
         (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", SILENT], "was not answered within 1 s"),
-        (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", RUBBISH], "no message: b'Welcome!'"),
+        (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", RUBBISH], "not a message: b'Welcome!'"),
         (3, ["call", TALKATIVE, "die"], "the server exited with code 7"),
         (64, ["inspect"], "TARGET"),
-        (74, ["read", TALKATIVE, "talk://text", "--output", "/"], "/ cannot be written"),
+        (74, ["read", TALKATIVE, "talk://text", "--output", "/"], "cannot write /"),
     ],
     ids=lambda value: " ".join(map(str, value))[-50:] if isinstance(value, list) else None,
 )
@@ -336,14 +337,79 @@ def test_programs_get_errors_as_json() -> None:
     assert "no such file" in json.loads(mcptrio("inspect", "nope.py", "--json").stdout)["error"]["message"]
 
 
-def test_a_reader_that_leaves_is_no_catastrophe() -> None:
-    command = [*MCPTRIO, "inspect", TALKATIVE, "--json"]
-    with child_of(command) as child:
+@pytest.mark.defect("E28")
+@pytest.mark.parametrize("more", [["--json"], []], ids=["json", "tables"])
+def test_a_closed_pipe_ends_the_command_with_one_line(more: list[str]) -> None:
+    with child_of([*MCPTRIO, "inspect", TALKATIVE, *more]) as child:
         assert child.stdout is not None
         assert child.stderr is not None
         child.stdout.close()
-        assert child.stderr.read() == ""
+        assert child.stderr.read() == "mcptrio: cannot write to stdout: Broken pipe\n"
         assert child.wait(PATIENCE) == 74
+
+
+@pytest.mark.defect("E28")
+@pytest.mark.parametrize("redirect", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("more", [["--json"], []], ids=["json", "tables"])
+def test_a_stdout_that_cannot_be_written_ends_the_command_with_one_line(redirect: str, more: list[str]) -> None:
+    command = ["sh", "-c", f'exec "$@" {redirect}', "sh", *MCPTRIO, "inspect", TALKATIVE, *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment())
+    assert done.returncode == 74, done.stderr
+    assert done.stderr.startswith("mcptrio: cannot write to stdout: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.defect("S12")
+def test_a_server_file_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "servers").mkdir()
+    (tmp_path / "attrs.py").write_text("raise RuntimeError('imported from the working directory')")
+    (tmp_path / "servers" / "helper.py").write_text("NAME = 'found'")
+    (tmp_path / "servers" / "one.py").write_text(
+        "import helper\nfrom mcptrio import Server\nserver = Server(helper.NAME)\n"
+    )
+    command = [sys.executable, "-P", "-m", "mcptrio", "inspect", "servers/one.py", "--json"]
+    env = environment(PYTHONPATH=str(ROOT))
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["serverInfo"]["name"] == "found", "the file's own folder is searched"
+
+
+def test_lines_that_a_file_prints_while_it_is_loaded_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(
+        "from mcptrio import Server\nserver = Server('loud')\nprint('loaded')\n"
+        "@server.tool\nasync def add(a: int, b: int) -> int:\n    return a + b\n"
+    )
+    done = mcptrio("call", str(file), "add", "--arg", "a=1", "--arg", "b=2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "loaded\n")
+
+
+def test_a_tool_that_blocks_the_event_loop_over_stdio_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(
+        "import time\nfrom mcptrio import Server\nserver = Server('slow')\n"
+        "@server.tool\nasync def block() -> str:\n    time.sleep(1)\n    return 'done'\n"
+    )
+    done = mcptrio("call", str(file), "block")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "the event loop is blocked by tools/call: block (server.py:6)" in done.stderr
+
+
+def test_a_missing_resource_is_named() -> None:
+    assert "notes://nope" in fails(2, "read", NOTES, "notes://nope")
+
+
+@pytest.mark.defect("S15")
+def test_json_on_a_terminal_shows_no_control_characters(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(
+        "from mcptrio import Server\nserver = Server('evil')\n"
+        "@server.tool\nasync def trick() -> str:\n    return 'a\\x9b31mb\\u202ec\\x7fd'\n"
+    )
+    with at_terminal("call", str(file), "trick", "--json") as screen:
+        assert screen.end() == 0
+    assert not {"\x9b", "\u202e", "\x7f"} & set(screen.raw)
+    assert json.loads(screen.shown)["content"][0]["text"] == "a\x9b31mb\u202ec\x7fd"
 
 
 @both_lives
@@ -395,13 +461,13 @@ def fill_in(screen: Terminal) -> None:
     screen.wait_for("Which shirt?\\x1b[2J")  # what a server says does not clear the screen
     screen.wait_for("size (number or name):")
     screen.type("huge\n")
-    screen.wait_for("'huge' is none of the choices")
+    screen.wait_for("'huge' is not one of the choices")
     screen.type("2\n")
     screen.wait_for("number (whole number, at least 1, at most 99):")
     screen.type("100\n")
     screen.wait_for("number (")
     screen.type("ten\n")
-    screen.wait_for("that is no whole number")
+    screen.wait_for("not a whole number")
     screen.type("10\n")
     screen.wait_for("gift (y/n, Enter: no):")
     screen.type("y\n")
@@ -410,15 +476,17 @@ def fill_in(screen: Terminal) -> None:
     screen.wait_for("Send this?")
 
 
+@pytest.mark.defect("E29")
 @both_lives
-def test_a_form_is_filled_in_at_the_terminal(date: str) -> None:
+def test_a_form_is_filled_in_at_the_terminal_and_edited(date: str) -> None:
     with at_terminal("call", TALKATIVE, "shirt", "--protocol", date) as screen:
         fill_in(screen)
         screen.type("e\n")
-        fill_in_again = "size (number or name):"
-        screen.wait_for(fill_in_again)
-        screen.type("L\n7\n\nhello\n\n")
-        screen.wait_for("accept: Shirt(size='l', number=7, gift=False, text='hello')")
+        screen.wait_for("size (number or name, Enter: ")
+        screen.type("L\n")
+        screen.wait_for("at most 99, Enter: 10):")
+        screen.type("\n\nhello\n\n")
+        screen.wait_for("accept: Shirt(size='l', number=10, gift=True, text='hello')")
         assert screen.end() == 0
 
 
@@ -451,7 +519,7 @@ def test_a_question_is_declined_with_a_key(date: str, key: str) -> None:
 def test_without_a_terminal_questions_are_declined_and_shown(date: str) -> None:
     done = mcptrio("call", TALKATIVE, "shirt", "--protocol", date)
     assert (done.returncode, done.stdout) == (0, "decline: None\n")
-    assert done.stderr == "mcptrio: the server asked: Which shirt?\\x1b[2J; declined: there is no terminal\n"
+    assert done.stderr == "mcptrio: the server asked: Which shirt?\\x1b[2J; declined, because stdin is not a terminal\n"
 
 
 def test_ctrl_c_ends_a_question() -> None:
@@ -506,7 +574,7 @@ def test_a_call_that_needs_a_page_first_goes_on_when_the_person_has_been_there(b
         screen.wait_for("Join the club.")
         screen.wait_for("Open this page?")
         screen.type("y\n")
-        screen.wait_for("Press Enter when you are done")
+        screen.wait_for("Press Enter when you have finished")
         screen.type("\n")
         screen.wait_for("welcome")
         assert screen.end() == 0
@@ -514,7 +582,7 @@ def test_a_call_that_needs_a_page_first_goes_on_when_the_person_has_been_there(b
     with at_terminal("call", TALKATIVE, "members_only", "--protocol", "2025-11-25", PATH=path) as screen:
         screen.wait_for("Open this page?")
         screen.type("y\n")
-        screen.wait_for("Press Enter when you are done")
+        screen.wait_for("Press Enter when you have finished")
         screen.type("\x04")
         screen.wait_for("mcptrio: the page was not visited")
         assert screen.end() == 2
@@ -526,7 +594,7 @@ def test_a_page_that_anybody_could_change_is_not_opened(browser: tuple[str, Path
     with at_terminal("call", TALKATIVE, "visit", PATH=path, PAGE="http://example.org/pay") as screen:
         screen.wait_for("Open this page?")
         screen.type("y\n")
-        screen.wait_for("not opened")
+        screen.wait_for("Not opened")
         assert screen.end() == 0
     assert not visited.exists()
 
@@ -559,7 +627,7 @@ def test_colours_are_for_terminals_and_can_be_refused() -> None:
 async def protected() -> AsyncIterator[Mock]:
     """A server that wants a sign-in, on a port of its own."""
     mock = Mock()
-    listener = Listener(mock, ListenerConfig(port=0))
+    listener = listening(mock, port=0)
     async with trio.open_nursery() as nursery:
         bound: list[BoundAddress] = await nursery.start(listener.serve)
         mock.base = bound[0].url
@@ -604,9 +672,23 @@ async def test_at_a_terminal_a_sign_in_is_offered(
         def person() -> int:
             env = {"PATH": browser[0], "XDG_DATA_HOME": str(tmp_path / "data")}
             with at_terminal("inspect", mock.url, "--protocol", OLDER, **env) as screen:
-                screen.wait_for("The server wants you to sign in at 127.0.0.1. Open the browser? [Y/n]")
+                screen.wait_for("The server requires a sign-in at 127.0.0.1. Open the browser? [Y/n]")
                 screen.type(answer)
                 return screen.end()
 
         assert await trio.to_thread.run_sync(person) == code
     assert mock.count("authorize") == (code == 0)
+
+
+def test_a_server_that_only_takes_tokens_is_told_at_the_terminal(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("a-long-enough-token-0123456789 ada\n")
+    tokens.chmod(0o600)
+    with running(TALKATIVE, tmp_path / "log", "--token-file", str(tokens)) as server:
+        trio.run(server.wait_ready)
+        url = f"http://127.0.0.1:{server.port}/mcp"
+        home = {"XDG_DATA_HOME": str(tmp_path / "data")}
+        with terminal([*MCPTRIO, "inspect", url], environment(**home)) as screen:
+            screen.wait_for("mcptrio: this server needs a token: --token or MCPTRIO_TOKEN")
+            assert screen.end() == 4
+        assert ok("call", url, "add", "--args", '{"a": 1, "b": 2}', MCPTRIO_TOKEN="a-long-enough-token-0123456789")

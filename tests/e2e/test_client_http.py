@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio import Client, Context, LinkClosed, MCPTrioException, Reconnect, Server, connect
+from mcptrio import Client, ConnectionLost, Context, MCPTrioError, Overloaded, Reconnect, Server, connect
 from mcptrio.client import Change
-from mcptrio.transports.http_client import HttpClientConfig
 from tests.client.kit import BOTH, STATEFUL, Order, make_server
 
 from .fault_proxy import Ending, Fault, fault_proxy
@@ -76,7 +75,7 @@ async def test_changes_are_heard_over_http(date: str) -> None:
                     await client.ping()  # by then the server's own stream is open
                 server.remove_tool("fail")
                 assert await anext(changes) == Change(kind="tools")
-                server.publish("orders://7")
+                server.notify_resource_updated("orders://7")
                 assert await anext(changes) == Change(kind="resource", uri="orders://7")
 
 
@@ -115,7 +114,7 @@ async def test_a_server_that_goes_away_ends_its_callers_and_is_found_again(date:
             async def call() -> None:
                 try:
                     await client.call_tool("wait", {"seconds": 60})
-                except (MCPTrioException, TimeoutError) as error:
+                except (MCPTrioError, TimeoutError) as error:
                     ended.append(type(error).__name__)
 
             nursery.start_soon(call)
@@ -124,7 +123,7 @@ async def test_a_server_that_goes_away_ends_its_callers_and_is_found_again(date:
         with trio.fail_after(20):
             while not ended:
                 await trio.sleep(0.01)
-            with pytest.raises(LinkClosed):
+            with pytest.raises(ConnectionLost):
                 await client.list_tools()
             async with served(server, port=free):
                 assert len(await client.list_tools()) == 8
@@ -162,8 +161,7 @@ async def test_a_resumed_stream_has_no_gap_and_no_repeat(ending: Ending, cut: in
     seen: list[float] = []
     async with served(server) as port:
         async with fault_proxy(port, lambda n: Fault(cut_after=cut, ending=ending) if n >= 4 else Fault()) as proxy:
-            http = HttpClientConfig(reconnect_first=0.02, reconnect_tries=50)
-            async with connect(proxy.url, protocol=OLD, http=http) as client:
+            async with connect(proxy.url, protocol=OLD, reconnect=Reconnect(tries=50, first=0.02)) as client:
                 proxy.reset_all()  # from now on every connection is a new one
                 proxy.connections = max(proxy.connections, 4)
                 with trio.fail_after(60):
@@ -194,7 +192,7 @@ async def test_no_call_hangs_wherever_the_connection_is_cut(date: str, ending: E
                             proxy.reset_all()
                             result = await client.call_tool("count", {"a": 1, "b": 2}, into=int, timeout=1)
                             outcomes.append("answered" if result == 3 else "wrong")
-                    except MCPTrioException as error:
+                    except MCPTrioError as error:
                         outcomes.append(type(error).__name__)
     assert len(outcomes) == 8
     assert "wrong" not in outcomes
@@ -218,7 +216,7 @@ async def test_corrupted_answers_are_never_taken_for_others(date: str) -> None:
                             proxy.connections = 3
                             result = await client.call_tool("count", {"a": 1, "b": 2}, timeout=1)
                             assert result.content or result.is_error is not None
-                    except MCPTrioException:
+                    except MCPTrioError:
                         pass  # a typed error, in time
 
 
@@ -231,3 +229,104 @@ async def test_a_server_behind_a_door_that_is_shut_for_a_while_is_reached(date: 
                 proxy.connections = 3
                 with trio.fail_after(20):
                     assert len(await client.list_tools()) == 8
+
+
+AWAY = [429, 502, 503, 504]
+QUICK = Reconnect(tries=8, first=0.02)
+
+
+class Outage:
+    """A plan for a proxy: while `status` is set, it answers connections with it, `left` times."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.left = 0
+
+    def begin(self, status: int, times: int) -> None:
+        self.status, self.left = status, times
+
+    def __call__(self, _: int) -> Fault:
+        if not self.left:
+            return Fault()
+        self.left -= 1
+        return Fault(status=self.status)
+
+
+@pytest.mark.defect("E22")
+@both_lives
+@pytest.mark.parametrize("status", AWAY)
+async def test_a_list_gets_through_an_outage_behind_a_proxy(status: int, date: str) -> None:
+    outage = Outage()
+    async with served(make_server()) as port, fault_proxy(port, outage) as proxy:
+        async with connect(proxy.url, protocol=date, reconnect=QUICK) as client:
+            outage.begin(status, 4)
+            proxy.reset_all()
+            with trio.fail_after(20):
+                assert len(await client.list_tools()) == 8
+            assert not outage.left
+
+
+@pytest.mark.defect("E18")
+@pytest.mark.parametrize("status", AWAY)
+async def test_a_call_is_resumed_after_an_outage_behind_a_proxy(status: int) -> None:
+    server, runs = numbers_server(40)
+    outage = Outage()
+    seen: list[float] = []
+
+    def on_progress(progress: Any) -> None:
+        seen.append(progress.progress)
+        if progress.progress == 10:
+            outage.begin(status, 4)
+            proxy.reset_all()
+
+    async with served(server) as port, fault_proxy(port, outage) as proxy:
+        async with connect(proxy.url, protocol=OLD, reconnect=QUICK) as client:
+            with trio.fail_after(30):
+                assert await client.call_tool("numbers", into=str, on_progress=on_progress) == "all said"
+    assert runs == [1]
+    assert seen == [float(number) for number in range(1, 41)]
+
+
+@pytest.mark.defect("E19", "E23")
+@both_lives
+@pytest.mark.parametrize("status", AWAY)
+async def test_changes_are_heard_after_an_outage_behind_a_proxy(status: int, date: str) -> None:
+    server, outage = make_server(), Outage()
+    async with served(server) as port, fault_proxy(port, outage) as proxy:
+        async with connect(proxy.url, protocol=date, reconnect=QUICK) as client:
+            async with client.listen(tools=True) as changes:
+                outage.begin(status, 4)
+                proxy.reset_all()
+                with trio.fail_after(20):
+                    while outage.left:
+                        await trio.sleep(0.01)
+                    if date == OLD:
+                        await client.ping()
+                    while proxy.connections < 6:
+                        await trio.sleep(0.01)
+                    server.remove_tool("fail")
+                    assert await anext(changes) == Change(kind="tools")
+
+
+@pytest.mark.defect("E24")
+@both_lives
+@pytest.mark.parametrize("status", AWAY)
+async def test_a_websocket_is_opened_again_after_an_outage_behind_a_proxy(status: int, date: str) -> None:
+    outage = Outage()
+    async with served(make_server()) as port, fault_proxy(port, outage) as proxy:
+        async with connect(f"ws://127.0.0.1:{proxy.port}/mcp", protocol=date, reconnect=QUICK) as client:
+            outage.begin(status, 4)
+            proxy.reset_all()
+            with trio.fail_after(20):
+                assert len(await client.list_tools()) == 8
+            assert not outage.left
+
+
+@pytest.mark.defect("E24")
+async def test_a_websocket_of_an_unknown_server_is_refused_at_once() -> None:
+    async with served(make_server()) as port, fault_proxy(port, lambda _: Fault(status=503)) as proxy:
+        with trio.fail_after(10), pytest.raises(Overloaded) as caught:
+            async with connect(f"ws://127.0.0.1:{proxy.port}/mcp"):
+                pass
+    assert caught.value.http_status == 503
+    assert proxy.connections == 1

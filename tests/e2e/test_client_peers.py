@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio import Client, McpError, connect
+from mcptrio import Client, MCPError, connect
 from mcptrio.types import ProgressParams, TextContent
 from tests.conformance.toolchain import Unavailable, node, npm_package, python_package
 
@@ -87,7 +87,7 @@ async def use_python_peer(client: Client) -> None:
     assert [one.uri_template for one in await client.list_resource_templates()] == ["notes://{name}"]
     assert getattr((await client.read_resource("notes://x")).contents[0], "text", None) == "note x"
     assert getattr((await client.get_prompt("greet", {"name": "you"})).messages[0].content, "text", "") == "Greet you"
-    with pytest.raises(McpError):
+    with pytest.raises(MCPError):
         await client.get_prompt("nothing")
     await client.ping()
 

@@ -8,13 +8,13 @@ import socket
 import pytest
 import trio
 
-from tests.lanes import both_lanes
+from tests.engines import both_engines
 from tests.transports.app_for_tests import LATEST, request
 
 from .http_peer import HttpClient, serving_endpoint
 from .raw_peer import Served, read_all
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 SIZE = 600_000
 """More than the sockets of both sides hold."""

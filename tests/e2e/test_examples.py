@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,32 @@ def test_client() -> None:
     assert "Traceback" not in lost.stderr
 
 
+async def test_own_transport() -> None:
+    port = free_port()
+    mine = command("own_transport.py")
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            serving = partial(trio.run_process, (*mine, "serve", str(port)), cwd=ROOT, check=False)
+            child = await nursery.start(serving)
+            await (await reach(port)).aclose()  # a client that says nothing
+            for name in ("Ada", "Grace"):
+                done = await trio.run_process((*mine, "call", str(port), name), cwd=ROOT, capture_stdout=True)
+                assert done.stdout == f"Hello, {name}!\n".encode()
+            async with await reach(port) as browser:
+                await browser.send_all(b"POST / HTTP/1.1\r\n\r\n")  # its first four bytes are too large a length
+                assert await browser.receive_some() == b""
+            assert child.returncode is None
+            child.kill()
+
+
+async def reach(port: int) -> trio.SocketStream:
+    while True:
+        try:
+            return await trio.open_tcp_stream("127.0.0.1", port)
+        except OSError:
+            await trio.sleep(0.05)
+
+
 def test_many_servers(tmp_path: Path) -> None:
     done = subprocess.run(
         command("many_servers.py"), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -379,6 +406,7 @@ class ThroughTheSocket(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
+@pytest.mark.defect("S13")
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no Unix sockets")
 def test_behind_a_proxy() -> None:
     with tempfile.TemporaryDirectory() as folder:  # the name of a socket must be short
@@ -395,7 +423,8 @@ def test_behind_a_proxy() -> None:
             headers |= {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call", "Mcp-Name": "who_asks"}
             status, answer = post(path, frame, {**headers, "X-Forwarded-For": "192.0.2.7, 10.0.0.1"})
             assert status == 200, answer
-            assert result_of(answer)["structuredContent"] == {"host": "orders.example.org", "client": "192.0.2.7"}
+            # The first entry is what the client sent itself; the proxy appends the address that it sees.
+            assert result_of(answer)["structuredContent"] == {"host": "orders.example.org", "client": "10.0.0.1"}
             assert post(path, frame, {**headers, "Host": "elsewhere.example.org"})[0] == 421
             assert post(path, frame, {**headers, "Origin": "https://elsewhere.example.org"})[0] == 403
             child.terminate()

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import trio
 
-from tests.lanes import both_lanes
+from tests.engines import both_engines
 
 from .canary import STATEFUL, STATELESS, StatefulCanary, StatelessCanary, Tally
 from .server_process import ServerProcess, running
@@ -20,7 +20,7 @@ from .wires import SocketWire
 
 MIB = 2**20
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 
 async def open_client(server: ServerProcess, life: str, *, reset: bool = False) -> Any:

@@ -9,13 +9,13 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.serve import shut_down
-from tests.lanes import both_lanes
+from tests import engines
+from tests.engines import both_engines
 from tests.transports.app_for_tests import initialize, request, stage_of
 
 from .http_peer import HttpClient, serving_endpoint
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 
 async def test_a_session_from_initialize_to_delete() -> None:
@@ -52,7 +52,8 @@ async def test_the_address_it_listens_on_is_allowed_and_a_foreign_one_is_not() -
         assert (await client.send("POST", initialize(), origin=own)).status == 200
         evil = await client.send("POST", initialize(), host="evil.example", origin="http://evil.example")
         assert evil.status == 421
-        assert evil.headers["connection"] == "close"
+        if engines.current() == "hypercorn":  # it answers before it reads the body, the direct engine has read it
+            assert evil.headers["connection"] == "close"
         assert (await client.send("POST", initialize(), origin="http://evil.example")).status == 403
 
 
@@ -87,11 +88,11 @@ async def test_a_client_that_vanishes_leaves_its_call_running_and_everybody_else
         assert session is not None
         while session.link.attached:
             await trio.sleep(0.01)
-        assert session.calls == 1
+        assert session.peer.calls == 1
         assert (await (await other.send("POST", request(1, "echo", say=1))).json())["result"] == {"echo": 1}
         stage.cues.send_nowait("end")
         await wait_all_tasks_blocked(0.01)
-        assert session.calls == 0
+        assert session.peer.calls == 0
 
 
 @pytest.mark.parametrize("grace", [0.3])
@@ -108,7 +109,7 @@ async def test_a_shutdown_lets_calls_finish_and_ends_streams_properly(grace: flo
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
-                lambda: shut_down(server.listener, lambda _: endpoint.runtime.drain(grace), timeout=grace + 1)
+                lambda: server.listener.shut_down(lambda _: endpoint.runtime.drain(grace), timeout=grace + 1)
             )
             nursery.start_soon(finish)
             assert json.loads((await finishing.rest())[0].data)["result"] == {"followed": 0}
@@ -130,3 +131,34 @@ async def test_the_old_pair_of_endpoints() -> None:
         answer = await events.event()
         assert answer is not None
         assert json.loads(answer.data)["result"]["protocolVersion"] == "2024-11-05"
+
+
+@pytest.mark.parametrize("path", ["/mcp/", "/mcp/?x=1", "/mcp?x=1"])
+async def test_a_trailing_slash_or_a_query_names_the_same_endpoint(path: str) -> None:
+    body = initialize()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        "Accept: application/json, text/event-stream\r\nConnection: close\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    async with serving_endpoint() as (server, _):
+        response = await server.ask(head.encode() + body)
+        assert response.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"mcp-session-id" in response
+        assert b" 404 " in await server.ask(head.replace("/mcp", "/mcp//").encode() + body)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "line"),
+    [
+        ("GET", "/livez", b"HTTP/1.1 200 OK\r\n"),
+        ("GET", "/nothing", b"HTTP/1.1 404 Not Found\r\n"),
+        ("PUT", "/mcp", b"HTTP/1.1 405 Method Not Allowed\r\n"),
+        ("DELETE", "/mcp", b"HTTP/1.1 400 Bad Request\r\n"),
+        ("put", "/mcp", b"HTTP/1.1 405 Method Not Allowed\r\n"),
+    ],
+)
+async def test_every_response_has_a_reason_phrase(method: str, path: str, line: bytes) -> None:
+    async with serving_endpoint() as (server, _):
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        assert (await server.ask(head.encode())).startswith(line)

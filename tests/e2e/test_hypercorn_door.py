@@ -15,14 +15,14 @@ import trio
 import trustme
 from trio.testing import wait_all_tasks_blocked
 
+from mcptrio import telemetry
 from mcptrio.errors import DeclarationError
-from mcptrio.transports.http_server.guarded import ConnectionEnded, ConnectionOpened, HandshakeFailed
-from mcptrio.transports.http_server.listener import BoundAddress, Listener, ListenerConfig
-from tests.lanes import both_lanes
+from mcptrio.transports.http_server.listener.sockets import BoundAddress
+from tests.engines import both_engines
 
-from .raw_peer import answer, echo, get, read_all, read_until, serving, status
+from .raw_peer import answer, echo, get, listening, read_all, read_until, serving, status
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 
 async def test_f36_connections_beyond_the_cap_are_told_to_come_back() -> None:
@@ -34,7 +34,7 @@ async def test_f36_connections_beyond_the_cap_are_told_to_come_back() -> None:
         response = await server.ask(get("/"))
         assert status(response) == 503
         assert b"retry-after: 1" in response
-        assert server.listener.refused == 1
+        assert server.count("refused") == 1
         assert server.listener.connections == 2
         await first.aclose()
         await wait_all_tasks_blocked(0.02)
@@ -50,7 +50,7 @@ async def test_f36_a_storm_beyond_the_cap_does_not_disturb_who_is_in() -> None:
             await server.connect()
         await inside.send_all(get("/still"))
         assert b"/still" in await read_until(inside, b"}")
-        assert server.listener.refused == 100
+        assert server.count("refused") == 100
 
 
 async def test_f42_when_files_run_out_accepting_pauses_and_recovers() -> None:
@@ -70,7 +70,7 @@ async def test_f42_when_files_run_out_accepting_pauses_and_recovers() -> None:
             with trio.move_on_after(0.35):
                 await trio.sleep_forever()
             assert server.listener.connections == 0
-            assert 1 <= server.listener.accept_failures <= 6  # every 0.1 s, no spin
+            assert 1 <= server.count("accept_failed") <= 6  # every 0.1 s, no spin
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         with trio.fail_after(2):
@@ -89,7 +89,10 @@ async def test_every_connection_is_reported_when_it_comes_and_when_it_goes() -> 
             await read_until(stream, b"/2")
             name = "{}:{}".format(*stream.socket.getsockname())
         await wait_all_tasks_blocked(0.02)
-        assert server.events == [ConnectionOpened(client=name), ConnectionEnded(client=name, requests=2)]
+        assert server.events == [
+            telemetry.ConnectionEvent(kind="opened", client=name),
+            telemetry.ConnectionEvent(kind="ended", client=name, detail="2 requests"),
+        ]
 
 
 async def test_a_unix_socket_is_private_replaced_when_stale_and_removed_at_the_end(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ async def test_a_unix_socket_is_private_replaced_when_stale_and_removed_at_the_e
         assert path.stat().st_mode & 0o777 == 0o600
         assert await server.is_alive()
         with pytest.raises(OSError, match="another process serves") as caught:
-            await Listener(app, ListenerConfig(unix_path=str(path))).serve()
+            await listening(app, unix_path=str(path)).serve()
         assert caught.value.errno == errno.EADDRINUSE
     assert not path.exists()
     assert clients == [None]
@@ -118,19 +121,19 @@ async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(OSError, match="is not a socket"):
-        await Listener(echo, ListenerConfig(unix_path=str(path))).serve()
+        await listening(echo, unix_path=str(path)).serve()
     assert path.read_text() == "data"
 
 
 async def test_a_port_that_is_taken_is_named() -> None:
     async with serving(echo) as server:
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{server.address.port}"):
-            await Listener(echo, ListenerConfig(port=server.address.port)).serve()
+            await listening(echo, port=server.address.port).serve()
 
 
 async def test_two_listeners_share_a_port_when_asked_to() -> None:
     async with serving(echo, reuse_port=True) as server:
-        other = Listener(echo, ListenerConfig(port=server.address.port, reuse_port=True))
+        other = listening(echo, port=server.address.port, reuse_port=True)
         async with trio.open_nursery() as nursery:
             await nursery.start(other.serve)
             await other.close(trio.current_time())
@@ -223,9 +226,8 @@ async def test_f45_a_handshake_that_stalls_is_ended(certificates: Certificates) 
             with trio.fail_after(2):
                 assert await silent.receive_some() == b""
         await wait_all_tasks_blocked(0.02)
-        assert server.listener.handshake_failures == 2
-        assert sum(isinstance(event, HandshakeFailed) for event in server.events) == 2
-        assert server.listener.connections == server.listener.guard_caught == 0
+        assert server.count("handshake_failed") == 2
+        assert server.listener.connections == server.caught() == 0
 
 
 async def test_f45_certificates_are_reloaded_for_new_connections(certificates: Certificates) -> None:
@@ -247,7 +249,7 @@ async def test_f45_certificates_are_reloaded_for_new_connections(certificates: C
 
 
 async def test_a_listener_closed_before_it_serves_ends_as_soon_as_it_does() -> None:
-    listener = Listener(echo, ListenerConfig(port=0))
+    listener = listening(echo, port=0)
     await listener.close(trio.current_time())
     with trio.fail_after(2):
         await listener.serve()
@@ -257,11 +259,11 @@ async def test_a_failing_event_callback_harms_no_connection(caplog: pytest.LogCa
     def fail(event: Any) -> None:
         raise RuntimeError("defect of the one who listens")
 
-    listener = Listener(echo, ListenerConfig(port=0), on_event=fail)
+    listener = listening(echo, telemetry.Hub([fail]), port=0)
     async with trio.open_nursery() as nursery:
         bound: list[BoundAddress] = await nursery.start(listener.serve)
         async with await trio.open_tcp_stream(bound[0].host, bound[0].port) as stream:
             await stream.send_all(get("/", close=True))
             assert status(await read_all(stream)) == 200
         await listener.close(trio.current_time() + 1)
-    assert "on_event failed for ConnectionOpened" in caplog.text
+    assert "a telemetry listener failed on ConnectionEvent" in caplog.text

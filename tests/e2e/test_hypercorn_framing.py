@@ -9,12 +9,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcptrio.transports.http_server.guarded import RequestRefused
-from tests.lanes import both_lanes
+from tests.engines import both_engines
 
 from .raw_peer import answer, echo, get, post, read_all, read_body, read_until, serving, status
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 
 def told(response: bytes) -> dict[str, Any]:
@@ -42,8 +41,9 @@ async def test_bad_framing_is_answered_and_the_connection_closed(request_bytes: 
             response = await read_all(stream)
         assert status(response) == code
         assert b"connection: close" in response
-        assert [event.status for event in server.events if isinstance(event, RequestRefused)] == [code]
-        assert server.listener.requests_refused == 1
+        refused = [event for event in server.events if getattr(event, "kind", "") == "request_refused"]
+        assert [event.detail[:3] for event in refused] == [str(code)]
+        assert server.count("request_refused") == 1
 
 
 async def test_bad_framing_later_on_a_connection_does_not_harm_what_came_before() -> None:
@@ -83,7 +83,7 @@ async def test_an_absolute_target_reaches_the_app_as_a_path_and_as_it_was_sent()
 
 
 async def test_h30_a_body_declared_too_large_is_refused_before_it_is_asked_for() -> None:
-    async with serving(echo, max_body_for=lambda head: 10 if head.path == b"/small" else 1000) as server:
+    async with serving(echo, max_body=10) as server:
         async with await server.connect() as stream:
             await stream.send_all(
                 b"POST /small HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\nExpect: 100-continue\r\n\r\n"
@@ -171,7 +171,7 @@ async def test_a_broken_chunk_is_answered_with_400() -> None:
             await stream.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n")
             assert status(await read_all(stream)) == 400
         await wait_all_tasks_blocked()
-        assert server.listener.guard_caught == 0
+        assert server.caught() == 0
         assert server.listener.connections == 0
 
 
@@ -186,7 +186,7 @@ async def test_h34_pipelined_requests_are_served_in_order() -> None:
 
 
 async def test_head_and_body_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mcptrio.transports.http_server.guarded import GuardedStream
+    from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
 
     writes: list[bytes] = []
     send_now = GuardedStream.send_now

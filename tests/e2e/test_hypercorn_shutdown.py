@@ -7,12 +7,11 @@ from typing import Any
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcptrio.transports.http_server.serve import shut_down
-from tests.lanes import both_lanes
+from tests.engines import both_engines
 
 from .raw_peer import Streaming, answer, echo, get, post, read_all, read_body, read_until, serving, status
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 
 async def cannot_connect(server: Any) -> bool:
@@ -95,7 +94,7 @@ async def test_p13_open_streams_say_goodbye_before_connections_end() -> None:
         async with await server.connect() as stream, trio.open_nursery() as nursery:
             await stream.send_all(get("/"))
             await app.opened.wait()
-            nursery.start_soon(lambda: shut_down(server.listener, drain, timeout=5))
+            nursery.start_soon(lambda: server.listener.shut_down(drain, timeout=5))
             data = await read_until(stream, b"0\r\n\r\n")
             assert b": bye" in data
             assert await stream.receive_some() == b""
@@ -113,7 +112,7 @@ async def test_what_does_not_end_by_the_deadline_is_cut_and_cancelled() -> None:
             await stream.send_all(get("/"))
             await app.opened.wait()
             started = trio.current_time()
-            await shut_down(server.listener, drain, timeout=0.2)
+            await server.listener.shut_down(drain, timeout=0.2)
             assert trio.current_time() - started < 1
             assert app.ended.is_set()
             assert not (await read_all(stream)).endswith(b"0\r\n\r\n")

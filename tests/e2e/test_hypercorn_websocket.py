@@ -11,11 +11,13 @@ from trio.testing import wait_all_tasks_blocked
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
-from tests.lanes import both_lanes
+from mcptrio import telemetry
+from mcptrio.transports.http_server.hypercorn.websocket import WebSocket
+from tests.engines import both_engines
 
 from .raw_peer import WEBSOCKET, Served, echo, read_all, read_until, serving, status
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 
 class Socket:
@@ -96,7 +98,7 @@ async def test_frames_sent_along_with_the_handshake_wait_for_it() -> None:
         socket, head = await open_socket(server, after=early)
         assert status(head) == 101
         assert await socket.receive() == TextMessage(data="early")
-        assert server.listener.guard_caught == 0
+        assert server.caught() == 0
 
 
 @pytest.mark.parametrize(
@@ -156,16 +158,133 @@ async def test_a_breach_of_the_protocol_is_told_and_ends_the_connection(frame: b
         socket, _ = await open_socket(server)
         await socket.stream.send_all(frame)
         assert await socket.closing_code() == code
-        assert server.listener.guard_caught == 0
+        assert server.caught() == 0
 
 
 async def test_p20_the_server_pings() -> None:
     async with serving(echo, websocket_ping_interval=0.05) as server:
         socket, _ = await open_socket(server)
         with trio.fail_after(2):
-            assert isinstance(await socket.receive(), Ping)
-            assert isinstance(await socket.receive(), Ping)
+            for _ in range(3):
+                event = await socket.receive()
+                assert isinstance(event, Ping)
+                await socket.send(event.response())
         await socket.stream.aclose()
+
+
+@pytest.mark.defect("S21")
+async def test_a_peer_that_answers_no_ping_is_closed_with_1011() -> None:
+    async with serving(echo, websocket_ping_interval=0.1) as server:
+        socket, _ = await open_socket(server)
+        await socket.send(TextMessage(data="alive, but deaf"))
+        assert await socket.closing_code() == 1011
+        assert server.count("ping_unanswered") == 1
+        await until_ended(server)
+
+
+@pytest.mark.defect("S21")
+async def test_a_peer_in_the_middle_of_a_long_frame_may_answer_a_ping_later() -> None:
+    async with serving(echo, websocket_ping_interval=0.1) as server:
+        socket, _ = await open_socket(server)
+        await socket.stream.send_all(b"\x82\xfe\x00\xc8\x00\x00\x00\x00")
+        for _ in range(10):
+            await socket.stream.send_all(b"x" * 20)
+            await trio.sleep(0.04)
+        with trio.fail_after(2):
+            event = await socket.receive()
+            while isinstance(event, Ping):
+                await socket.send(event.response())
+                event = await socket.receive()
+        assert event == BytesMessage(data=bytearray(b"x" * 200))
+        await socket.stream.aclose()
+
+
+@pytest.mark.defect("S21")
+async def test_a_pong_that_waits_behind_a_slow_application_is_not_missed() -> None:
+    go_on = trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await go_on.wait()
+        while (event := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": event["text"]})
+
+    async with serving(app, websocket_ping_interval=0.1) as server:
+        socket, _ = await open_socket(server)
+        for _ in range(30):  # more than the application's queue holds
+            await socket.send(TextMessage(data="x"))
+        await trio.sleep(0.5)
+        go_on.set()
+        with trio.fail_after(2):
+            messages = 0
+            while messages < 30:
+                event = await socket.receive()
+                assert isinstance(event, Ping | TextMessage)
+                messages += isinstance(event, TextMessage)
+                if isinstance(event, Ping):
+                    await socket.send(event.response())
+        await socket.stream.aclose()
+
+
+EMPTY_FRAGMENT, ONE_BYTE_FRAGMENT = b"\x00\x80\x00\x00\x00\x00", b"\x00\x81\x00\x00\x00\x00x"
+PING, PONG = b"\x89\x80\x00\x00\x00\x00", b"\x8a\x80\x00\x00\x00\x00"
+
+
+@pytest.mark.defect("S4")
+@pytest.mark.parametrize(
+    ("frames", "limit"),
+    [
+        pytest.param(PING * 5000, "websocket_control", id="pings"),
+        pytest.param(PONG * 5000, "websocket_control", id="pongs"),
+        pytest.param(b"\x01\x80\x00\x00\x00\x00" + EMPTY_FRAGMENT * 5000, "websocket_fragments", id="empty fragments"),
+        pytest.param(b"\x02\x80\x00\x00\x00\x00" + ONE_BYTE_FRAGMENT * 5000, "websocket_fragments", id="one byte each"),
+    ],
+)
+async def test_a_flood_of_small_frames_is_closed_with_1008(frames: bytes, limit: str) -> None:
+    async with serving(echo, websocket_ping_interval=None) as server:
+        socket, _ = await open_socket(server)
+        await socket.stream.send_all(frames)
+        assert await socket.closing_code() == 1008
+        assert [event.name for event in server.events if isinstance(event, telemetry.LimitHit)] == [limit]
+        await until_ended(server)
+
+
+@pytest.mark.defect("S4")
+async def test_a_message_of_many_small_fragments_lets_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+    during: list[int] = []
+    handle = WebSocket._handle_events
+
+    async def counting(self: WebSocket) -> None:
+        before = turns
+        await handle(self)
+        during.append(turns - before)
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    monkeypatch.setattr(WebSocket, "_handle_events", counting)
+    async with serving(echo, websocket_ping_interval=None) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(turn)
+        socket, _ = await open_socket(server)
+        await socket.stream.send_all(
+            b"\x01\x80\x00\x00\x00\x00" + ONE_BYTE_FRAGMENT * 2000 + b"\x80\x80\x00\x00\x00\x00"
+        )
+        event = await socket.receive()
+        assert event == TextMessage(data="x" * 2000)
+        assert sum(during) > 100
+        await socket.stream.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def until_ended(server: Served) -> None:
+    with trio.fail_after(3):
+        while server.listener.connections:
+            await trio.sleep(0.01)
 
 
 async def test_a_refused_handshake_is_an_http_answer() -> None:

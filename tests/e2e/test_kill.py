@@ -20,11 +20,11 @@ from .http_peer import HttpClient, Response
 from .server_process import ServerProcess, free_port, running
 
 KILLS = int(os.environ.get("MCPTRIO_KILLS", "6"))
-"""On each lane."""
+"""On each engine."""
 CLIENTS = 4
 
 
-async def test_no_event_is_lost_or_doubled_when_the_process_is_killed(lane: str, tmp_path: Path) -> None:
+async def test_no_event_is_lost_or_doubled_when_the_process_is_killed(engine: str, tmp_path: Path) -> None:
     dice = random.Random(KILLS)
     port = free_port()
     store = f"sqlite:///{tmp_path / 'events.db'}"

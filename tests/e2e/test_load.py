@@ -20,10 +20,10 @@ FULL = "MCPTRIO_LOAD" in os.environ
 SESSIONS = 10_000 if FULL else 500
 WARM_UP = 2_000 if FULL else 100
 PROMISED = 12 * 1024
-LANES = 8
+ENGINES = 8
 
 
-async def test_idle_sessions_are_cheap_and_all_go_at_once(lane: str, tmp_path: Path) -> None:
+async def test_idle_sessions_are_cheap_and_all_go_at_once(engine: str, tmp_path: Path) -> None:
     with running("busy.py", tmp_path / "log", "--log-level", "warning", "--drain-timeout", "5") as server:
         await server.wait_ready()
         process = psutil.Process(server.process.pid)
@@ -44,8 +44,8 @@ async def test_idle_sessions_are_cheap_and_all_go_at_once(lane: str, tmp_path: P
 
 async def open_sessions(server: ServerProcess, count: int) -> None:
     async with trio.open_nursery() as nursery:
-        for lane in range(LANES):
-            nursery.start_soon(open_some, server, count // LANES + (lane < count % LANES))
+        for engine in range(ENGINES):
+            nursery.start_soon(open_some, server, count // ENGINES + (engine < count % ENGINES))
 
 
 async def open_some(server: ServerProcess, count: int) -> None:

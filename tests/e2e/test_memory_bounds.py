@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from mcptrio._eras.stateless import LOG_LEVEL
-from tests.lanes import LANES
+from tests.engines import ENGINES
 from tests.stateless.kit import DATE as STATELESS
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import initialize, notification, request
@@ -68,14 +68,16 @@ HOSTILE = {
     "no end": b'{"a":"' + b"x" * (BODY - 6),
     "brackets": b"[" * BODY,
 }
-IN_THE_SUITE = (("many objects", "hypercorn"), ("wide text", "express"))
-"""All of them on both lanes: `make fault-test`."""
+IN_THE_SUITE = (("many objects", "hypercorn"), ("wide text", "direct"))
+"""All of them on both engines: `make fault-test`."""
 
 
 @pytest.mark.parametrize(
-    ("kind", "lane"), [(kind, lane) for kind in HOSTILE for lane in LANES] if FULL else IN_THE_SUITE, indirect=["lane"]
+    ("kind", "engine"),
+    [(kind, engine) for kind in HOSTILE for engine in ENGINES] if FULL else IN_THE_SUITE,
+    indirect=["engine"],
 )
-async def test_many_large_bodies_at_once_stay_within_half_a_gibibyte(kind: str, lane: str, tmp_path: Path) -> None:
+async def test_many_large_bodies_at_once_stay_within_half_a_gibibyte(kind: str, engine: str, tmp_path: Path) -> None:
     """64 bodies of 4 MiB come together, are complete at the same moment, and are answered with as much."""
     body = HOSTILE[kind]
     assert len(body) == BODY
@@ -127,14 +129,14 @@ LARGE = {"messages": 100, "kib": 128, "then": 60}
 
 
 @pytest.mark.parametrize(
-    ("date", "lane"),
-    [(date, lane) for date in (STATEFUL, STATELESS) for lane in LANES]
+    ("date", "engine"),
+    [(date, engine) for date in (STATEFUL, STATELESS) for engine in ENGINES]
     if FULL
-    else [(STATEFUL, "express"), (STATELESS, "hypercorn")],
-    indirect=["lane"],
+    else [(STATEFUL, "direct"), (STATELESS, "hypercorn")],
+    indirect=["engine"],
 )
 async def test_one_reader_of_a_hundred_that_stops_costs_little(
-    date: str, lane: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    date: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What nobody reads waits in the kernel and in one bounded outbox; whoever writes it waits, too."""
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "32768")  # large pieces are given back at once: no noise from holes

@@ -1,4 +1,4 @@
-"""Networks that fail between a client and the served endpoint, on both lanes. The sockets are real, the time is not.
+"""Networks that fail between a client and the served endpoint, on both engines. The sockets are real, the time is not.
 
 Both ends are tasks of one loop, so whatever was sent is there to be read as soon as nobody has anything else to do.
 Only then does the clock jump.
@@ -17,19 +17,20 @@ from attrs import define, field
 from trio.testing import MockClock
 
 from mcptrio import telemetry
-from mcptrio.transports.http_server.answer import Endpoint
-from mcptrio.transports.http_server.app import AsgiApp
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.guarded import WriteTimedOut
-from mcptrio.transports.http_server.listener import Listener, ListenerConfig
-from tests import lanes
+from mcptrio.transports.http_server.direct.engine import DirectEngine
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+from mcptrio.transports.http_server.hypercorn.connection import HypercornEngine
+from mcptrio.transports.http_server.listener.listener import Listener
+from tests import engines
 from tests.faults.serving import Trail, make_server
 
 from .canary import Canary, StatefulCanary, StatelessCanary, Tally
 from .fault_proxy import NONE, Fault, fault_proxy
 from .wires import Broken, SocketWire
 
-pytestmark = lanes.both_lanes
+pytestmark = engines.both_engines
 LIVES: dict[str, type[Canary]] = {"stateful": StatefulCanary, "stateless": StatelessCanary}
 every_life = pytest.mark.parametrize("life", LIVES)
 
@@ -58,7 +59,7 @@ class House:
     @property
     def stalled(self) -> int:
         """How many connections were cut because nobody took what was written."""
-        return sum(isinstance(event, WriteTimedOut) for event in self.events)
+        return self.events.count(telemetry.LimitHit(name="write_timeout"))
 
 
 @asynccontextmanager
@@ -69,9 +70,10 @@ async def open_house(life: str) -> AsyncIterator[House]:
     server.on_event(events.append)
     # Without the watchdog, whose pulse would be the only thing that happens most of the time.
     async with server.make_runtime().open() as runtime, trio.open_nursery() as nursery:
-        endpoint = Endpoint(runtime, HttpConfig(heartbeat=15))
-        express = endpoint if lanes.current() == "express" else None
-        listener = Listener(AsgiApp(endpoint), ListenerConfig(port=0), on_event=events.append, express=express)
+        endpoint = Endpoint(runtime, HttpConfig(heartbeat=15, port=0))
+        engine = DirectEngine if engines.current() == "direct" else HypercornEngine
+        served = endpoint if engine is DirectEngine else AsgiApp(endpoint)
+        listener = Listener(engine(served, endpoint.config).serve, endpoint.config, runtime.hub)
         (bound,) = await nursery.start(listener.serve)
         network = {"fault": NONE}
         async with fault_proxy(bound.port, lambda _: network["fault"]) as proxy:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,14 +14,16 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+from attrs import evolve
 
 from mcptrio import RemoteProtocolError, connect
 from mcptrio.auth import AuthorizationFailed, FileStorage, OAuth
 from mcptrio.auth.client.errors import FetchFailed
 from mcptrio.auth.client.steps import Fetch
 from mcptrio.auth.ssrf import FetchPolicy
+from mcptrio.transports.fetch import Fetcher
 from mcptrio.transports.http_client import HttpRefused
-from mcptrio.transports.oauth.fetching import Fetcher
+from mcptrio.transports.oauth import browser
 from mcptrio.transports.oauth.redirect import open_listener
 
 from .oauth_mock import Mock
@@ -127,13 +132,90 @@ async def test_tokens_that_expire_under_many_calls_are_refreshed_once() -> None:
     assert mock.count("authorize") == 1
 
 
+@pytest.mark.defect("E08")
 async def test_a_short_token_is_renewed_before_it_is_refused() -> None:
-    mock = Mock(expires_in=1)  # less than the time before its end at which it is renewed
+    mock = Mock(expires_in=1)  # less than the time before its end at which others are renewed
     async with signing_in(mock) as (_, auth):
         async with connect(mock.url, auth=auth, protocol=STATEFUL) as client:
             await client.list_tools()
-    assert mock.count("refresh_token") >= 1
+            assert mock.count("refresh_token") == 0
+            await trio.sleep(1.1)
+            await client.list_tools()
+    assert mock.count("refresh_token") == 1
     assert mock.count("refused") == 1  # the very first request, which had none
+    assert mock.count("metadata") == 1  # a renewal needs no discovery
+
+
+@pytest.mark.defect("E02", "E03")
+async def test_processes_that_share_a_token_file_never_present_a_used_refresh_token(tmp_path: Path) -> None:
+    mock = Mock(expires_in=1, token_delay=0.2, short_lived=True)
+    async with signing_in(mock, storage=FileStorage(tmp_path)) as (person, auth):
+        async with connect(mock.url, auth=auth, protocol=STATEFUL) as client:
+            await client.list_tools()
+        done: list[subprocess.CompletedProcess[bytes]] = []
+
+        async def run() -> None:
+            command = [sys.executable, "-m", "tests.e2e.oauth_process", mock.url, str(tmp_path), "4"]
+            done.append(await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False))
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(run)
+    assert [(one.returncode, one.stderr) for one in done] == [(0, b"")] * 3
+    assert mock.count("reuse") == 0
+    assert mock.count("refresh_token") >= 2
+    assert len(person.pages) == 1
+
+
+@pytest.mark.defect("E05")
+async def test_two_servers_with_one_authorization_server_keep_their_own_registrations(tmp_path: Path) -> None:
+    """The second sign-in runs while the port of the first one's redirect is in use, so it registers again."""
+    mock = Mock()
+    async with signing_in(mock, storage=FileStorage(tmp_path)) as (person, first):
+        taken = await open_listener("http://127.0.0.1:0/callback", None)
+        fixed = OAuth(storage=FileStorage(tmp_path), open_browser=person.open, redirect_uri=taken.redirect_uri)
+        taken.close()
+        async with connect(mock.url, auth=first, protocol=STATEFUL) as client:
+            await client.list_tools()
+            async with connect(f"{mock.url}2", auth=fixed, protocol=STATEFUL) as other:
+                await other.list_tools()
+            assert mock.count("register") == 2
+            mock.expire()
+            await client.list_tools()
+    assert mock.count("authorize") == 2  # one each: the first was renewed
+    (renewal,) = [form for name, form in mock.asked if name == "refresh_token"]
+    assert renewal["client_id"] == "client1"
+
+
+@pytest.mark.defect("E09", "E10")
+async def test_calls_that_start_or_end_during_a_sign_in_do_not_disturb_it() -> None:
+    mock, slow = Mock(expires_in=1), trio.Event()
+    async with signing_in(mock) as (person, auth):
+
+        async def open_later(url: str) -> bool:
+            person.nursery.start_soon(browse_later, url)  # type: ignore[union-attr]
+            return True
+
+        async def browse_later(url: str) -> None:
+            await slow.wait()
+            await person._browse(url)
+
+        async with connect(mock.url, auth=auth, protocol=STATEFUL, timeout=0.5) as client:
+            await client.list_tools()
+            auth._source.sign_in = evolve(auth._source.sign_in, open_browser=open_later)
+            mock.expire()
+            mock.refresh.clear()
+            await trio.sleep(1.1)  # the token has expired too, so a new call does not even try it
+            with trio.move_on_after(0.3):
+                await client.call_tool("together", {})  # begins the sign-in, and is given up
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(client.call_tool, "together", {})
+                await trio.sleep(1)  # longer than the timeout of a call
+                slow.set()
+    assert mock.count("authorize") == 2
+    assert len(person.pages) == 2
 
 
 async def test_when_the_refresh_token_is_gone_the_person_is_asked_again() -> None:
@@ -274,6 +356,87 @@ async def test_a_silent_or_broken_visitor_does_not_stop_the_wait() -> None:
     listener.close()
 
 
+MALFORMED = {
+    "no IPv6 address": b"GET http://[::1/callback?state=right HTTP/1.1\r\nHost: HOST\r\n\r\n",
+    "too many fields": b"GET /callback?" + b"&".join([b"a=1"] * 60) + b" HTTP/1.1\r\nHost: HOST\r\n\r\n",
+    "HEAD": b"HEAD /callback?state=right&code=x HTTP/1.1\r\nHost: HOST\r\n\r\n",
+    "no HTTP": b"\x16\x03\x01garbage\r\n\r\n",
+    "no host": b"GET /callback?state=right&code=x HTTP/1.1\r\n\r\n",
+    "not UTF-8": b"GET /callback?state=%ff%fe&code=x HTTP/1.1\r\nHost: HOST\r\n\r\n",
+    "a bad header": b"GET /callback HTTP/1.1\r\nHost HOST\r\n\r\n",
+}
+
+
+@pytest.mark.defect("S11")
+@pytest.mark.parametrize("what", MALFORMED)
+async def test_a_malformed_request_is_answered_and_the_wait_goes_on(what: str) -> None:
+    listener = await open_listener("http://127.0.0.1:0/callback", None)
+    netloc = listener.redirect_uri.split("/")[2]
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listener.wait, "right")
+            async with await trio.open_tcp_stream("127.0.0.1", int(netloc.rpartition(":")[2])) as stream:
+                await stream.send_all(MALFORMED[what].replace(b"HOST", netloc.encode()))
+                assert (await read_all(stream)).startswith(b"HTTP/1.1 404 ")
+            assert (await hit(listener.redirect_uri, "/callback?state=right&code=abc")).startswith(b"HTTP/1.1 200 ")
+    listener.close()
+
+
+@pytest.mark.defect("S11")
+async def test_silent_connections_do_not_delay_the_redirect() -> None:
+    listener = await open_listener("http://127.0.0.1:0/callback", None)
+    port = int(listener.redirect_uri.split(":")[2].split("/")[0])
+    silent = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(4)]
+    with trio.fail_after(1.5):  # less than one silent connection may last
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listener.wait, "right")
+            for _ in range(60):
+                silent.append(await trio.open_tcp_stream("127.0.0.1", port))
+            await hit(listener.redirect_uri, "/callback?state=right&code=abc")
+    listener.close()
+    for stream in silent:
+        await stream.aclose()
+
+
+@pytest.mark.defect("S11")
+async def test_a_silent_connection_ends_after_two_seconds() -> None:
+    listener = await open_listener("http://127.0.0.1:0/callback", None)
+    port = int(listener.redirect_uri.split(":")[2].split("/")[0])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.wait, "right")
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            with trio.fail_after(8):
+                assert await stream.receive_some() == b""
+        nursery.cancel_scope.cancel()
+    listener.close()
+
+
+@pytest.mark.defect("E13")
+@pytest.mark.skipif(os.name != "posix", reason="sessions are of POSIX")
+async def test_a_browser_that_stays_in_the_foreground_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "browser.py"
+    script.write_text(
+        "import os, pathlib, sys, time\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "(folder / 'draft').write_text(str(os.getsid(0)))\n"
+        "(folder / 'draft').rename(folder / 'session')\n"
+        "while not (folder / 'end').exists(): time.sleep(0.02)\n"
+        "(folder / 'ended').touch()\n"
+    )
+    monkeypatch.setattr(browser, "command_for", lambda url: [sys.executable, str(script), str(tmp_path)])
+    monkeypatch.setattr(browser, "_START_TIME", 0.1)
+    assert await browser.open_page("https://as.example/")
+    with trio.fail_after(20):
+        while not (tmp_path / "session").exists():
+            await trio.sleep(0.02)
+        assert int((tmp_path / "session").read_text()) != os.getsid(0)
+        (tmp_path / "end").touch()
+        while not (tmp_path / "ended").exists():
+            await trio.sleep(0.02)
+
+
 async def test_the_former_port_is_taken_again_where_it_is_free() -> None:
     first = await open_listener("http://127.0.0.1:0/callback", None)
     other = await open_listener("http://127.0.0.1:0/callback", first.redirect_uri)
@@ -320,14 +483,16 @@ async def test_neg_dns_rebind_toctou() -> None:
         port = served.address.port
         resolver = Rebinding("127.0.0.1", "127.0.0.2")
         trio.socket.set_custom_hostname_resolver(resolver)
-        fetcher = Fetcher(FetchPolicy(hosts=frozenset({"as.test"})))
+        fetcher = Fetcher(timeout=10, policy=FetchPolicy(hosts=frozenset({"as.test"})))
         reply = await fetcher.fetch(Fetch(what="the metadata", url=f"http://as.test:{port}/x"))
         assert reply.document() == {}
         assert hosts == [f"as.test:{port}"]
         assert resolver.asked == 1
         trio.socket.set_custom_hostname_resolver(Rebinding("127.0.0.1"))
         with pytest.raises(FetchFailed, match="not public"):
-            await Fetcher(FetchPolicy()).fetch(Fetch(what="the metadata", url=f"https://as.test:{port}/x"))
+            await Fetcher(timeout=10, policy=FetchPolicy()).fetch(
+                Fetch(what="the metadata", url=f"https://as.test:{port}/x")
+            )
         await fetcher.aclose()
     assert len(hosts) == 1
 
@@ -351,11 +516,11 @@ async def test_certificates_are_checked_for_the_name_though_the_address_is_conne
         certificate.private_key_pem.write_to_path(str(key))
         async with serving(app, certfile=str(chain), keyfile=str(key)) as served:
             trio.socket.set_custom_hostname_resolver(Rebinding("127.0.0.1"))
-            fetcher = Fetcher(FetchPolicy(hosts=frozenset({"as.test"})), verify=trusting)
+            fetcher = Fetcher(timeout=10, policy=FetchPolicy(hosts=frozenset({"as.test"})), verify=trusting)
             step = Fetch(what="the metadata", url=f"https://as.test:{served.address.port}/x")
             if fits:
                 assert (await fetcher.fetch(step)).status == 200
             else:
-                with pytest.raises(FetchFailed, match="could not be made"):
+                with pytest.raises(FetchFailed, match="failed"):
                     await fetcher.fetch(step)
             await fetcher.aclose()

@@ -18,7 +18,7 @@ import trio
 
 from mcptrio import Server
 from mcptrio._eras.choose import ERAS
-from tests import lanes
+from tests import engines
 from tests.telemetry.test_metrics import read
 
 DATE = [era.date for era in ERAS.values() if era.stateful][-1]
@@ -31,7 +31,7 @@ HEADERS = (
 @asynccontextmanager
 async def served(server: Server) -> AsyncIterator[int]:
     async with trio.open_nursery() as nursery:
-        (bound,) = await nursery.start(partial(server.serve_http, port=0, lane=lanes.current()))
+        (bound,) = await nursery.start(partial(server.serve_http, port=0, engine=engines.current()))
         yield bound.port
         nursery.cancel_scope.cancel()
 
@@ -70,7 +70,7 @@ async def open_session(port: int) -> str:
     return headers["mcp-session-id"]
 
 
-async def test_the_metrics_page_counts_sessions_calls_and_connections(lane: str) -> None:
+async def test_the_metrics_page_counts_sessions_calls_and_connections(engine: str) -> None:
     server = Server("orders", version="1")
 
     @server.tool
@@ -100,7 +100,7 @@ async def test_the_metrics_page_counts_sessions_calls_and_connections(lane: str)
 
 @pytest.mark.slow
 async def test_a_handler_that_blocks_the_loop_is_named_and_readiness_turns_red(
-    lane: str,
+    engine: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """F11. The block is real: a thread that holds the loop cannot be simulated."""

@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from mcptrio._wire.sse import ServerSentEvent
+from mcptrio.auth.server import Principal
 from mcptrio.stores.sqlite import SqliteStore
-from mcptrio.transports.http_server.message import Head
+from mcptrio.transports.http_server.endpoint.message import HttpRequest
 from tests.transports.app_for_tests import Client, error_of, head, make_runtime, open_endpoint, plain, request, stage_of
 
 from .http_peer import HttpClient, serving_endpoint
@@ -20,7 +21,7 @@ def numbers(events: list[ServerSentEvent]) -> list[int]:
     return [frame["params"]["progress"] for event in events if "params" in (frame := json.loads(event.data))]
 
 
-async def test_a_client_whose_connection_dies_after_every_event_misses_none(lane: str) -> None:
+async def test_a_client_whose_connection_dies_after_every_event_misses_none(engine: str) -> None:
     """The worst network: one event, then a reset, again and again until the answer is there."""
     async with serving_endpoint() as (server, endpoint):
         client = await HttpClient.open(server)
@@ -46,7 +47,7 @@ async def test_a_client_whose_connection_dies_after_every_event_misses_none(lane
         assert await again.rest() == seen[3:]
 
 
-async def test_the_connection_that_is_polled_is_closed_with_retry_and_the_answer_is_fetched(lane: str) -> None:
+async def test_the_connection_that_is_polled_is_closed_with_retry_and_the_answer_is_fetched(engine: str) -> None:
     async with serving_endpoint() as (server, endpoint):
         client = await HttpClient.open(server)
         stage = stage_of(endpoint)
@@ -60,7 +61,7 @@ async def test_the_connection_that_is_polled_is_closed_with_retry_and_the_answer
         assert [json.loads(event.data)["id"] for event in await back.rest()] == [1]
 
 
-async def test_a_new_resume_takes_over_a_connection_that_still_lives(lane: str) -> None:
+async def test_a_new_resume_takes_over_a_connection_that_still_lives(engine: str) -> None:
     async with serving_endpoint() as (server, endpoint):
         client = await HttpClient.open(server)
         stage = stage_of(endpoint)
@@ -112,8 +113,8 @@ async def test_after_a_restart_the_file_gives_out_what_was_missed_and_then_the_s
 
 
 async def test_after_a_restart_a_session_still_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
-    async def who(request_head: Head) -> str | None:
-        return request_head.text(b"authorization")
+    async def who(request_head: HttpRequest) -> Principal:
+        return Principal(subject=request_head.text(b"authorization") or "anyone")
 
     path = tmp_path / "events.db"
     async with open_endpoint(runtime=make_runtime(store=SqliteStore(path)), authenticator=who) as endpoint:

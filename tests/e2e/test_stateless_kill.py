@@ -10,7 +10,7 @@ import h11
 import pytest
 import trio
 
-from tests.lanes import both_lanes
+from tests.engines import both_engines
 from tests.stateless.kit import DATE, accept, meta
 
 from .http_peer import HttpClient
@@ -18,7 +18,7 @@ from .server_process import ServerProcess, running
 
 KEYS = "# the newest first\n" + "11" * 32 + "\n" + "00" * 32 + "\n"
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 
 async def call(server: ServerProcess, tool: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -1,25 +1,30 @@
-"""Handlers that wait: they keep the task of the connection, on either lane, and nobody else has to care."""
+"""Handlers that wait, on every transport: each has a task of its own that debuggers can name and look into."""
 
 from __future__ import annotations
 
 import gc
 import json
+import linecache
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
 
+from mcptrio import Context, Server
 from mcptrio._actors.exchange import Exchange
-from mcptrio._actors.handling import Handling
+from mcptrio._actors.handlers import Handlers
+from mcptrio._actors.service import Actor
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.exchange import ExchangeLink
+from mcptrio.transports.http_server.endpoint.stateless import ExchangeLink
 from tests.stateless.kit import DATE, meta
 from tests.transports.app_for_tests import Stage, request
 
 from .http_peer import HttpClient
 from .raw_peer import answer_on, read_until, status
-from .test_express import post, served, until
+from .test_direct import post, served, until
+from .tool_callers import CALLERS, DATES
 
 
 def stateless(request_id: int, method: str, **params: Any) -> bytes:
@@ -27,8 +32,8 @@ def stateless(request_id: int, method: str, **params: Any) -> bytes:
     return post(body, f"MCP-Protocol-Version: {DATE}", f"Mcp-Method: {method}")
 
 
-async def test_pipelined_requests_whose_handlers_wait_are_answered_in_order(lane: str) -> None:
-    async with served(lane=lane) as (server, _):
+async def test_pipelined_requests_whose_handlers_wait_are_answered_in_order(engine: str) -> None:
+    async with served(engine=engine) as (server, _):
         client = await HttpClient.open(server)
         asks = []
         for number in range(1, 31):
@@ -38,13 +43,13 @@ async def test_pipelined_requests_whose_handlers_wait_are_answered_in_order(lane
         told = await server.ask(b"".join(asks))
         answers = [json.loads(part.partition(b"\r\n\r\n")[2]) for part in told.split(b"HTTP/1.1 ")[1:]]
         assert [answer["id"] for answer in answers] == list(range(1, 31))
-        assert server.listener.guard_caught == 0
+        assert server.caught() == 0
 
 
 @pytest.mark.parametrize("after", [0.0, 0.03])
-async def test_without_a_session_a_peer_that_goes_away_cancels_its_call(after: float, lane: str) -> None:
+async def test_without_a_session_a_peer_that_goes_away_cancels_its_call(after: float, engine: str) -> None:
     stage = Stage()
-    async with served(HttpConfig(stream_after=0.02), lane=lane, stage=stage) as (server, endpoint):
+    async with served(HttpConfig(stream_after=0.02), engine=engine, stage=stage) as (server, endpoint):
         async with await server.connect() as stream:
             await stream.send_all(stateless(1, "sleep", seconds=60, name="long"))
             await until(lambda: stage.begun == ["long"])
@@ -52,12 +57,12 @@ async def test_without_a_session_a_peer_that_goes_away_cancels_its_call(after: f
         await until(lambda: stage.ended == ["long"])
         await until(lambda: endpoint.calls == 0 and not endpoint.runtime.supervisor.exchanges)
         await until(lambda: server.listener.connections == 0)
-        assert server.listener.guard_caught == 0
+        assert server.caught() == 0
 
 
-async def test_a_session_that_is_deleted_ends_the_calls_that_its_connections_carried(lane: str) -> None:
+async def test_a_session_that_is_deleted_ends_the_calls_that_its_connections_carried(engine: str) -> None:
     stage = Stage()
-    async with served(lane=lane, stage=stage) as (server, endpoint):
+    async with served(engine=engine, stage=stage) as (server, endpoint):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
             await stream.send_all(post(request(1, "sleep", seconds=60, name="long"), session=client.session_id))
@@ -69,33 +74,33 @@ async def test_a_session_that_is_deleted_ends_the_calls_that_its_connections_car
 
 
 @pytest.mark.parametrize("wait", [False, True])
-async def test_a_crash_beside_a_handler_is_answered_and_gives_its_place_back(
-    wait: bool, lane: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_crash_around_a_handler_fails_its_call_and_gives_its_place_back(
+    wait: bool, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Handling._run
+    handle = Handlers._handle
 
     async def crash(self: Any, call: Any, start: Any) -> Any:
         if start.method == "initialize":
-            return await run(self, call, start)
+            return await handle(self, call, start)
         if wait:
             await trio.sleep(0.01)
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(Handling, "_run", crash)
-    async with served(lane=lane) as (server, endpoint):
+    monkeypatch.setattr(Handlers, "_handle", crash)
+    async with served(engine=engine) as (server, endpoint):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
             await stream.send_all(stateless(1, "echo"))
-            head, _ = await answer_on(stream)
-            assert status(head) == 500
+            head, body = await answer_on(stream)
+            assert (status(head), body["error"]["message"]) == (200, "internal error")
             await stream.send_all(post(request(2, "echo"), session=client.session_id))
-            head, _ = await answer_on(stream)
-            assert status(head) == 404
+            head, body = await answer_on(stream)
+            assert (status(head), body["error"]["message"]) == (200, "internal error")
         await until(lambda: endpoint.calls == 0)
-        await until(lambda: not list(endpoint.runtime.supervisor))
+        await until(lambda: not endpoint.runtime.supervisor.exchanges)
 
 
-async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_of_them(lane: str) -> None:
+async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_of_them(engine: str) -> None:
     def population() -> Counter[str]:
         gc.collect()
         # Without scopes: Trio's own queue of deadlines lets go of up to a thousand of them only when they come.
@@ -104,7 +109,6 @@ async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_o
             "Loan",
             "Unfinished",
             "Known",
-            "OwnStream",
             "Inbox",
             "Task",
             "PostStream",
@@ -113,7 +117,7 @@ async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_o
         )
         return Counter(type(thing).__name__ for thing in gc.get_objects() if type(thing).__name__ in wanted)
 
-    async with served(HttpConfig(stream_after=0.5), lane=lane) as (server, _):
+    async with served(HttpConfig(stream_after=0.5), engine=engine) as (server, _):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
 
@@ -132,16 +136,69 @@ async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_o
             assert sum(grown.values()) < 10, grown
 
 
-async def test_a_request_whose_handler_never_waits_leaves_no_garbage(lane: str) -> None:
+async def test_a_request_whose_handler_never_waits_leaves_no_garbage(engine: str) -> None:
     """What refers to itself stays until the collector looks for it, and a server makes thousands of these a second."""
-    async with served(lane=lane) as (server, _), await server.connect() as stream:
+    async with served(HttpConfig(stream_after=0.5), engine=engine) as (server, _), await server.connect() as stream:
         gc.collect()
         gc.disable()
         try:
             for number in range(5):
                 await stream.send_all(stateless(number, "echo", say=1))
                 await answer_on(stream)
+            await trio.sleep(0.6)  # the alarm lets go of those that were answered
             left = [each for each in gc.get_objects() if isinstance(each, ExchangeLink | Exchange)]
         finally:
             gc.enable()
     assert len(left) <= 2, "at most those of the last request"
+
+
+# -- the task tree
+
+
+class Digger:
+    """A tool that waits until it is released."""
+
+    def __init__(self) -> None:
+        self.server = Server("deep")
+        self.sessions: list[Actor] = []
+        self.release = trio.Event()
+        self.server.add_tool(self.dig, name="dig")
+
+    async def dig(self, ctx: Context) -> str:
+        self.sessions.append(ctx._session)
+        await self.release.wait()  # the line that a debugger shows
+        return "done"
+
+
+def all_tasks(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+    yield task
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            yield from all_tasks(child)
+
+
+@pytest.mark.defect("C06")
+@pytest.mark.parametrize("date", DATES.values(), ids=DATES)
+@pytest.mark.parametrize("transport", CALLERS)
+async def test_the_task_tree_names_a_tool_that_waits_and_shows_its_line(transport: str, date: str) -> None:
+    digger = Digger()
+    digger.release.set()
+    with trio.fail_after(15):
+        async with CALLERS[transport](digger.server, date) as call, trio.open_nursery() as nursery:
+            await call("dig")  # the first call that waits may keep the task of the reader
+            digger.release = trio.Event()
+            nursery.start_soon(call, "dig")
+            await until(lambda: len(digger.sessions) == 2)
+            await until(lambda: len(digger.release._tasks) == 1)
+            session = digger.sessions[-1]
+            root = trio.lowlevel.current_root_task()
+            assert root is not None
+            (task,) = [task for task in all_tasks(root) if task.name.startswith("tools/call dig")]
+            assert task.name == f"tools/call dig · {session.label}"
+            stateless_http = isinstance(session, Exchange)
+            assert stateless_http == (date == DATE and transport.startswith("http"))
+            nursery_of_session = session.runtime.supervisor.nursery if stateless_http else session.nursery
+            assert task.parent_nursery is nursery_of_session
+            lines = [linecache.getline(f.f_code.co_filename, line).strip() for f, line in task.iter_await_frames()]
+            assert "await self.release.wait()  # the line that a debugger shows" in lines
+            digger.release.set()

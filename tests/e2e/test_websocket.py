@@ -12,14 +12,14 @@ from wsproto.events import BytesMessage, CloseConnection, TextMessage
 
 from mcptrio import Server
 from mcptrio._actors.runtime import Runtime
-from mcptrio.transports.http_server.answer import Endpoint
-from mcptrio.transports.http_server.app import AsgiApp
-from tests.lanes import both_lanes
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+from tests.engines import both_engines
 
 from .raw_peer import Served, read_until, serving, status
 from .test_hypercorn_websocket import Socket
 
-pytestmark = both_lanes
+pytestmark = both_engines
 
 server = Server("sockets", version="1")
 
@@ -128,6 +128,6 @@ async def test_draining_closes_the_socket_as_going_away() -> None:
         await open_session(socket)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask_and_expect_shutdown, socket)
-            while not any(session.calls for session in runtime.supervisor):
+            while not any(session.peer.calls for session in runtime.supervisor):
                 await trio.sleep(0.005)
             await runtime.drain(0)

@@ -10,8 +10,8 @@ from typing import Protocol
 import trio
 from attrs import define, field
 
-from mcptrio.transports.http_server.answer import Endpoint
-from mcptrio.transports.http_server.message import Head, Plain, Stream
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream
 
 
 class Answer(Protocol):
@@ -67,7 +67,7 @@ class InnerWire:
 
     async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> InnerAnswer:
         fields = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
-        head = Head(method=method, path="/mcp", headers=fields)
+        head = HttpRequest(method=method, path="/mcp", headers=fields)
         reply = self.endpoint.refuse_early(head) or await self.endpoint.answer(head, body)
         got = {name.decode(): value.decode() for name, value in reply.headers}
         return InnerAnswer(reply.status, got, reply)

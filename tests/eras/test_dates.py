@@ -27,19 +27,17 @@ def since(date: str) -> set[str]:
         (lambda era: era.features.elicitation, since(D3)),
         (lambda era: era.features.elicitation_url, since(D4)),
         (lambda era: era.features.sampling_tools, since(D4)),
-        (lambda era: era.features.structured_output, since(D3)),
+        (lambda era: era.features.elicitation_error, {D4}),
         (lambda era: era.features.progress_message, since(D2)),
-        (lambda era: era.features.argument_faults_are_results, since(D4)),
         (lambda era: era.features.errors_without_id, since(D4)),
         (lambda era: era.http.version_header, since(D3)),
         (lambda era: era.http.primes, since(D4)),
         (lambda era: "audio" in era.content, since(D2)),
         (lambda era: "resource_link" in era.content, since(D3)),
-        (lambda era: "annotations" in era.shapes["tool"], since(D2)),
+        (lambda era: "annotations" in era.shapes["tool"], set(STATEFUL)),  # sent at every revision, see I10
         (lambda era: "outputSchema" in era.shapes["tool"], since(D3)),
         (lambda era: "title" in era.shapes["tool"], since(D3)),
         (lambda era: "icons" in era.shapes["tool"], since(D4)),
-        (lambda era: "structuredContent" in era.shapes["tool result"], since(D3)),
         (lambda era: "completions" in era.shapes["capabilities"], since(D2)),
         (lambda era: "message" in era.shapes["progress"], since(D2)),
         (lambda era: "elicitation/create" in era.requests, since(D3)),
@@ -141,7 +139,7 @@ def test_a_client_without_a_version_header_speaks_the_date_before_headers() -> N
 
 def test_fields_that_a_date_lacks_are_left_out() -> None:
     tool = {"name": "a", "inputSchema": {}, "title": "A", "icons": [], "annotations": {}, "outputSchema": {}}
-    assert set(trim(ERAS[D1], "tool", tool)) == {"name", "inputSchema"}
+    assert set(trim(ERAS[D1], "tool", tool)) == {"name", "inputSchema", "annotations"}
     assert set(trim(ERAS[D2], "tool", tool)) == {"name", "inputSchema", "annotations"}
     assert set(trim(ERAS[D3], "tool", tool)) == set(tool) - {"icons"}
     assert trim_all(ERAS[D4], "tool", [tool]) == [tool]

@@ -17,7 +17,7 @@ from mcptrio._eras.choose import ERAS
 from mcptrio._eras.stateless import CAPABILITIES, VERSION
 from mcptrio.extensions.tasks import IDENTIFIER as TASKS
 from mcptrio.stores import Store
-from mcptrio.transports.memory import open_memory_link
+from mcptrio.transports.memory.server import open_memory_link
 from tests.server.talk import Json, Refused, Talk
 
 STATELESS = next(era for era in reversed(ERAS.values()) if not era.stateful)

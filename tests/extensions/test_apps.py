@@ -9,7 +9,7 @@ import pytest
 
 from mcptrio import Context, DeclarationError, Server
 from mcptrio.extensions.apps import IDENTIFIER, MIME_TYPE, Apps, Csp, Ui, apps_of
-from tests.server.talk import talking
+from tests.server.talk import Talk, open_house, refusal, talking
 
 from .kit import calling
 
@@ -189,3 +189,70 @@ async def test_an_include_that_fails_takes_over_no_pages() -> None:
 
     async with calling(outer) as caller:
         assert (await caller.ask("resources/read", uri="ui://inner"))["contents"][0]["text"] == PAGE
+
+
+@pytest.mark.defect("D14")
+async def test_a_page_function_gets_the_context_only_where_it_asks_for_it() -> None:
+    async def with_default(theme: str = "dark") -> str:
+        return f"<p>{theme}"
+
+    def annotated(theme: str = "dark", ctx: Context | None = None, *, who: Context) -> str:
+        return f"<p>{theme} {ctx is None} {who.uri}"
+
+    def required(context) -> str:  # type: ignore[no-untyped-def]
+        return f"<p>{context.uri}"
+
+    server = Server("apps")
+    for number, html in enumerate((with_default, annotated, required)):
+        server.add_tool(show, name=f"t{number}", ui=Ui(f"ui://{number}", html=html))
+    async with talking(server) as talk:
+        texts = [
+            (await talk.request("resources/read", uri=f"ui://{number}"))["contents"][0]["text"] for number in range(3)
+        ]
+    assert texts == ["<p>dark", "<p>dark True ui://1", "<p>ui://2"]
+
+
+async def show() -> str:
+    return "shown"
+
+
+@pytest.mark.defect("D23")
+async def test_a_page_goes_with_its_last_tool_and_can_be_replaced() -> None:
+    server, page = Server("apps"), Ui("ui://page", html="<p>one")
+    server.add_tool(show, name="one", ui=page)
+    server.add_tool(show, name="two", ui=page)
+    async with talking(server) as talk:
+
+        async def pages() -> list[str]:
+            return [resource["uri"] for resource in (await talk.request("resources/list"))["resources"]]
+
+        server.remove_tool("one")
+        assert await pages() == ["ui://page"]
+        server.remove_tool("two")
+        assert await pages() == []
+        server.add_tool(show, name="three", ui=Ui("ui://page", html="<p>two"))
+        (contents,) = (await talk.request("resources/read", uri="ui://page"))["contents"]
+        assert contents["text"] == "<p>two"
+
+
+async def test_a_page_is_seen_by_those_who_see_one_of_its_tools() -> None:
+    def staff(ctx: Context) -> bool:
+        return bool(ctx.client_capabilities.sampling)
+
+    server, page = Server("apps"), Ui("ui://page", html="<p>one")
+    server.add_resource("other://", show)
+    server.add_tool(show, name="for_everyone", ui=page)
+    server.add_tool(show, name="for_staff", ui=page, visible=staff)
+    server.add_tool(show, name="secret", ui=Ui("ui://secret", html="<p>"), visible=staff)
+    async with open_house(server) as join, join() as guest, join(capabilities={"sampling": {}}) as member:
+
+        async def pages(talk: Talk) -> list[str]:
+            uris = [resource["uri"] for resource in (await talk.request("resources/list"))["resources"]]
+            return [uri for uri in uris if uri.startswith("ui://")]
+
+        assert await pages(guest) == ["ui://page"]
+        assert sorted(await pages(member)) == ["ui://page", "ui://secret"]
+        assert "not found" in (await refusal(guest, "resources/read", uri="ui://secret")).message
+        server.remove_tool("for_everyone")
+        assert await pages(guest) == []
+        assert sorted(await pages(member)) == ["ui://page", "ui://secret"]

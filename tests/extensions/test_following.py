@@ -11,7 +11,7 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock
 
-from mcptrio import Context, McpError, RemoteProtocolError, Server, ToolError, connect
+from mcptrio import Context, MCPError, Overloaded, RemoteProtocolError, Server, ToolError, connect
 from mcptrio.extensions.client import extended
 from mcptrio.extensions.tasks import TaskCancelled, TaskHandle, Tasks, begin_task, call_as_task
 from mcptrio.extensions.tasks.follow import Watch, follow_task
@@ -63,7 +63,7 @@ async def test_each_question_is_answered_once(autojump_clock: MockClock) -> None
 
 
 async def test_how_a_task_failed_is_raised(autojump_clock: MockClock) -> None:
-    with pytest.raises(McpError) as caught:
+    with pytest.raises(MCPError) as caught:
         await Watch(Script([{"status": "failed", "error": {"code": -32050, "message": "no", "data": 1}}]), "t").result()
     assert (caught.value.code, caught.value.message, caught.value.data) == (-32050, "no", 1)
     with pytest.raises(TaskCancelled):
@@ -72,14 +72,14 @@ async def test_how_a_task_failed_is_raised(autojump_clock: MockClock) -> None:
         await Watch(Script([{"status": 5}]), "t").result()
 
 
-async def test_whoever_stops_waiting_for_a_call_cancels_its_task(autojump_clock: MockClock) -> None:
+async def test_a_caller_that_stops_waiting_for_a_call_cancels_its_task(autojump_clock: MockClock) -> None:
     server = Script([{"status": "working"}])
     with trio.move_on_after(10):
         await follow_task(server, HANDLE)
     assert [method for method, _ in server.asked if method != "tasks/get"] == ["tasks/cancel"]
 
 
-async def test_whoever_stops_waiting_for_a_task_that_is_held_leaves_it_alone(autojump_clock: MockClock) -> None:
+async def test_a_caller_that_stops_waiting_for_a_handle_leaves_the_task_alone(autojump_clock: MockClock) -> None:
     server = Script([{"status": "working"}])
     with trio.move_on_after(10):
         await Watch(server, "t").result()
@@ -92,7 +92,124 @@ async def test_a_task_in_answer_to_anything_else_is_refused() -> None:
         await complete("prompts/get", dict(HANDLE))
 
 
+@define(eq=False)
+class Refusing(Script):
+    """A server that refuses the first requests, with the time to wait or without."""
+
+    refusals: list[Exception] = field(factory=list)
+
+    async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        return await super().request(method, params)
+
+
+LATER = MCPError(-32603, "too much to do", {"retryAfter": 7})
+
+
+@pytest.mark.defect("D25")
+async def test_a_request_that_is_refused_for_now_is_retried_as_the_server_says(autojump_clock: MockClock) -> None:
+    server = Refusing([ASKING, DONE], refusals=[LATER, Overloaded("busy", retry_after=5)])
+    began = trio.current_time()
+    assert await Watch(server, "t").result() == {"content": []}
+    assert trio.current_time() - began == pytest.approx(7 + 5 + 1)
+    server = Refusing([DONE], refusals=[LATER] * 1000)
+    with pytest.raises(MCPError, match="too much to do"):
+        await Watch(server, "t").result()
+    server = Refusing([DONE], refusals=[MCPError(-32603, "broken")])
+    with pytest.raises(MCPError, match="broken"):
+        await Watch(server, "t").result()
+
+
+@pytest.mark.defect("D11")
+async def test_two_who_follow_one_task_ask_each_question_once(autojump_clock: MockClock) -> None:
+    class Slow(Script):
+        async def answer(self, questions: Mapping[str, Any]) -> dict[str, Any]:
+            await trio.sleep(5)
+            return await super().answer(questions)
+
+    server = Slow([ASKING] * 20 + [DONE])
+    watch = Watch(server, "t")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.result)
+        nursery.start_soon(watch.result)
+    assert [list(questions) for questions in server.answered] == [["k"]]
+    assert [method for method, _ in server.asked].count("tasks/update") == 1
+
+
+@pytest.mark.defect("D12")
+async def test_a_failing_callback_cancels_the_task_that_it_was_asked_for(autojump_clock: MockClock) -> None:
+    class Broken(Script):
+        async def answer(self, questions: Mapping[str, Any]) -> dict[str, Any]:
+            raise RuntimeError("no form today")
+
+    server = Broken([ASKING])
+    with pytest.raises(RuntimeError, match="no form today"):
+        await follow_task(server, HANDLE)
+    assert [method for method, _ in server.asked] == ["tasks/get", "tasks/cancel"]
+    server = Broken([ASKING, ASKING])
+    watch = Watch(server, "t")  # held: it stays, and the question may be asked again
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no form today"):
+            await watch.result()
+    assert [method for method, _ in server.asked] == ["tasks/get"] * 2
+
+
+async def test_a_task_whose_time_to_live_has_passed_says_so(autojump_clock: MockClock) -> None:
+    server = Refusing([{"status": "working", "ttlMs": 60_000}])
+    watch = Watch(server, "t")
+    await watch.look()
+    server.refusals = [MCPError(-32602, "there is no such task")]
+    with pytest.raises(MCPError, match="no such task"):
+        await watch.look()
+    await trio.sleep(61)
+    server.refusals = [MCPError(-32602, "there is no such task")]
+    with pytest.raises(MCPError, match="time to live is over"):
+        await watch.look()
+
+
 # -- with our own client and server
+
+
+@pytest.mark.defect("D10")
+@pytest.mark.parametrize("how", ["call_tool", "call_as_task", "with progress"])
+async def test_a_call_cancelled_while_its_handle_is_on_the_way_cancels_the_task(
+    how: str, autojump_clock: MockClock
+) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        request = await wire.take("tools/call")
+        await trio.sleep(5.5)  # the caller gives up after 5 seconds
+        await wire.answer(request, **HANDLE)
+        await wire.answer(await wire.take("tasks/cancel"), resultType="complete")
+        cancelled.append(wire.received[-1]["params"]["taskId"])
+
+    cancelled: list[str] = []
+    async with extended(connect(scripted(serve), protocol="2026-07-28"), Tasks()) as client:
+        with trio.move_on_after(5) as scope:
+            if how == "call_as_task":
+                await call_as_task(client, "t")
+            else:
+                await client.call_tool("t", on_progress=None if how == "call_tool" else lambda progress: None)
+        assert scope.cancelled_caught
+        assert cancelled == ["t"]
+
+
+async def test_a_cancelled_call_without_an_answer_is_given_up_soon(autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        await wire.take("tools/call")
+        await wire.take("notifications/cancelled")
+        told.append(trio.current_time())
+
+    told: list[float] = []
+    async with extended(connect(scripted(serve), protocol="2026-07-28"), Tasks()) as client:
+        began = trio.current_time()
+        with trio.move_on_after(5):
+            await client.call_tool("t")
+        assert trio.current_time() - began == pytest.approx(6)
+        await trio.sleep(0.1)
+        assert told
 
 
 @dataclass
@@ -119,7 +236,7 @@ def shop() -> Server:
 
     @server.tool(task=True)
     async def fail(how: str) -> str:
-        raise ToolError("not today") if how == "tool" else McpError(-32050, "not at all")
+        raise ToolError("not today") if how == "tool" else MCPError(-32050, "not at all")
 
     return server
 
@@ -144,15 +261,42 @@ async def test_a_call_may_ask_before_and_after_it_became_a_task(autojump_clock: 
         assert result.content[0].text == "{'name': 'Ann'} {'name': 'Bob'}"  # type: ignore[union-attr]
 
 
+@pytest.mark.defect("D26")
+async def test_an_answer_that_the_form_refuses_is_asked_for_again(autojump_clock: MockClock) -> None:
+    @dataclass
+    class Even:
+        number: int
+
+        def __post_init__(self) -> None:
+            if self.number % 2:
+                raise ValueError("odd")
+
+    server = Server("even")
+
+    @server.tool(task=True)
+    async def halve(ctx: Context) -> str:
+        answer = await ctx.elicit("Which number?", Even, key="number")
+        return str(answer.value.number // 2) if answer.value else answer.action
+
+    numbers = [1, 3, 4]
+
+    async def choose(asked: Any) -> dict[str, Any]:
+        return {"number": numbers.pop(0)}
+
+    async with extended(connect(server, elicit=choose), Tasks()) as client:
+        assert (await client.call_tool("halve")).text == "2"
+        assert numbers == []
+
+
 async def test_errors_come_out_of_a_task_as_out_of_a_call(autojump_clock: MockClock) -> None:
     async with extended(connect(shop()), Tasks()) as client:
-        with pytest.raises(McpError) as caught:
+        with pytest.raises(MCPError) as caught:
             await client.call_tool("fail", {"how": "protocol"})
         assert caught.value.code == -32050
         result = await client.request("tools/call", {"name": "fail", "arguments": {"how": "tool"}})
         assert result["isError"] is True
     async with connect(shop()) as client:
-        with pytest.raises(McpError) as caught:
+        with pytest.raises(MCPError) as caught:
             await client.call_tool("fail", {"how": "tool"})
         assert caught.value.code == -32021
 
@@ -197,13 +341,13 @@ async def test_a_task_that_is_held_goes_on_when_nobody_waits_and_ends_when_it_is
 
 async def test_how_a_task_that_is_held_failed_is_raised(autojump_clock: MockClock) -> None:
     async with extended(connect(shop()), Tasks()) as client:
-        with pytest.raises(McpError, match="not at all"):
+        with pytest.raises(MCPError, match="not at all"):
             await (await call_as_task(client, "fail", {"how": "protocol"})).result()
         task = await call_as_task(client, "fail", {"how": "tool"})
         assert (await task.result()).is_error
         with pytest.raises(ToolError, match="not today"):
             await task.result(into=str)
-        with pytest.raises(McpError, match="no such task"):
+        with pytest.raises(MCPError, match="no such task"):
             await TaskHandle(client, "unknown").result()
 
 

@@ -11,7 +11,7 @@ import pytest
 from trio.testing import MockClock
 
 from mcptrio import Context, DeclarationError, Server
-from mcptrio.extensions.skills import IDENTIFIER, Skills, safe_join, safe_read
+from mcptrio.extensions.skills import IDENTIFIER, Skills, catalog, safe_join, safe_read
 from mcptrio.extensions.skills.files import UnsafePath
 from mcptrio.extensions.skills.frontmatter import read_front_matter, write_front_matter
 from tests.server.talk import talking
@@ -285,15 +285,72 @@ async def test_edits_are_seen_without_a_restart(folder: Path, mock_clock: MockCl
         assert len(await listed(caller, "resources/list", "resources")) == 3
 
 
-async def test_a_skill_that_comes_to_break_a_rule_stays_as_it_was(
+@pytest.mark.defect("D16")
+async def test_a_skill_that_an_edit_breaks_is_not_served_until_it_is_corrected(
     folder: Path, mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """An entry that is listed can be loaded: its digests are those of the files."""
     async with calling(serving(folder)) as caller:
         before = await listed(caller, "skills/list", "skills")
         put(folder, "pdf/SKILL.md", "no front matter")
+        for _ in range(3):
+            mock_clock.jump(2)
+            assert await listed(caller, "skills/list", "skills") == before[:1]
+        assert (await caller.refused("skills/get", uri="skill://pdf/SKILL.md")).code == -32602
+        assert (await caller.refused("resources/read", uri="skill://pdf/SKILL.md")).code == -32602
+        assert len(await listed(caller, "resources/list", "resources")) == 1
+        assert caplog.text.count("must begin with YAML") == 1
+        put(folder, "pdf/SKILL.md")
         mock_clock.jump(2)
         assert await listed(caller, "skills/list", "skills") == before
-        assert "must begin with YAML" in caplog.text
+
+
+@pytest.mark.defect("D16")
+async def test_a_deleted_skill_is_gone_although_another_one_is_broken(folder: Path, mock_clock: MockClock) -> None:
+    async with calling(serving(folder)) as caller:
+        put(folder, "pdf/SKILL.md", "no front matter")
+        os.unlink(folder / "acme/billing/refunds/SKILL.md")
+        mock_clock.jump(2)
+        assert await listed(caller, "skills/list", "skills") == []
+
+
+@pytest.mark.defect("D17")
+@pytest.mark.parametrize("name", ["pdf/references/FORMS.md", "pdf/SKILL.md"])
+@pytest.mark.parametrize("when", ["while the folder is walked", "before it is read", "while it is read"])
+async def test_a_file_that_vanishes_during_a_look_is_not_there(
+    name: str, when: str, folder: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = folder / name
+    lstat, safe = os.lstat, catalog.safe_read
+    looks = 0
+
+    def vanishing_lstat(path: Any, **how: Any) -> os.stat_result:
+        nonlocal looks
+        if Path(path) == gone:
+            looks += 1
+            if looks == (1 if when == "while the folder is walked" else 2) and when != "while it is read":
+                gone.unlink()
+        return lstat(path, **how)
+
+    def vanishing_read(root: Path, relative: str, *, limit: int) -> bytes:
+        if when == "while it is read" and root / relative == gone:
+            gone.unlink()
+        return safe(root, relative, limit=limit)
+
+    async with calling(serving(folder)) as caller:
+        await listed(caller, "skills/list", "skills")
+        put(folder, name, FRONT.format(name="pdf") + "edited")
+        monkeypatch.setattr("mcptrio.extensions.skills.catalog.os.lstat", vanishing_lstat)
+        monkeypatch.setattr(catalog, "safe_read", vanishing_read)
+        mock_clock.jump(2)
+        skills = await listed(caller, "skills/list", "skills")
+        if name == "pdf/SKILL.md":
+            assert [skill["uri"] for skill in skills] == ["skill://acme/billing/refunds/SKILL.md"]
+        else:
+            assert [file["uri"] for file in skills[1]["resources"]] == [
+                "skill://pdf/SKILL.md",
+                "skill://pdf/assets/logo.png",
+            ]
 
 
 # -- functions

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Context, DeclarationError, McpError, Server, ToolError
+from mcptrio import Context, DeclarationError, MCPError, Server, ToolError
+from mcptrio.auth.server import Principal
 from mcptrio.extensions.tasks import IDENTIFIER, Tasks, begin_task
 from mcptrio.stores.sqlite import SqliteStore
 from tests.server.talk import Refused, talking
@@ -18,6 +19,8 @@ from tests.server.talk import Refused, talking
 from .kit import PLAIN, WITH_TASKS, Caller, accept, calling, house, settled, visit
 
 ENVELOPE = {"resultType", "taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs", "_meta"}
+
+ALICE, MALLORY = Principal(subject="alice"), Principal(subject="mallory")
 
 
 @dataclass
@@ -51,7 +54,7 @@ def workshop(tasks: Tasks | None = None) -> Server:
         if kind == "tool":
             raise ToolError("the model may read this")
         if kind == "protocol":
-            raise McpError(-32050, "no such luck", {"luck": 0})
+            raise MCPError(-32050, "no such luck", {"luck": 0})
         raise RuntimeError("the secret is 7")
 
     @server.tool(task="auto")
@@ -243,7 +246,8 @@ async def test_the_time_limit_of_a_tool_holds_in_a_task_too(autojump_clock: Mock
 
     async with calling(server) as caller:
         done = await caller.until_over(await caller.call("slow"))
-        assert (done["status"], done["error"]["message"]) == ("failed", "timed out")
+        assert done["result"]["isError"]
+        assert "it may take 5 s" in done["result"]["content"][0]["text"]
 
 
 # -- whose it is
@@ -252,7 +256,10 @@ async def test_the_time_limit_of_a_tool_holds_in_a_task_too(autojump_clock: Mock
 async def test_neg_task_other_principal_not_found(autojump_clock: MockClock) -> None:
     """A handle is of no use to anybody else: they learn as little as from one that never was (V24)."""
     async with house(workshop()) as runtime:
-        async with visit(runtime, principal="alice") as alice, visit(runtime, principal="mallory") as mallory:
+        async with (
+            visit(runtime, principal=ALICE) as alice,
+            visit(runtime, principal=MALLORY) as mallory,
+        ):
             created = await alice.call("hello")
             await alice.until_asked(created)
             handle = created["taskId"]
@@ -275,7 +282,7 @@ async def _refusal(caller: Caller, method: str, handle: str) -> tuple[int, str]:
 
 
 async def test_a_principal_may_have_any_name(autojump_clock: MockClock) -> None:
-    async with house(workshop()) as runtime, visit(runtime, principal="Zo\u00eb") as zoe:
+    async with house(workshop()) as runtime, visit(runtime, principal=Principal(subject="Zo\u00eb")) as zoe:
         created = await zoe.call("sleep", seconds=1)
         assert (await zoe.until_over(created))["status"] == "completed"
 
@@ -318,14 +325,45 @@ async def test_answers_may_come_one_by_one(autojump_clock: MockClock) -> None:
         assert done["result"]["content"][0]["text"] == "Ann True"
 
 
-async def test_an_answer_that_does_not_fit_leaves_the_question_open(autojump_clock: MockClock) -> None:
+@pytest.mark.defect("D26")
+async def test_an_answer_that_does_not_fit_is_asked_for_again_under_a_new_key(autojump_clock: MockClock) -> None:
     async with calling(workshop()) as caller:
         created = await caller.call("hello")
         await caller.until_asked(created)
         await caller.update(created, who=accept(name=5))
-        assert list((await caller.get(created))["inputRequests"]) == ["who"]
-        await caller.update(created, who={"action": "decline"})
+        await settled()
+        assert list((await caller.get(created))["inputRequests"]) == ["who-2"]
+        await caller.update(created, **{"who": accept(name="Old"), "who-2": accept(wrong=1)})
+        await settled()
+        assert list((await caller.get(created))["inputRequests"]) == ["who-3"]
+        await caller.update(created, **{"who-3": {"action": "decline"}})
         assert (await caller.until_over(created))["result"]["content"][0]["text"] == "decline"
+
+
+@pytest.mark.defect("D26")
+async def test_an_answer_whose_check_fails_in_any_way_is_asked_for_again(autojump_clock: MockClock) -> None:
+    @dataclass
+    class Picky:
+        name: str
+
+        def __post_init__(self) -> None:
+            if self.name == "bad":
+                raise KeyError(self.name)
+
+    server = Server("picky")
+
+    @server.tool(task=True)
+    async def hello(ctx: Context) -> str:
+        answer = await ctx.elicit("Who?", Picky, key="who")
+        return f"hello {answer.value.name}" if answer.value else answer.action
+
+    async with calling(server) as caller:
+        created = await caller.call("hello")
+        await caller.until_asked(created)
+        await caller.update(created, who=accept(name="bad"))
+        assert list((await caller.get(created))["inputRequests"]) == ["who-2"]
+        await caller.update(created, **{"who-2": accept(name="good")})
+        assert (await caller.until_over(created))["result"]["content"][0]["text"] == "hello good"
 
 
 async def test_a_key_stands_for_one_question_in_the_life_of_a_task(autojump_clock: MockClock) -> None:
@@ -493,8 +531,9 @@ async def test_before_it_begins_a_task_has_the_time_limits_of_a_call(
         if good:
             assert (await caller.call("prepare"))["resultType"] == "task"
         else:
-            error = await caller.refused("tools/call", name="prepare", arguments={})
-            assert (error.code, error.message) == (-32603, "timed out")
+            result = await caller.call("prepare")
+            assert result["isError"]
+            assert "The tool 'prepare' was stopped" in result["content"][0]["text"]
         await settled()
         assert not runtime.supervisor.exchanges
 
@@ -577,9 +616,30 @@ async def test_a_task_that_still_works_then_is_ended(autojump_clock: MockClock) 
         asking = await caller.call("hello")
         await caller.until_asked(asking)
         await trio.sleep(61)
+        assert not runtime.supervisor.exchanges
+        for created in (working, asking):  # a client that follows it learns why it ended
+            seen = await caller.get(created)
+            assert (seen["status"], seen["error"]["message"]) == ("failed", "the task's time to live is over")
+        await trio.sleep(60)
         for created in (working, asking):
             assert (await caller.refused("tasks/get", taskId=created["taskId"])).code == -32602
-        assert not runtime.supervisor.exchanges
+
+
+async def test_a_task_that_ignores_the_end_of_its_time_gives_its_slot_back(autojump_clock: MockClock) -> None:
+    server = Server("stubborn")
+    server.add_extension(Tasks(ttl=60, max_running=1))
+
+    @server.tool(task=True)
+    async def stubborn() -> str:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1000)
+        return "late"
+
+    async with calling(server) as caller:
+        created = await caller.call("stubborn")
+        await trio.sleep(61)
+        assert (await caller.until_over(created))["error"]["message"] == "the task's time to live is over"
+        assert (await caller.call("stubborn"))["resultType"] == "task"
 
 
 async def test_only_so_many_tasks_are_at_work(autojump_clock: MockClock) -> None:
@@ -587,7 +647,7 @@ async def test_only_so_many_tasks_are_at_work(autojump_clock: MockClock) -> None
         first = await caller.call("sleep", seconds=10)
         await caller.call("sleep", seconds=20)
         error = await caller.refused("tools/call", name="sleep", arguments={"seconds": 1})
-        assert (error.code, error.data) == (-32603, {"retryAfter": 10})
+        assert (error.code, error.data) == (-32603, {"retryAfter": 10, "limit": "max_running"})
         assert len(runtime.supervisor.exchanges) == 2  # the refused one left nothing behind
         await caller.until_over(first)
         assert (await caller.call("sleep", seconds=1))["resultType"] == "task"
@@ -607,6 +667,32 @@ async def test_a_result_that_is_too_large_fails_the_task(autojump_clock: MockClo
         assert "1000 bytes" in done["error"]["message"]
 
 
+@pytest.mark.defect("D02")
+@pytest.mark.parametrize("how", ["completed", "failed", "cancelled"])
+async def test_a_task_whose_texts_cannot_be_encoded_ends_and_frees_its_slot(
+    how: str, autojump_clock: MockClock
+) -> None:
+    server = Server("odd")
+    server.add_extension(Tasks(max_running=1))
+
+    @server.tool(task=True)
+    async def odd(ctx: Context) -> str:
+        await ctx.progress(1, message="half a pair: \ud83d")
+        await trio.sleep(1 if how != "cancelled" else 1000)
+        if how == "failed":
+            raise MCPError(-32050, "half a pair: \ud83d")
+        return "done"
+
+    async with calling(server) as caller:
+        created = await caller.call("odd")
+        await trio.sleep(0.5)
+        assert (await caller.get(created))["statusMessage"] == "half a pair: \\ud83d (1)"
+        if how == "cancelled":
+            await caller.ask("tasks/cancel", taskId=created["taskId"])
+        assert (await caller.until_over(created))["status"] == how
+        assert (await caller.call("odd"))["resultType"] == "task"
+
+
 async def test_nothing_is_left_of_tasks_that_are_over(autojump_clock: MockClock) -> None:
     tasks = Tasks()
     async with house(workshop(tasks)) as runtime, visit(runtime) as caller:
@@ -614,7 +700,8 @@ async def test_nothing_is_left_of_tasks_that_are_over(autojump_clock: MockClock)
         for each in created:
             await caller.until_over(each)
         assert not runtime.supervisor.exchanges
-        assert not tasks._live
+        assert not tasks._running[runtime]
+    assert not tasks._running
 
 
 # -- the end of the process
@@ -651,7 +738,7 @@ async def test_results_survive_a_restart_and_what_was_at_work_has_failed(tmp_pat
         assert await caller.get(done) == before
         lost = await caller.get(working)
         assert lost["status"] == "failed"
-        assert lost["error"]["message"] == "the server was restarted while the task was at work"
+        assert lost["error"]["message"] == "the server was stopped while the task was running"
         assert await caller.get(working) == lost
         assert (await caller.refused("tasks/get", taskId="never-was")).code == -32602
 
@@ -682,7 +769,10 @@ async def test_listeners_hear_how_a_task_goes_on(autojump_clock: MockClock) -> N
 
 async def test_listening_to_tasks_needs_the_extension_and_ones_own_tasks(autojump_clock: MockClock) -> None:
     async with house(workshop()) as runtime:
-        async with visit(runtime, principal="alice") as alice, visit(runtime, principal="mallory") as mallory:
+        async with (
+            visit(runtime, principal=ALICE) as alice,
+            visit(runtime, principal=MALLORY) as mallory,
+        ):
             created = await alice.call("sleep", seconds=5)
             wanted = {"taskIds": [created["taskId"]]}
             assert (await alice.refused("subscriptions/listen", PLAIN, notifications=wanted)).code == -32021

@@ -26,8 +26,8 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio.telemetry import LimitHit, current_call
 from mcptrio.telemetry.log import LogListener
 from mcptrio.telemetry.metrics import Metrics
-from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from tests.e2e.canary import Canary, StatefulCanary, StatelessCanary, Tally
 from tests.e2e.wires import Answer, InnerWire
 
@@ -125,7 +125,7 @@ class House:
         """Questions of a guest's session that are not answered yet."""
         assert isinstance(guest, StatefulCanary)
         session = self.runtime.supervisor.find(guest.session)
-        return 0 if session is None else len(list(session.peer._ledger.asks()))
+        return 0 if session is None else len(list(session.peer.ledger.asks()))
 
     async def call(self, guest: Canary, tool: str, arguments: Json | None = None, **params: Any) -> Json:
         """The one answer to a call (I1)."""
@@ -139,13 +139,13 @@ class House:
     def figures(self) -> dict[str, int]:
         supervisor = self.runtime.supervisor
         return {
-            "tasks": len(supervisor.nursery.child_tasks),
+            "tasks": sum(task.name != "timers" for task in supervisor.nursery.child_tasks),
             "sessions": len(supervisor.sessions),
             "exchanges": len(supervisor.exchanges),
             "parked": len(self.runtime.parking),
             "calls": self.endpoint.calls,
-            "places": self.endpoint.admission.waiting,
-            "bodies": self.endpoint.bodies.used,
+            "places": self.endpoint.admission.places.waiting,
+            "bodies": self.endpoint.admission.body_memory.used,
         }
 
     async def leave(self) -> None:

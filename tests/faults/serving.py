@@ -7,8 +7,7 @@ from typing import Any
 import trio
 
 from mcptrio import Context, Server
-from mcptrio._actors.call import Limits
-from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio._actors.limits import Limits
 from tests.e2e.programs.canary import Word
 
 
@@ -24,10 +23,8 @@ class Trail:
 
 def make_server(trail: Trail | None = None, **options: Any) -> Server:
     trail = trail or Trail()
-    names = ("call_timeout", "ask_timeout", "zombies", "notify_rate", "notify_burst")
-    limits = {name: options.pop(name) for name in names if name in options}
-    idle = {name: options.pop(name) for name in ("idle_timeout", "parked_ttl", "parked_max") if name in options}
-    server = Server("faulty", limits=Limits(**limits), session_limits=SupervisorLimits(**idle), **options)
+    limits = {name: options.pop(name) for name in Limits.__struct_fields__ if name in options}
+    server = Server("faulty", limits=Limits(**limits), **options)
 
     @server.tool(read_only=True)
     async def echo(text: str) -> str:

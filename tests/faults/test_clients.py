@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio.transports.http_server.app import AsgiApp
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
 from tests.e2e.canary import StatefulCanary, StatelessCanary
 
 from .conftest import LIVES, Open
@@ -133,9 +133,9 @@ async def test_fault_client_gone_before_it_answers_a_question(
         assert trail.done == [], "a lost connection is not the end of a session"
         await guest.close()
         await wait_all_tasks_blocked()
-        assert trail.done == ["LinkClosed"]
+        assert trail.done == ["ConnectionLost"]
         assert house.runtime.supervisor.find(guest.session) is None
-        assert list(session.peer._ledger.asks()) == []
+        assert list(session.peer.ledger.asks()) == []
         assert house.counted(f'mcptrio_asks_ended_total{{method="{method}",outcome="error"}}') == 1
 
 

@@ -14,8 +14,8 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._wire.lines import LineReader
-from mcptrio.transports.pipe import PipeLimits, serve_pipe
-from mcptrio.transports.stdio import LinePipe
+from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
+from mcptrio.transports.stdio.server import LinePipe
 from tests.e2e.canary import STATEFUL
 from tests.e2e.fault_proxy import Fault, faulty_pair
 

@@ -51,7 +51,7 @@ async def send_rubbish(house: House, dice: random.Random) -> None:
 
 async def hang(house: House, dice: random.Random) -> None:
     guest = await house.guest(dice.choice(["stateful", "stateless"]))
-    assert "error" in await house.call(guest, "wait", {"seconds": 1e4})
+    assert (await house.call(guest, "wait", {"seconds": 1e4}))["result"]["isError"] is True
     house.blame("outcome=timeout", guest, 1)
 
 

@@ -9,16 +9,16 @@ import pytest
 from mcptrio._peer.effects import Close, End, Ignored, Progressed, Send
 from mcptrio._peer.messages import Cause, Drained, Failed, Finished, GaveUp, HungUp, LinkLost, Notified
 from mcptrio._peer.states import OPENING, State, move
-from mcptrio._wire.jsonrpc import ErrorResponse, Malformed, Notification, Request, Response
+from mcptrio._wire.jsonrpc import Error, Malformed, Notification, Request, Response
 from mcptrio.errors import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     CapabilityMissing,
-    LinkClosed,
+    ConnectionLost,
     LocalProtocolError,
-    McpError,
+    MCPError,
     RemoteProtocolError,
 )
 
@@ -157,7 +157,7 @@ def test_a_failure_is_answered_with_its_code_and_data() -> None:
     peer = ready_server()
     start = call(peer, 7)
     (answer,) = frames(peer.step(Finished(start.call, Failed(-5, "no", {"why": 1}))))
-    assert answer == ErrorResponse(7, -5, "no", {"why": 1})
+    assert answer == Error(7, -5, "no", {"why": 1})
 
 
 def test_a_cancelled_call_is_never_answered() -> None:
@@ -266,8 +266,8 @@ def test_an_answer_settles_the_ask_it_names_and_only_once() -> None:
 def test_an_error_answer_is_raised_to_the_asker() -> None:
     peer = ready_server()
     (sent,) = frames(peer.step(asked(call(peer, 1), "reply")))
-    ((_, _, error),) = settled(peer.step(received(ErrorResponse(sent.id, -1, "rejected", None))))
-    assert isinstance(error, McpError)
+    ((_, _, error),) = settled(peer.step(received(Error(sent.id, -1, "rejected", None))))
+    assert isinstance(error, MCPError)
     assert error.code == -1
 
 
@@ -275,7 +275,7 @@ def test_an_error_answer_is_raised_to_the_asker() -> None:
 def test_an_answer_to_nothing_is_ignored(request_id: Any) -> None:
     peer = ready_server()
     peer.step(asked(call(peer, 1), "reply"))
-    assert peer.step(received(ErrorResponse(request_id, -1, "", None))) == [Ignored("unknown_response")]
+    assert peer.step(received(Error(request_id, -1, "", None))) == [Ignored("unknown_response")]
 
 
 def test_an_ask_leaves_on_the_link_of_its_call() -> None:
@@ -287,14 +287,14 @@ def test_an_ask_leaves_on_the_link_of_its_call() -> None:
 
 
 def test_the_asks_of_a_call_end_with_it() -> None:
-    """The peer is told that nobody waits, and whoever still does learns it."""
+    """The peer gets a cancellation, and a caller that still waits gets an error."""
     peer = ready_server()
     start = call(peer, 1)
     (sent,) = frames(peer.step(asked(start, "reply")))
     effects = peer.step(Finished(start.call, raw({})))
     assert [f.params["requestId"] for f in frames(effects) if isinstance(f, Notification)] == [sent.id]
     ((reply, _, error),) = settled(effects)
-    assert (reply, type(error)) == ("reply", LinkClosed)
+    assert (reply, type(error)) == ("reply", ConnectionLost)
     assert peer.step(received(Response(sent.id, {}))) == [Ignored("unknown_response")]
 
 
@@ -505,7 +505,7 @@ def test_hanging_up_stops_everything_settles_everything_and_answers_nothing() ->
     effects = peer.step(HungUp(Cause.DISCONNECT))
     assert running.call in stopped(effects)
     assert sorted(reply for reply, _, _ in settled(effects)) == ["inside", "outside"]
-    assert [f for f in frames(effects) if isinstance(f, Response | ErrorResponse)] == []
+    assert [f for f in frames(effects) if isinstance(f, Response | Error)] == []
     assert started(effects) == []
     assert effects[-1] == Close(Cause.DISCONNECT)
     assert peer.step(HungUp(Cause.SESSION_END)) == [Close(Cause.SESSION_END)]

@@ -19,7 +19,7 @@ from mcptrio._peer.effects import Close, Effect, Send, Settle, Start, Stop
 from mcptrio._peer.era import Role
 from mcptrio._peer.machine import Peer
 from mcptrio._peer.messages import Asked, Cause, Drained, Failed, Finished, GaveUp, HungUp, Message, Opened, Received
-from mcptrio._wire.jsonrpc import ErrorResponse, Frame, Notification, Request, Response, decode, encode
+from mcptrio._wire.jsonrpc import Error, Frame, Notification, Request, Response, decode, encode
 
 from .kit import ROUTES, NamedLink, raw
 
@@ -55,7 +55,7 @@ class Side:
                 if isinstance(frame, Request):
                     assert frame.id not in self.requested, "an id was used twice"
                     self.requested[int(frame.id)] = frame.method
-                if isinstance(frame, Response | ErrorResponse):
+                if isinstance(frame, Response | Error):
                     self.answered[frame.id] += 1
                 self.wire.append(encode(frame))
             case Start(number, method=method):

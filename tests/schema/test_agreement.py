@@ -1,6 +1,7 @@
 """Schema and reader are two views of one type: what one takes, the other takes.
 
-Types are drawn at random, with values that fit and values that nearly fit; `jsonschema` is the judge.
+Types are drawn at random, with values that fit and values that nearly fit; `jsonschema` is the judge, with the patterns
+of ECMA 262, which it does not know.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import attrs
 import jsonschema
+import jsonschema_rs
 import msgspec
 import pytest
 from hypothesis import given
@@ -21,6 +23,13 @@ from hypothesis import strategies as st
 from mcptrio._schema.build import ArgumentFaults, describe, dump, schema_of
 from tests.schema.names import shown
 
+
+def _pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Any:
+    if isinstance(value, str) and not jsonschema_rs.is_valid({"pattern": pattern}, value):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+Judge = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
 COUNTER = iter(range(10**9))
 
 
@@ -119,7 +128,7 @@ def shaped(schema: Any, root: Any) -> st.SearchStrategy[Any]:
             return st.one_of(row, row, row.map(lambda items: items[:-1]), row.map(lambda items: [*items, 1]))
         case "array":
             return st.lists(shaped(schema["items"], root), max_size=3)
-    fitting = [leaf for leaf in LEAVES if jsonschema.Draft202012Validator(schema).is_valid(leaf)]
+    fitting = [leaf for leaf in LEAVES if Judge(schema).is_valid(leaf)]
     return st.one_of(*[st.sampled_from(fitting)] * 5, json_scalars)  # one wrong part is enough, and is harder to find
 
 
@@ -145,7 +154,7 @@ def test_every_single_value_is_judged_alike_wherever_it_stands(type_: Any, wrap_
 
     tool.__annotations__["v"] = wrap_type(type_)
     described = describe(tool, injected=lambda cls: False)
-    judge = jsonschema.Draft202012Validator(described.input_schema)
+    judge = Judge(described.input_schema)
     judged = {True: 0, False: 0}
     for leaf in LEAVES:
         arguments = {"v": wrap_value(leaf)}
@@ -169,7 +178,7 @@ def test_what_the_reader_takes_is_what_the_schema_allows(type_: Any, data: st.Da
     schema = described.input_schema
     value = data.draw(st.one_of(*[shaped(schema["properties"]["v"], schema)] * 5, any_json))
     arguments = json.loads(json.dumps({"v": value}))
-    valid = jsonschema.Draft202012Validator(schema).is_valid(arguments)
+    valid = Judge(schema).is_valid(arguments)
     if not valid:
         with pytest.raises(ArgumentFaults, match=r"^arguments"):
             described.bind(arguments)
@@ -177,7 +186,7 @@ def test_what_the_reader_takes_is_what_the_schema_allows(type_: Any, data: st.Da
     bound = described.bind(arguments)["v"]
     back = dump(bound)
     if "None" not in repr(bound):  # a default of None need not be of the field's type
-        assert jsonschema.Draft202012Validator(schema_of(type_)).is_valid(back)
+        assert Judge(schema_of(type_)).is_valid(back)
 
 
 @given(arguments=st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), any_json))
@@ -185,7 +194,7 @@ def test_the_short_way_for_plain_parameters_agrees_with_the_schema(arguments: di
     def tool(a: int, b: str = "x", c: bool = False) -> None: ...
 
     described = describe(tool, injected=lambda cls: False)
-    valid = jsonschema.Draft202012Validator(described.input_schema).is_valid(arguments)
+    valid = Judge(described.input_schema).is_valid(arguments)
     if valid:
         assert described.bind(arguments) == arguments
     else:

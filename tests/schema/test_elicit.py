@@ -216,7 +216,7 @@ def test_what_is_not_flat_is_refused_with_advice(type_: Any) -> None:
     [
         (lambda: form_schema(Literal[1, 2]), "choices that are strings"),
         (lambda: form_schema(Annotated[Size, Titles({"x": "X"})]), "cannot be chosen"),
-        (lambda: form_schema(Annotated[int, Titles({"x": "X"})]), "stand beside a choice"),
+        (lambda: form_schema(Annotated[int, Titles({"x": "X"})]), "need a choice"),
         (lambda: form_schema(Annotated[list[Size], Titles({"s": "S"}, legacy=True)]), "leave `legacy` out"),
         (lambda: Titles({}), "nothing to choose"),
         (lambda: Format("colour"), "knows no format"),

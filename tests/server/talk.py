@@ -16,8 +16,8 @@ from mcptrio import Server
 from mcptrio._actors.runtime import Runtime
 from mcptrio._eras.choose import ERAS
 from mcptrio._peer.era import Era
-from mcptrio.errors import LinkClosed
-from mcptrio.transports.memory import MemoryEnd, open_memory_link
+from mcptrio.errors import ConnectionLost
+from mcptrio.transports.memory.server import MemoryEnd, open_memory_link
 
 Json = dict[str, Any]
 Script = Mapping[str, Callable[[Json], Any]]
@@ -77,7 +77,7 @@ class Talk:
                 data = await self.end.receive()
                 self.raw.append(data)
                 await self._take(msgspec.json.decode(data))
-        except LinkClosed:
+        except ConnectionLost:
             for event, _ in self._waiting.values():
                 event.set()
 
@@ -120,12 +120,12 @@ class Talk:
 
         Raises:
             Refused: the server answered with an error.
-            LinkClosed: it hung up instead.
+            ConnectionLost: it hung up instead.
         """
         _, (event, replies) = await self._begin(method, params)
         await event.wait()
         if not replies:
-            raise LinkClosed(method)
+            raise ConnectionLost(method)
         (reply,) = replies
         if "error" in reply:
             raise Refused(**reply["error"])

@@ -1,4 +1,4 @@
-"""What is wrong with a declaration is said at once, with the way to mend it."""
+"""A wrong declaration is refused at once, and the error says how to fix it."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ async def test_what_a_handler_returned_by_mistake_is_logged_with_the_way_to_mend
     async with talking(server) as talk:
         await talk.fault("forgets")
         await refusal(talk, "prompts/get", name="counts")
-    assert "a Later was returned instead of what it gives: an `await` is missing" in caplog.text
-    assert "prompt 'counts' returned a int; return a text, a Message, or a list of these" in caplog.text
+    assert "a value of type Later was returned: an `await` is missing" in caplog.text
+    assert "prompt 'counts' returned a value of type int; return a text, a Message, or a list of these" in caplog.text
 
 
 RESOURCES: list[tuple[str, str, Callable[..., Any], dict[str, Any], str]] = [
@@ -164,7 +164,7 @@ RESOURCES: list[tuple[str, str, Callable[..., Any], dict[str, Any], str]] = [
         "n://{x}",
         one,
         {"mime": "a/b"},
-        "there is no option mime; there are annotations, any_path, ",
+        "there is no resource option 'mime'; did you mean mime_type",
     ),
 ]
 
@@ -273,7 +273,7 @@ def test_a_method_is_routed_once() -> None:
 
 @pytest.mark.parametrize("page_size", [0, -1, {"tools": 0}])
 def test_a_page_holds_something(page_size: Any) -> None:
-    with pytest.raises(DeclarationError, match="page_size must be at least 1"):
+    with pytest.raises(DeclarationError, match="page_size is a whole number of at least 1"):
         Server("x", page_size=page_size)
 
 

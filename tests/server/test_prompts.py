@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from mcptrio import Audio, Context, Image, Link, Message, Server, assistant, user
+from mcptrio import Audio, Context, Image, Message, ResourceLink, Server, assistant, user
 from mcptrio._peer.era import Era
 from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from mcptrio.types import Completion, GetPromptResult, PromptMessage, TextContent
@@ -42,7 +42,7 @@ def desk() -> Server:
 
     @server.prompt
     async def media() -> list[Message]:
-        return [user(Image(b"GIF8")), user(Audio(b"OggS")), user(Link("notes://today"))]
+        return [user(Image(b"GIF8")), user(Audio(b"OggS")), user(ResourceLink("notes://today"))]
 
     @server.prompt
     async def whole() -> GetPromptResult:

@@ -14,15 +14,15 @@ from mcptrio._eras.choose import ERAS
 from mcptrio._eras.shape import lower_form
 from mcptrio._peer.era import Era
 from mcptrio._schema.elicit import Titles, form_schema
-from mcptrio.server.features.sampled import listed, to_messages
+from mcptrio.server.features.sampling import listed, to_messages
 from mcptrio.types import (
     Audio,
     CreateMessageParams,
     CreateMessageResult,
     Image,
-    Link,
     Message,
     PromptMessage,
+    ResourceLink,
     SamplingMessage,
     TextContent,
     ToolUseContent,
@@ -80,7 +80,7 @@ def test_what_is_no_message_says_what_to_pass(given: Any, era: Era) -> None:
 @every_date
 def test_a_link_is_not_for_a_model(era: Era) -> None:
     with pytest.raises(TypeError, match="cannot be sent content of type 'resource_link'"):
-        to_messages([user(Link("orders://7"))], era)
+        to_messages([user(ResourceLink("orders://7"))], era)
 
 
 @every_date

@@ -13,9 +13,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Context, McpError, ResourceNotFound, Server
+from mcptrio import Context, MCPError, ResourceNotFound, Server, types
 from mcptrio._peer.era import Era
-from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcptrio._wire.objects.converter import structure
+from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from mcptrio.types import Annotations, BlobResourceContents, ReadResourceResult, TextResourceContents
 from tests.server.talk import Talk, every_era, open_house, refusal, talking
 
@@ -61,7 +62,7 @@ def library() -> Server:
 
     @server.resource("notes://locked")
     async def locked() -> str:
-        raise McpError(-32050, "locked")
+        raise MCPError(-32050, "locked")
 
     return server
 
@@ -176,7 +177,7 @@ async def test_no_entry_is_skipped_or_doubled_when_the_list_changes_between_two_
     assert {f"page://{number}" for number in range(25)} - set(uris) <= {"page://20"}
 
 
-@pytest.mark.parametrize("cursor", ["", "1", "10", "cmVzb3VyY2U6OTk5", "dG9vbDox", "é", "=" * 9, "A" * 5000])
+@pytest.mark.parametrize("cursor", ["1", "10", "cmVzb3VyY2U6OTk5", "dG9vbDox", "é", "=" * 9, "A" * 5000])
 async def test_a_cursor_that_was_never_given_is_refused(cursor: str) -> None:
     async with talking(long_list(25)) as talk:
         error = await refusal(talk, "resources/list", cursor=cursor)
@@ -214,8 +215,8 @@ async def test_a_hidden_resource_is_neither_listed_nor_read_nor_subscribed_to() 
         assert (await guest.request("resources/list"))["resources"] == []
         assert (await guest.request("resources/templates/list"))["resourceTemplates"] == []
         for uri in ("vault://gold", "vault://box/1"):
-            assert (await refusal(guest, "resources/read", uri=uri)).message == "resource not found"
-            assert (await refusal(guest, "resources/subscribe", uri=uri)).message == "resource not found"
+            assert (await refusal(guest, "resources/read", uri=uri)).message == f"resource not found: {uri!r}"
+            assert (await refusal(guest, "resources/subscribe", uri=uri)).message == f"resource not found: {uri!r}"
         ref = {"type": "ref/resource", "uri": "vault://box/{number}"}
         asked = {"ref": ref, "argument": {"name": "number", "value": ""}}
         assert (await refusal(guest, "completion/complete", **asked)).code == INVALID_PARAMS
@@ -236,28 +237,28 @@ async def test_only_those_who_subscribed_hear_of_a_change(era: Era) -> None:
         assert await one.request("resources/subscribe", uri="notes://today") == {}
         assert await one.request("resources/subscribe", uri="notes://today") == {}, "twice is once"
         assert await one.request("resources/subscribe", uri="notes://1999/a") == {}
-        server.publish("notes://today")
-        server.publish("notes://logo")
-        server.publish("notes://1999/a")
+        server.notify_resource_updated("notes://today")
+        server.notify_resource_updated("notes://logo")
+        server.notify_resource_updated("notes://1999/a")
         await one.settled()
         assert one.heard(UPDATED) == [{"uri": "notes://today"}, {"uri": "notes://1999/a"}]
         assert other.heard(UPDATED) == []
         assert await one.request("resources/unsubscribe", uri="notes://today") == {}
         assert await one.request("resources/unsubscribe", uri="notes://never") == {}
-        server.publish("notes://today")
+        server.notify_resource_updated("notes://today")
         await one.settled()
         assert len(one.heard(UPDATED)) == 2
 
 
 async def test_a_change_can_be_published_from_a_thread_and_outside_of_any_run() -> None:
     server = library()
-    server.publish("notes://today")  # nobody serves: nobody hears
+    server.notify_resource_updated("notes://today")  # nobody serves: nobody hears
     async with talking(server) as talk:
         await talk.request("resources/subscribe", uri="notes://today")
-        await trio.to_thread.run_sync(server.publish, "notes://today")
+        await trio.to_thread.run_sync(server.notify_resource_updated, "notes://today")
         await talk.settled()
         assert talk.heard(UPDATED) == [{"uri": "notes://today"}]
-    server.publish("notes://today")
+    server.notify_resource_updated("notes://today")
 
 
 async def test_a_subscription_to_what_does_not_exist_is_refused() -> None:
@@ -271,22 +272,48 @@ async def test_a_session_that_left_is_not_told_any_more() -> None:
     async with open_house(server) as join:
         async with join() as talk:
             await talk.request("resources/subscribe", uri="notes://today")
-        server.publish("notes://today")
+        server.notify_resource_updated("notes://today")
         await talk.settled()
         assert talk.heard(UPDATED) == []
 
 
-async def test_one_client_alone_can_be_told() -> None:
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_one_client_alone_can_be_told(in_thread: bool) -> None:
     server = library()
 
     @server.tool
     async def whisper(ctx: Context) -> str:
-        await ctx.session.resource_updated("notes://today")
+        notify = partial(ctx.session.notify_resource_updated, "notes://today", {"why": "new"})
+        await trio.to_thread.run_sync(notify) if in_thread else notify()
         return "told"
 
-    async with open_house(server) as join, join() as one, join() as other:
+    async with open_house(server) as join, join() as one, join() as other, join() as third:
+        for talk in (one, other):
+            await talk.request("resources/subscribe", uri="notes://today")
         await one.text("whisper")
-        assert (one.heard(UPDATED), other.heard(UPDATED)) == ([{"uri": "notes://today"}], [])
+        await third.text("whisper")  # it has not subscribed
+        await one.settled()
+        assert one.heard(UPDATED) == [{"uri": "notes://today", "_meta": {"why": "new"}}]
+        assert (other.heard(UPDATED), third.heard(UPDATED)) == ([], [])
+
+
+@every_era
+async def test_a_change_carries_its_metadata(era: Era) -> None:
+    server = library()
+    async with talking(server, era) as talk:
+        await talk.request("resources/subscribe", uri="notes://today")
+        server.notify_resource_updated("notes://today", {"why": "new"})
+        await talk.settled()
+        assert talk.heard(UPDATED) == [{"uri": "notes://today", "_meta": {"why": "new"}}]
+
+
+async def test_metadata_without_a_json_form_is_an_error_of_the_caller() -> None:
+    server = library()
+    async with talking(server) as talk:
+        await talk.request("resources/subscribe", uri="notes://today")
+        with pytest.raises(TypeError):
+            server.notify_resource_updated("notes://today", {"why": object()})
+        assert await talk.request("ping") == {}
 
 
 async def test_a_session_may_not_subscribe_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,3 +335,75 @@ async def test_a_resource_function_that_hangs_is_ended(autojump_clock: MockClock
 
     async with talking(server) as talk:
         assert (await refusal(talk, "resources/read", uri="slow://")).code == INTERNAL_ERROR
+
+
+@pytest.mark.parametrize("cursor", ["", None])
+async def test_an_empty_cursor_is_the_first_page(cursor: str | None) -> None:
+    async with talking(long_list(25)) as talk:
+        first = await talk.request("resources/list")
+        assert await talk.request("resources/list", **({} if cursor is None else {"cursor": cursor})) == first
+
+
+async def test_an_unknown_query_parameter_beside_a_list_is_another_resource() -> None:
+    server = Server("shop")
+
+    @server.resource("shop://items{?tags*}")
+    async def items(tags: list[str] | None = None) -> str:
+        return str(tags)
+
+    @server.resource("shop://counts{?by*}")
+    async def counts(by: dict[str, str]) -> str:
+        return str(by)
+
+    async with talking(server) as talk:
+        (contents,) = (await talk.request("resources/read", uri="shop://counts?a=1&b=2"))["contents"]
+        assert contents["text"] == "{'a': '1', 'b': '2'}"
+        for uri in ("shop://items?other=1", "shop://items?tags=a&other=1", "shop://counts?by=1&by=2"):
+            error = await refusal(talk, "resources/read", uri=uri)
+            assert (error.code, error.message) == (RESOURCE_NOT_FOUND, f"resource not found: {uri!r}")
+
+
+async def test_a_list_of_query_parameters_is_read() -> None:
+    server = Server("shop")
+
+    @server.resource("shop://items{?tags*}")
+    async def items(tags: list[str]) -> str:
+        return str(tags)
+
+    async with talking(server) as talk:
+        (contents,) = (await talk.request("resources/read", uri="shop://items?tags=a&tags=b"))["contents"]
+        assert contents["text"] == "['a', 'b']"
+
+
+async def test_contents_may_have_a_meta_and_other_members_are_ignored_when_read() -> None:
+    """`name` and `title` of contents stand in examples of the specification, and in no schema."""
+    server = Server("notes")
+
+    @server.resource("notes://one")
+    async def one() -> types.TextResourceContents:
+        return types.TextResourceContents(uri="notes://one", text="x", meta={"a": 1})
+
+    async with talking(server) as talk:
+        (contents,) = (await talk.request("resources/read", uri="notes://one"))["contents"]
+        assert contents == {"uri": "notes://one", "text": "x", "_meta": {"a": 1}}
+    wire = {"contents": [{"uri": "n://1", "name": "one", "title": "One", "text": "x", "_meta": {"a": 1}}]}
+    read = structure(wire, types.ReadResourceResult)
+    assert read.contents == (types.TextResourceContents(uri="n://1", text="x", meta={"a": 1}),)
+
+
+@pytest.mark.defect("D20")
+async def test_a_completion_that_returns_one_text_is_one_value() -> None:
+    server = Server("notes")
+
+    @server.resource("notes://{day}")
+    async def note(day: str) -> str:
+        return day
+
+    @note.complete("day")
+    async def days(prefix: str) -> str:
+        return "today"
+
+    async with talking(server) as talk:
+        ref = {"type": "ref/resource", "uri": "notes://{day}"}
+        result = await talk.request("completion/complete", ref=ref, argument={"name": "day", "value": ""})
+        assert result["completion"]["values"] == ["today"]

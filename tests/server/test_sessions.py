@@ -11,10 +11,10 @@ import trio
 from trio.testing import MockClock
 
 from mcptrio import Context, Server, SessionHandle, SessionRefused
-from mcptrio._actors.call import Limits
+from mcptrio._actors.limits import Limits
 from mcptrio._peer.era import Era
 from mcptrio._peer.messages import Cause
-from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, DeclarationError, LinkClosed
+from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, ConnectionLost, DeclarationError
 from mcptrio.types import Icon, PromptsCapability, ServerCapabilities, ToolsCapability
 from tests.server.talk import NEWEST, every_era, initialize, open_house, refusal, talking
 from tests.stateless.kit import posting
@@ -234,13 +234,13 @@ async def test_background_work_of_a_session_ends_with_it() -> None:
 
 
 async def test_nothing_can_be_started_in_the_background_of_a_session_that_is_over() -> None:
-    """Neither while it is torn down nor later; whoever tries is told why."""
+    """Neither while it is torn down nor later; the error says why."""
     told: list[str] = []
     handles: list[SessionHandle] = []
     server = Server("over")
 
     def start(session: SessionHandle) -> None:
-        with pytest.raises(LinkClosed) as caught:
+        with pytest.raises(ConnectionLost) as caught:
             session.start_soon(trio.sleep_forever)
         told.append(str(caught.value))
 
@@ -270,7 +270,7 @@ async def test_nothing_can_be_started_in_the_background_of_a_request_that_was_an
     async with posting(server) as poster:
         reply = await poster.post("tools/call", {"name": "keep", "arguments": {}})
         assert reply.status == 200
-        with pytest.raises(LinkClosed, match="a session that is over"):
+        with pytest.raises(ConnectionLost, match="a request that is over"):
             handles[0].start_soon(trio.sleep_forever)
 
 

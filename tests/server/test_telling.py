@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, assert_checkpoints
 
 from mcptrio import Context, Server, telemetry
 from mcptrio._peer.era import Era
@@ -117,7 +117,7 @@ async def test_log_data_without_a_json_form_fails_the_tool_and_not_the_session()
         return "never"
 
     async with talking(server) as talk:
-        assert await talk.fault("log") == "The tool failed. Its log has the details."
+        assert await talk.fault("log") == "The tool failed. The server log has the details."
         assert await talk.request("ping") == {}
 
 
@@ -179,6 +179,23 @@ async def test_progress_beyond_the_rate_is_dropped_and_counted_but_the_last_arri
     assert len(heard) + len(dropped) >= 2000
 
 
+@pytest.mark.defect("C21")
+@pytest.mark.parametrize("meta", [{}, {"_meta": {"progressToken": 1}}], ids=["no token", "token"])
+async def test_progress_is_a_checkpoint(meta: dict[str, Any]) -> None:
+    server = Server("steps")
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        for value in (1, 2, 2, 1, 3):
+            with assert_checkpoints():
+                await ctx.report_progress(value)
+        return "done"
+
+    async with talking(server) as talk:
+        assert (await talk.call("work", **meta))["content"][0]["text"] == "done"
+        assert len(talk.heard(PROGRESS)) == (3 if meta else 0)
+
+
 async def test_a_task_left_behind_by_its_call_cannot_tell_anything(autojump_clock: MockClock) -> None:
     server = Server("late")
 
@@ -209,7 +226,7 @@ async def _nothing() -> str:
 CHANGES = {
     "tools": (lambda s: s.add_tool(_nothing, name="new"), lambda s: s.remove_tool("new")),
     "prompts": (lambda s: s.add_prompt(_nothing, name="new"), lambda s: s.remove_prompt("new")),
-    "resources": (lambda s: s.add_resource("new://", _nothing), lambda s: s.remove_resource("new://")),
+    "resources": (lambda s: s.add_resource("new://", _nothing, name="new"), lambda s: s.remove_resource("new://")),
     "templates": (lambda s: s.add_resource("new://{x}", _of_x), lambda s: s.remove_resource("new://{x}")),
 }
 
@@ -243,6 +260,49 @@ async def test_every_client_hears_that_a_list_has_changed(era: Era, kind: str) -
         await one.settled()
         assert len(one.heard(method)) == 2
         assert {name for name, _ in one.notified} == {method}
+
+
+@every_era
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+async def test_a_change_that_the_server_cannot_see_can_be_announced(era: Era, kind: str) -> None:
+    server = full()
+    method = f"notifications/{kind}/list_changed"
+    async with open_house(server) as join, join(era) as one, join(era) as other:
+        notify = getattr(server, f"notify_{kind}_changed")
+        notify()
+        await trio.to_thread.run_sync(notify)
+        await one.settled()
+        assert (len(one.heard(method)), len(other.heard(method))) == (2, 2)
+    notify()  # not served: nothing happens
+
+
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+async def test_a_changed_list_can_be_announced_to_one_client_alone(kind: str) -> None:
+    server = full()
+    method = f"notifications/{kind}/list_changed"
+
+    @server.tool
+    async def whisper(ctx: Context) -> str:
+        getattr(ctx.session, f"notify_{kind}_changed")()
+        return "told"
+
+    async with open_house(server) as join, join() as one, join() as other:
+        await one.text("whisper")
+        await one.settled()
+        assert (len(one.heard(method)), len(other.heard(method))) == (1, 0)
+
+
+async def test_a_list_that_depends_on_the_caller_can_be_announced() -> None:
+    shown: list[str] = []
+    server = Server("visible")
+    server.add_tool(_nothing, name="hidden", visible=lambda ctx: bool(shown))
+    async with talking(server) as talk:
+        assert (await talk.request("tools/list"))["tools"] == []
+        shown.append("yes")
+        server.notify_tools_changed()
+        await talk.settled()
+        assert talk.heard("notifications/tools/list_changed") == [{}]
+        assert len((await talk.request("tools/list"))["tools"]) == 1
 
 
 async def test_nothing_is_announced_before_a_session_is_open() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any, TypedDict
 
@@ -12,9 +14,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Audio, Context, Image, Link, McpError, Server, ToolError
+from mcptrio import Audio, Context, Image, MCPError, ResourceLink, Server, ToolError, UrlElicitationRequired
 from mcptrio._peer.era import Era
-from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, DeclarationError, MCPTrioException, Overloaded
+from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, DeclarationError, MCPTrioError, Overloaded
 from mcptrio.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
 from tests.server.talk import NEWEST, eras_where, every_era, open_house, refusal, talking
 
@@ -57,15 +59,10 @@ def shop() -> Server:
 
 @every_era
 async def test_every_fault_of_the_arguments_is_told_at_once(era: Era) -> None:
-    """A model mends all of its mistakes in one go; where they are told depends on the date."""
+    """A model corrects all of its mistakes in one go; it can read a result at every revision."""
     async with talking(shop(), era) as talk:
         arguments = {"lines": [{"sku": "a", "qty": 1}, {"sku": 2, "qty": "x"}], "colour": "red"}
-        if era.features.argument_faults_are_results:
-            text = await talk.fault("place", **arguments)
-        else:
-            error = await refusal(talk, "tools/call", name="place", arguments=arguments)
-            assert error.code == INVALID_PARAMS
-            text = error.message
+        text = await talk.fault("place", **arguments)
     assert text.splitlines() == [
         "arguments.customer: required",
         "arguments.lines[1].sku: expected string, got 2",
@@ -119,7 +116,7 @@ async def test_a_tool_is_listed_with_what_the_date_knows(era: Era) -> None:
     assert [place["name"], greet["name"]] == ["place", "greet"]
     assert place["description"] == "Place an order."
     assert place["inputSchema"]["properties"]["customer"]["description"] == "Who pays."
-    assert ("outputSchema" in place) == era.features.structured_output
+    assert ("outputSchema" in place) == ("outputSchema" in era.shapes["tool"])
     assert "outputSchema" not in greet
 
 
@@ -162,14 +159,13 @@ async def test_a_hidden_tool_is_neither_listed_nor_callable() -> None:
 
 
 @every_era
-async def test_a_typed_result_is_text_and_where_the_date_has_it_structured(era: Era) -> None:
+async def test_a_typed_result_is_text_and_structured_at_every_revision(era: Era) -> None:
     async with talking(shop(), era) as talk:
         arguments = {"customer": "ada", "lines": [{"sku": "a", "qty": 1}]}
         result = await talk.call("place", arguments)
     wanted = {"id": "ada", "lines": [{"sku": "a", "qty": 1}]}
     assert [json.loads(block["text"]) for block in result["content"]] == [wanted]
-    assert result.get("structuredContent") == (wanted if era.features.structured_output else None)
-    assert set(result) <= era.shapes["tool result"]
+    assert result["structuredContent"] == wanted
 
 
 def gallery() -> Server:
@@ -184,8 +180,8 @@ def gallery() -> Server:
         return Audio(b"OggS")
 
     @server.tool
-    async def link() -> Link:
-        return Link("notes://today", title="Today")
+    async def link() -> ResourceLink:
+        return ResourceLink("notes://today", title="Today")
 
     @server.tool
     async def resource() -> EmbeddedResource:
@@ -257,8 +253,8 @@ async def test_a_result_that_breaks_its_own_schema_is_not_sent(returned: Any) ->
         return returned
 
     async with talking(server) as talk:
-        assert await talk.fault("forecast") == "The tool failed. Its log has the details."
-        assert await talk.fault("by_hand") == "The tool failed. Its log has the details."
+        assert await talk.fault("forecast") == "The tool failed. The server log has the details."
+        assert await talk.fault("by_hand") == "The tool failed. The server log has the details."
 
 
 async def test_an_output_schema_written_by_hand_is_listed_and_kept() -> None:
@@ -286,7 +282,7 @@ class Unprintable(Exception):
         raise RuntimeError(CANARY)
 
 
-class OwnException(MCPTrioException):
+class OwnException(MCPTrioError):
     pass
 
 
@@ -330,7 +326,7 @@ async def test_nothing_of_an_exception_reaches_the_client_and_the_session_goes_o
     server.add_tool(_fine, name="fine")
     async with talking(server) as talk:
         if isinstance(error, Exception):
-            assert await talk.fault("fail") == "The tool failed. Its log has the details."
+            assert await talk.fault("fail") == "The tool failed. The server log has the details."
         else:  # what ends a process is no result of a tool, but it is answered all the same
             assert (await refusal(talk, "tools/call", name="fail")).message == "internal error"
         for method, params in (("prompts/get", {"name": "fail"}), ("resources/read", {"uri": "fail://now"})):
@@ -367,7 +363,7 @@ async def test_an_mcp_error_is_an_error_of_the_protocol_also_out_of_a_nursery() 
 
     @server.tool
     async def plain() -> str:
-        raise McpError(-32050, "closed", {"until": 9})
+        raise MCPError(-32050, "closed", {"until": 9})
 
     @server.tool
     async def nested() -> str:
@@ -377,7 +373,7 @@ async def test_an_mcp_error_is_an_error_of_the_protocol_also_out_of_a_nursery() 
 
     @server.tool
     async def unsendable() -> str:
-        raise McpError(-32051, "closed", object())
+        raise MCPError(-32051, "closed", object())
 
     async with talking(server) as talk:
         for name in ("plain", "nested"):
@@ -411,8 +407,8 @@ async def test_a_result_that_has_no_json_form_fails_alone() -> None:
         return float("nan")
 
     async with talking(server) as talk:
-        assert await talk.fault("odd") == "The tool failed. Its log has the details."
-        assert await talk.fault("infinite") == "The tool failed. Its log has the details."
+        assert await talk.fault("odd") == "The tool failed. The server log has the details."
+        assert await talk.fault("infinite") == "The tool failed. The server log has the details."
 
 
 async def test_an_answer_beyond_the_bound_is_an_error() -> None:
@@ -445,8 +441,10 @@ async def test_a_tool_has_its_own_time_limit(autojump_clock: MockClock) -> None:
 
     async with talking(server) as talk:
         began = trio.current_time()
-        error = await refusal(talk, "tools/call", name="short")
-        assert error.code == INTERNAL_ERROR
+        result = await talk.call("short")
+        assert result["isError"]
+        text = "The tool 'short' was stopped: it may take 5 s (`timeout=` of the tool)."
+        assert result["content"][0]["text"] == text
         assert trio.current_time() - began == pytest.approx(5, abs=0.1)
         assert await talk.text("long") == "in time"
 
@@ -639,3 +637,93 @@ async def test_once_does_a_thing_one_time_also_for_tasks_side_by_side(autojump_c
         assert done == ["7"]
         await talk.text("careful")
         assert done == ["7", "7"], "another call is another matter"
+
+
+@pytest.mark.defect("D20")
+async def test_progress_takes_any_number() -> None:
+    server = Server("working")
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        await ctx.progress(Decimal("1.5"), Fraction(7, 2))
+        await ctx.progress(2, 4)
+        with pytest.raises(TypeError, match="progress is a number, not str"):
+            await ctx.progress("3")  # type: ignore[arg-type]  # the mistake
+        return "done"
+
+    async with talking(server) as talk:
+        await talk.call("work", _meta={"progressToken": "t"})
+        told = [(params["progress"], params["total"]) for params in talk.heard("notifications/progress")]
+        assert told == [(1.5, 3.5), (2, 4)]
+
+
+PIXEL = Image(b"x", mime_type="image/png")
+
+
+async def bare_list() -> list:  # type: ignore[type-arg]
+    return ["text", PIXEL]
+
+
+async def any_list() -> list[Any]:
+    return [PIXEL, {"a": 1}]
+
+
+async def any_tuple() -> tuple[Any, ...]:
+    return (PIXEL, 3)
+
+
+async def plain_list() -> list[Any]:
+    return [1, {"a": 2}]
+
+
+@pytest.mark.defect("C32")
+async def test_media_in_any_list_are_content_blocks() -> None:
+    server = Server("gallery")
+    for fn in (bare_list, any_list, any_tuple, plain_list):
+        server.add_tool(fn)
+    image = {"type": "image", "data": "eA==", "mimeType": "image/png"}
+    async with talking(server) as talk:
+        assert all("outputSchema" not in tool for tool in (await talk.request("tools/list"))["tools"])
+        assert (await talk.call("bare_list"))["content"] == [{"type": "text", "text": "text"}, image]
+        assert (await talk.call("any_list"))["content"] == [image, {"type": "text", "text": '{"a":1}'}]
+        assert (await talk.call("any_tuple"))["content"] == [image, {"type": "text", "text": "3"}]
+        assert (await talk.call("plain_list"))["content"] == [{"type": "text", "text": '[1,{"a":2}]'}]
+
+
+@every_era
+async def test_a_handler_can_demand_a_visit_to_a_page(era: Era) -> None:
+    server = Server("connected")
+
+    @server.tool
+    async def fetch() -> str:
+        raise UrlElicitationRequired("https://example.com/connect", "Connect your account")
+
+    @server.resource("mail://all")
+    async def mail() -> str:
+        raise UrlElicitationRequired("https://example.com/connect", "Connect your account", elicitation_id="e1")
+
+    async with talking(server, era) as talk:
+        if era.features.elicitation_error:
+            error = await refusal(talk, "tools/call", name="fetch")
+            (page,) = error.data["elicitations"]
+            assert (error.code, page["mode"], page["url"]) == (-32042, "url", "https://example.com/connect")
+            assert len(page["elicitationId"]) > 10
+        else:
+            assert await talk.fault("fetch") == "Connect your account: https://example.com/connect"
+        error = await refusal(talk, "resources/read", uri="mail://all")
+        assert error.code == (-32042 if era.features.elicitation_error else INTERNAL_ERROR)
+        assert error.data["elicitations"][0]["elicitationId"] == "e1"
+
+
+async def test_elicitation_with_other_members_only_means_forms() -> None:
+    server = Server("asking")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return str((await ctx.elicit("Sure?", bool)).value)
+
+    script = {"elicitation/create": lambda params: {"action": "accept", "content": {"value": True}}}
+    async with talking(server, capabilities={"elicitation": {"applyDefaults": True}}, script=script) as talk:
+        assert await talk.text("ask") == "True"
+    async with talking(server, capabilities={"elicitation": {"url": {}}}, script=script) as talk:
+        assert "elicitation" in await talk.fault("ask")

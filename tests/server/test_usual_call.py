@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcptrio._wire.converter import structure
+from mcptrio._wire.objects.converter import structure
 from mcptrio.server.features.tools import usual_call
 
 ANYTHING: Any = st.recursive(

@@ -13,7 +13,7 @@ import pytest
 import trio
 from attrs import define, field
 
-from mcptrio import CapabilityMissing, McpError, connect
+from mcptrio import CapabilityMissing, MCPError, connect
 from mcptrio._eras.choose import ERAS
 from mcptrio.client import Client
 from mcptrio.types import CallToolResult, CreateMessageParams, ElicitParams, ElicitResult, TextContent
@@ -141,7 +141,7 @@ async def impossible_for_this_client(reach: Reach, date: str) -> None:
     """A client that cannot be asked is told so in the way of its date; the handler gets one typed error."""
     async with meet(reach, date, elicit=None) as (client, _):
         if ERAS[date].features.asks_in_results:
-            with pytest.raises((McpError, CapabilityMissing)) as caught:
+            with pytest.raises((MCPError, CapabilityMissing)) as caught:
                 await client.call_tool("order")
             assert getattr(caught.value, "code", -32021) == -32021
         else:

@@ -13,10 +13,10 @@ from mcptrio import Server
 from mcptrio._actors.runtime import Runtime
 from mcptrio._eras.choose import ERAS
 from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
-from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.exchange import NAMED
-from mcptrio.transports.http_server.message import Plain
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import Plain
+from mcptrio.transports.http_server.endpoint.stateless import NAMED
 from tests.server.talk import Talk
 from tests.transports.app_for_tests import Reader, exchange, head, request
 
@@ -77,6 +77,7 @@ class Poster:
 
     endpoint: Endpoint
     principal: Any = None
+    client: tuple[str, int] | None = None
     last_id: int = 0
 
     def compose(self, method: str, params: Json, **headers: Any) -> tuple[Any, bytes]:
@@ -88,7 +89,7 @@ class Poster:
         if method in NAMED:
             fields["mcp_name"] = params.get(NAMED[method])
         composed = head(**{**fields, **headers})
-        composed.principal = self.principal
+        composed.principal, composed.client = self.principal, self.client
         return composed, request(self.last_id, method, **params)
 
     async def post(self, method: str, params: Json | None = None, **headers: Any) -> Reply:
@@ -128,7 +129,7 @@ async def posting(server: Server, config: HttpConfig | None = None, store: Any =
 
 
 def tasks_of(runtime: Runtime) -> int:
-    """The tasks that run under the supervisor, beside its own."""
+    """The tasks that run under the supervisor, besides its own."""
     return len(runtime.supervisor.nursery.child_tasks) - 1
 
 

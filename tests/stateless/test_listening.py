@@ -9,8 +9,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server
+from mcptrio._actors.extension import Extension, Heard
 from mcptrio._eras.stateless import SERVER_INFO, SUBSCRIPTION
-from mcptrio.server.features.listening import MAX_LISTENING
+from mcptrio.server.features.listen import MAX_LISTENING
 from mcptrio.transports.http_server.config import HttpConfig
 from tests.server.talk import Talk, open_house, refusal
 from tests.transports.app_for_tests import Client, Reader, request
@@ -85,8 +86,8 @@ async def test_only_what_was_asked_for_is_told(autojump_clock: MockClock) -> Non
         stream, _ = await listen(poster, toolsListChanged=True, resourceSubscriptions=["news://open"])
         server.add_prompt(another)
         server.add_resource("news://new", another)
-        server.publish("news://by/me")
-        server.publish("news://open")
+        server.notify_resource_updated("news://by/me")
+        server.notify_resource_updated("news://open")
         server.add_tool(another)
         assert await stream.frame() == told("notifications/resources/updated", 1, uri="news://open")
         assert await stream.frame() == told("notifications/tools/list_changed", 1)
@@ -121,7 +122,7 @@ async def test_many_listeners_hear_of_one_change(autojump_clock: MockClock) -> N
     server = make_server()
     async with posting(server, HttpConfig(max_calls=10)) as poster:
         streams = [(await listen(poster, resourceSubscriptions=["news://open"]))[0] for _ in range(300)]
-        server.publish("news://open")
+        server.notify_resource_updated("news://open")
         frames = [await stream.frame() for stream in streams]
         assert [frame["params"]["_meta"][SUBSCRIPTION] for frame in frames] == [*range(1, 301)]
         # Listeners take no place from calls.
@@ -138,14 +139,27 @@ async def test_there_may_be_too_many_listeners(autojump_clock: MockClock) -> Non
         await listen(poster)
 
 
+@pytest.mark.defect("S7")
+async def test_one_client_cannot_take_every_place_of_listeners(autojump_clock: MockClock) -> None:
+    async with posting(make_server(), HttpConfig(max_listeners=8)) as greedy:
+        greedy.client = ("192.0.2.1", 1)
+        for _ in range(6):
+            await listen(greedy)
+        with trio.fail_after(60):  # an open stream would have no end
+            assert (await greedy.post("subscriptions/listen", {"notifications": {}})).status == 503
+        honest = Poster(greedy.endpoint, client=("192.0.2.2", 1))
+        for _ in range(2):
+            await listen(honest)
+
+
 async def test_a_slow_reader_hears_each_change_once_and_holds_up_nobody(autojump_clock: MockClock) -> None:
     server = make_server()
     async with posting(server, HttpConfig(outbox_events=4)) as poster:
         stream, _ = await listen(poster, resourceSubscriptions=["news://open", "news://by/me"], toolsListChanged=True)
         quick, _ = await listen(poster, resourceSubscriptions=["news://open"])
         for _ in range(1000):
-            server.publish("news://open")
-            server.publish("news://by/me")
+            server.notify_resource_updated("news://open")
+            server.notify_resource_updated("news://by/me")
             await wait_all_tasks_blocked()
             assert (await quick.frame())["params"]["uri"] == "news://open"
         server.add_tool(another)
@@ -182,7 +196,7 @@ async def test_on_a_pipe_a_drain_is_told_twice_the_result_first(autojump_clock: 
     """basic/patterns/cancellation: a server MUST send notifications/cancelled when it ends a subscription."""
     server = make_server()
     async with server.make_runtime().open() as runtime:
-        from mcptrio.transports.memory import open_memory_link
+        from mcptrio.transports.memory.server import open_memory_link
 
         async with open_memory_link(runtime) as end, trio.open_nursery() as nursery:
             talk = Talk(end, {})
@@ -211,10 +225,10 @@ async def test_after_the_client_ended_it_nothing_more_comes(how: str, autojump_c
         await wait_all_tasks_blocked()
         before = list(talk.raw)
         server.add_tool(another)
-        server.publish("news://open")
+        server.notify_resource_updated("news://open")
         await wait_all_tasks_blocked()
         assert talk.raw == before
-        assert server.publisher.runtimes[0][0].bus._topics.keys() <= {"list tools", "list prompts", "list resources"}
+        assert server.publisher.runtimes[0].bus._topics.keys() <= {"list tools", "list prompts", "list resources"}
 
 
 async def test_a_disconnect_ends_it(autojump_clock: MockClock) -> None:
@@ -263,7 +277,7 @@ async def test_one_publish_reaches_subscribers_and_listeners_alike(autojump_cloc
         get = await old.listen()
         await old.post(request(5, "resources/subscribe", uri="news://open"))
         new, _ = await listen(poster, resourceSubscriptions=["news://open"], toolsListChanged=True)
-        server.publish("news://open")
+        server.notify_resource_updated("news://open")
         server.add_tool(another)
         assert [(await new.frame())["method"] for _ in range(2)] == [
             "notifications/resources/updated",
@@ -287,6 +301,7 @@ async def test_a_pipe_has_only_so_many_listeners(autojump_clock: MockClock) -> N
     async with open_house(make_server()) as join, join(opened=False) as talk:
         for _ in range(MAX_LISTENING):
             await talk.begin("subscriptions/listen", _meta=meta(), notifications={})
+        await talk.settled()  # handlers begin in random order: the last one would not always be the one too many
         refused = await refusal(talk, "subscriptions/listen", _meta=meta(), notifications={})
         assert refused.data == {"retryAfter": 5, "limit": "listeners"}
         result = await talk.request("tools/call", _meta=meta(), name="a_tool", arguments={})
@@ -321,3 +336,46 @@ async def test_progress_and_logs_of_calls_are_not_on_the_stream(autojump_clock: 
         ]
         await poster.endpoint.runtime.drain(1)
         assert "result" in await stream.frame()
+
+
+@pytest.mark.defect("D13")
+async def test_a_listen_request_that_fails_half_way_leaves_no_subscription(autojump_clock: MockClock) -> None:
+    class Fine(Extension):
+        identifier = "test/fine"
+        closed = False
+
+        async def listen(self, ctx: Any, wanted: Any) -> Heard:
+            return Heard(honoured={}, begin=lambda tell: self.close)
+
+        def close(self) -> None:
+            self.closed = True
+
+    class Broken(Extension):
+        identifier = "test/broken"
+
+        async def listen(self, ctx: Any, wanted: Any) -> Heard:
+            def begin(tell: Any) -> Any:
+                raise RuntimeError("no")
+
+            return Heard(honoured={}, begin=begin)
+
+    server, fine = make_server(), Fine()
+    server.add_extension(fine)
+    server.add_extension(Broken())
+    async with open_house(server) as join, join(opened=False) as talk:
+        await refusal(talk, "subscriptions/listen", _meta=meta(), notifications={"toolsListChanged": True})
+        before = len(talk.raw)
+        server.notify_tools_changed()
+        await talk.settled()
+        assert fine.closed
+        assert len(talk.raw) == before
+
+
+async def test_a_change_carries_its_metadata_to_listeners(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with posting(server) as poster:
+        stream, _ = await listen(poster, resourceSubscriptions=["news://open"])
+        server.notify_resource_updated("news://open", {"why": "new"})
+        about = (await stream.frame())["params"]
+        assert (about["uri"], about["_meta"]["why"]) == ("news://open", "new")
+        assert SUBSCRIPTION in about["_meta"]

@@ -13,10 +13,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server
 from mcptrio._actors import parking
+from mcptrio._actors.limits import Limits
+from mcptrio.stores import StoreLimits
 from mcptrio.stores.sqlite import SqliteStore
 from tests.server.talk import Refused, Talk, open_house
 
-from .kit import Poster, Reply, Trail, accept, ask, meta, posting
+from .kit import Poster, Reply, Trail, accept, ask, endpoint_of, meta, posting
 
 KEY = "00" * 32
 
@@ -198,6 +200,29 @@ async def test_what_a_parked_call_says_is_dropped_and_its_result_waits(autojump_
         assert result["content"][0]["text"] == "did without"
 
 
+@pytest.mark.defect("C25")
+@pytest.mark.parametrize("token", ["second", None])
+async def test_progress_that_was_held_back_carries_the_token_of_the_retry(
+    token: str | None, autojump_clock: MockClock
+) -> None:
+    server = Server("s", limits=Limits(notify_burst=1, notify_rate=0.001))
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        await ctx.progress(1)
+        await ctx.progress(2)
+        await ctx.elicit("Who?", Name, key="name")
+        return "done"
+
+    async with open_house(server) as join, join(opened=False) as talk:
+        params: dict[str, Any] = {"name": "work", "arguments": {}}
+        asked = await talk.request("tools/call", _meta=meta(progressToken="first"), **params)
+        again = {"requestState": asked["requestState"], "inputResponses": {"name": accept(name="A")}}
+        await talk.request("tools/call", _meta=meta(progressToken=token), **params, **again)
+        told = [(about["progressToken"], about["progress"]) for _, about in talk.notified]
+        assert told == [("first", 1), *([(token, 2)] if token else [])]
+
+
 async def test_after_the_retry_the_context_shows_the_new_request(autojump_clock: MockClock) -> None:
     async with posting(make_server(Trail())) as poster:
         call = {"name": "who_am_i", "arguments": {}}
@@ -330,6 +355,21 @@ async def test_once_is_done_once_by_two_tasks_of_a_call(autojump_clock: MockCloc
     assert trail.done == ["worked"]
 
 
+@pytest.mark.defect("S7")
+async def test_one_client_cannot_make_the_used_states_of_others_valid_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "_MAX_USED", 4)
+    async with endpoint_of(make_server(Trail())) as endpoint:
+        honest, greedy = Poster(endpoint, client=("192.0.2.1", 1)), Poster(endpoint, client=("192.0.2.2", 1))
+        used = await honest.call("replayed")
+        await honest.retry(used, "replayed", name=accept(name="Ada"))
+        for _ in range(6):
+            await greedy.retry(await greedy.call("replayed"), "replayed", name=accept(name="Eve"))
+        again = await honest.retry(used, "replayed", name=accept(name="Ada"))
+        assert again.error["message"] == parking.REFUSED
+
+
 # Real time: what follows writes to a real file, from a thread.
 
 
@@ -359,6 +399,18 @@ async def test_with_a_durable_store_a_state_that_was_used_where_the_call_waited_
     async with posting(make_server(trail), store=SqliteStore(tmp_path / "s.db")) as poster:
         reply = await poster.retry(first, "replayed", name=accept(name="Ada"))
         assert reply.error["message"] == parking.REFUSED
+
+
+@pytest.mark.defect("C08")
+async def test_used_states_and_results_of_once_evict_no_session(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db", limits=StoreLimits(sessions=1))
+    async with posting(make_server(Trail()), store=store) as poster:
+        store.sessions.put("alive", b"record")
+        for _ in range(3):
+            asked = await poster.retry(await poster.call("replayed"), "replayed", name=accept(name="Ada"))
+            assert (await poster.retry(asked, "replayed", age=accept(age=3))).text == "ordered for Ada, aged 3"
+        assert await store.sessions.get("alive") == b"record"
+        assert len(store.marks) == 3 * 3  # two used states and one result of `once` for each call
 
 
 async def refused(talk: Talk, **params: Any) -> Refused:
@@ -418,3 +470,22 @@ async def test_two_retries_of_one_state_go_to_one_of_them(autojump_clock: MockCl
             for _ in range(5):
                 nursery.start_soon(retry, Poster(poster.endpoint))
         assert sorted(told) == sorted([parking.REFUSED] * 4 + ["Name(name='A') Age(age=1)"])
+
+
+@pytest.mark.defect("S7")
+async def test_one_client_cannot_push_the_marks_of_others_out(tmp_path: Path) -> None:
+    trail, limits = Trail(), StoreLimits(marks=4)
+    async with endpoint_of(make_server(trail), store=SqliteStore(tmp_path / "s.db", limits=limits)) as endpoint:
+        honest, greedy = Poster(endpoint, client=("192.0.2.1", 1)), Poster(endpoint, client=("192.0.2.2", 1))
+        used = await honest.call("replayed")
+        await honest.retry(used, "replayed", name=accept(name="Ada"))
+        for _ in range(6):
+            await greedy.retry(await greedy.call("replayed"), "replayed", name=accept(name="Eve"))
+        marks = endpoint.runtime.store.marks
+        assert len(marks) == 2 * 4  # type: ignore[arg-type]  # four states, four results of `once`
+    trail.done.clear()
+    async with endpoint_of(make_server(trail), store=SqliteStore(tmp_path / "s.db", limits=limits)) as endpoint:
+        honest = Poster(endpoint, client=("192.0.2.1", 1))
+        again = await honest.retry(used, "replayed", name=accept(name="Ada"))
+        assert again.error["message"] == parking.REFUSED
+    assert trail.done == []

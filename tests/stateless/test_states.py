@@ -18,7 +18,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcptrio import Context, DeclarationError, Server
 from mcptrio._actors import parking
 from mcptrio._actors.exchange import Exchange
-from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio._actors.limits import Limits
+from mcptrio.auth.server import Principal
 
 from .kit import Poster, Reply, Trail, accept, endpoint_of, posting, tasks_of
 
@@ -83,25 +84,27 @@ def elsewhere(**request: Any) -> Callable[[Poster, Reply], Any]:
 
 
 async def as_somebody_else(poster: Poster, asked: Reply) -> Reply:
-    return await Poster(poster.endpoint, principal="mallory").retry(asked, "greet", name=accept(name="A"))
+    return await Poster(poster.endpoint, principal=Principal(subject="mallory")).retry(
+        asked, "greet", name=accept(name="A")
+    )
 
 
 REFUSALS = {
-    "changed": Case(with_state(changed), "it was changed"),
-    "cut": Case(with_state(lambda state: state[:80]), "it was changed"),
+    "changed": Case(with_state(changed), "modified, or bound"),
+    "cut": Case(with_state(lambda state: state[:80]), "modified, or bound"),
     "with something behind": Case(with_state(lambda state: state + "-TAMPERED"), ""),
     "in another alphabet": Case(with_state(lambda state: "\u00e9" + state), "not base64"),
-    "empty": Case(with_state(lambda state: ""), "not a state of ours"),
+    "empty": Case(with_state(lambda state: ""), "unknown format"),
     "too long": Case(with_state(lambda state: "A" * 300_000), "too long"),
     "not a text": Case(with_state(lambda state: 7), "not a string"),
     "null": Case(with_state(lambda state: None), "not a string"),
     "sealed with an unknown key": Case(with_state(lambda state: state[:1] + "B" + state[2:]), ""),
     "for other arguments": Case(
-        elsewhere(params={"name": "greet", "arguments": {"greeting": "Bye"}}), "belongs to another request"
+        elsewhere(params={"name": "greet", "arguments": {"greeting": "Bye"}}), "bound to another request"
     ),
-    "for another tool": Case(elsewhere(params={"name": "greet_as_well", "arguments": {}}), "belongs to another"),
-    "for another method": Case(elsewhere(method="prompts/get", params={"name": "greeting"}), "belongs to another"),
-    "of another principal": Case(as_somebody_else, "belongs to another"),
+    "for another tool": Case(elsewhere(params={"name": "greet_as_well", "arguments": {}}), "bound to another"),
+    "for another method": Case(elsewhere(method="prompts/get", params={"name": "greeting"}), "bound to another"),
+    "of another principal": Case(as_somebody_else, "bound to another"),
 }
 
 
@@ -140,7 +143,7 @@ async def test_a_state_of_another_server_is_refused_although_the_keys_are_the_sa
 async def test_an_expired_state_is_refused(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
     now = time.time()
     monkeypatch.setattr(parking, "time", SimpleNamespace(time=lambda: now))
-    async with posting(make_server(session_limits=SupervisorLimits(parked_ttl=60))) as poster:
+    async with posting(make_server(limits=Limits(parked_ttl=60))) as poster:
         asked = await poster.call("greet")
         monkeypatch.setattr(parking, "time", SimpleNamespace(time=lambda: now + 61))
         assert is_refused(await poster.retry(asked, "greet", name=accept(name="A")))
@@ -195,7 +198,7 @@ def test_bad_keys_are_refused_when_declared(keys: Any) -> None:
 
 async def test_the_oldest_call_is_let_go_when_too_many_are_parked(autojump_clock: MockClock) -> None:
     trail = Trail()
-    async with posting(make_server(trail, session_limits=SupervisorLimits(parked_max=3))) as poster:
+    async with posting(make_server(trail, limits=Limits(parked_max=3))) as poster:
         first = await poster.call("greet")
         others = [await poster.call("greet") for _ in range(3)]
         await wait_all_tasks_blocked()
@@ -205,9 +208,20 @@ async def test_the_oldest_call_is_let_go_when_too_many_are_parked(autojump_clock
             assert (await poster.retry(asked, "greet", name=accept(name="B"))).text == "Hello, B!"
 
 
+@pytest.mark.defect("S7")
+async def test_one_client_cannot_push_the_parked_calls_of_others_out(autojump_clock: MockClock) -> None:
+    async with endpoint_of(make_server(limits=Limits(parked_max=10))) as endpoint:
+        honest, greedy = Poster(endpoint, client=("192.0.2.1", 1)), Poster(endpoint, client=("192.0.2.2", 1))
+        asked = await honest.call("greet")
+        for _ in range(30):
+            await greedy.call("greet")
+        assert len(endpoint.runtime.parking) == 10
+        assert (await honest.retry(asked, "greet", name=accept(name="Ada"))).text == "Hello, Ada!"
+
+
 async def test_a_parked_call_is_let_go_after_a_while(autojump_clock: MockClock) -> None:
     trail = Trail()
-    async with posting(make_server(trail, session_limits=SupervisorLimits(parked_ttl=60))) as poster:
+    async with posting(make_server(trail, limits=Limits(parked_ttl=60))) as poster:
         await poster.call("greet")
         await trio.sleep(59)
         assert trail.done == ["begun"]
@@ -228,7 +242,7 @@ async def test_a_parked_call_waits_although_the_clock_began_long_ago(autojump_cl
 
 async def test_ten_thousand_questions_that_nobody_answers_leave_nothing_behind(autojump_clock: MockClock) -> None:
     """F07: what a client never comes back for is bounded in number and age."""
-    async with endpoint_of(make_server(session_limits=SupervisorLimits(parked_max=100, parked_ttl=600))) as endpoint:
+    async with endpoint_of(make_server(limits=Limits(parked_max=100, parked_ttl=600))) as endpoint:
         runtime, poster = endpoint.runtime, Poster(endpoint)
 
         async def ask(number: int) -> None:

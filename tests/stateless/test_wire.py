@@ -379,7 +379,7 @@ async def test_a_disconnect_cancels(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize("config", [HttpConfig(), HttpConfig(json_only=True)], ids=["streams", "json_only"])
 async def test_a_disconnect_before_anything_was_sent_cancels(config: HttpConfig, autojump_clock: MockClock) -> None:
     """Through the ASGI shell, which is who hears of it."""
-    from mcptrio.transports.http_server.app import AsgiApp
+    from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
 
     trail = Trail()
     async with posting(make_server(trail), config) as poster:
@@ -569,3 +569,19 @@ async def test_two_clients_are_never_mixed_up_although_their_ids_are_the_same(au
                 nursery.start_soon(one, number)
         assert all(key == value for key, value in told.items())
         assert len(told) == 200
+
+
+async def test_a_stream_whose_reader_left_keeps_nothing(autojump_clock: MockClock) -> None:
+    server = Server("pouring")
+
+    @server.tool
+    async def pour(ctx: Context) -> str:
+        for _ in range(100):
+            await ctx.info("x" * 64 * 1024)
+        return "poured"
+
+    async with posting(server) as poster:
+        reader = await poster.stream("tools/call", {"name": "pour", "_meta": meta(**{LOG_LEVEL: "debug"})})
+        await trio.sleep(1)
+        reader.reply.events.detach("disconnected")
+        assert await reader.reply.events.next() is None

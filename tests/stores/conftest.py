@@ -27,3 +27,8 @@ async def store(make_store: MakeStore) -> AsyncIterator[Store]:
     made = make_store()
     async with made.open():
         yield made
+
+
+@pytest.fixture(autouse=True)
+def recovery_is_announced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcptrio.stores._health.RECOVERED_AFTER", 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from mcptrio.stores import Event, Follower, Store, StreamKey
+from mcptrio.stores import Follower, Store, StoredEvent, StreamKey
 
 KEY = StreamKey("alice", "1")
 
@@ -17,7 +17,7 @@ async def take(follower: Follower, count: int) -> list[tuple[int, bytes]]:
 
 async def drain(follower: Follower) -> list[tuple[int, bytes]]:
     """Everything up to the end of a finished stream."""
-    found: list[Event] = []
+    found: list[StoredEvent] = []
     with trio.fail_after(10):
         while True:
             try:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio.errors import LocalProtocolError, Overloaded
-from mcptrio.stores import Event, LaggedBehind, Store, StreamKey, UnknownCursor
+from mcptrio.stores import LaggedBehind, Store, StoredEvent, StreamKey, UnknownCursor
 
 from .conftest import MakeStore
 from .reading import KEY, drain, fill, take
@@ -43,7 +43,7 @@ async def test_a_waiting_follower_is_woken_by_an_event(store: Store, nursery: tr
     store.begin(KEY)
     await store.flush()
     follower = store.follow(KEY)
-    seen: list[Event] = []
+    seen: list[StoredEvent] = []
 
     async def read() -> None:
         seen.append(await follower.receive())
@@ -53,7 +53,7 @@ async def test_a_waiting_follower_is_woken_by_an_event(store: Store, nursery: tr
         await wait_all_tasks_blocked()
         assert seen == []
         store.append(KEY, b"hello")
-    assert seen == [Event(1, b"hello")]
+    assert seen == [StoredEvent(1, b"hello")]
     assert follower.cursor == 1
 
 
@@ -163,6 +163,22 @@ async def test_an_event_larger_than_the_bound_is_kept_alone(make_store: MakeStor
         store.append(KEY, bytes(1_000), last=True)
         await store.flush()
         assert await drain(store.follow(KEY, 1)) == [(2, bytes(1_000))]
+
+
+@pytest.mark.defect("E16")
+async def test_events_that_a_connected_client_has_not_read_are_kept_beyond_the_bounds(make_store: MakeStore) -> None:
+    store = make_store(stream_events=2, stream_bytes=100, tail_bytes=50)
+    async with store.open():
+        for number in range(5):
+            store.append(KEY, bytes([number]), keep_after=1)
+        store.append(KEY, bytes(1_000), keep_after=1)
+        await store.flush()
+        found = await take(store.follow(KEY, 1), 5)
+        assert [number for number, _ in found] == [2, 3, 4, 5, 6]
+        store.append(KEY, b"later", last=True)  # the client is gone
+        await store.flush()
+        with pytest.raises(UnknownCursor):
+            store.follow(KEY, 1)
 
 
 async def test_a_follower_that_was_overtaken_is_told_so(make_store: MakeStore) -> None:

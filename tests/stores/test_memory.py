@@ -118,17 +118,17 @@ class StreamModel(RuleBasedStateMachine):
     def forget_what_was_evicted(self) -> None:
         """Room is made by finished streams alone; running ones are never unknown."""
         for key in list(self.log):
-            if self.store._ledger.find(key) is None:
+            if self.store._index.find(key) is None:
                 assert key in self.finished
                 del self.log[key]
                 self.finished.discard(key)
 
     @invariant()
     def bounds_are_kept(self) -> None:
-        ledger = self.store._ledger
-        streams = list(ledger)
-        assert ledger.count == len(streams) == len(self.log) <= LIMITS.streams
-        assert ledger.size == sum(len(data) for stream in streams for data in stream.tail) <= LIMITS.total_bytes
+        index = self.store._index
+        streams = list(index)
+        assert index.count == len(streams) == len(self.log) <= LIMITS.streams
+        assert index.size == sum(len(data) for stream in streams for data in stream.tail) <= LIMITS.total_bytes
         for stream in streams:
             assert stream.tail == self.log[stream.key][stream.floor :]
             assert len(stream.tail) <= LIMITS.stream_events
@@ -150,7 +150,7 @@ async def test_an_idle_stream_costs_little_memory() -> None:
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size / len(keys) < 1_024
-    assert sys.getsizeof(store._ledger.find(keys[0])) < 200
+    assert sys.getsizeof(store._index.find(keys[0])) < 200
 
 
 def test_every_bound_must_be_positive() -> None:
@@ -246,10 +246,15 @@ def test_memory_is_a_store_too() -> None:
         "sqlite:///",
         "sqlite://state.db",
         "sqlite:///dir/",
-        "sqlite:///:memory:",
         "redis://localhost",
     ],
 )
 def test_any_other_url_is_refused_with_the_way_to_write_it(url: str) -> None:
     with pytest.raises(DeclarationError, match="sqlite:////absolute"):
         open_store(url)
+
+
+@pytest.mark.defect("C30")
+def test_the_url_of_a_database_in_memory_is_refused_with_a_hint() -> None:
+    with pytest.raises(DeclarationError, match="--store memory"):
+        open_store("sqlite:///:memory:")

@@ -19,9 +19,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio.errors import LocalProtocolError
-from mcptrio.stores import LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor, _file
-from mcptrio.stores.sqlite import SqliteStore
+from mcptrio.errors import DeclarationError, LocalProtocolError
+from mcptrio.stores import LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor, _sqlite_file
+from mcptrio.stores.sqlite import CHECK_FILE_EVERY, SqliteStore
 
 from .reading import KEY, drain, fill, take
 
@@ -38,6 +38,10 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
+
+
+def read(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 def rows(path: Path, query: str) -> list[Any]:
@@ -259,8 +263,8 @@ async def test_memory_for_tails_is_bounded_over_all_streams(path: Path) -> None:
         for key in keys:
             store.append(key, bytes(1_000), last=True)
         await store.flush()
-        assert store._tails.total <= 10_000
-        assert store._tails.total == sum(len(data) for stream in store._ledger for data in stream.tail)
+        assert store._recent.total <= 10_000
+        assert store._recent.total == sum(len(data) for stream in store._index for data in stream.tail)
         for key in keys:
             assert await drain(store.follow(key)) == [(1, bytes(1_000))]
 
@@ -458,20 +462,145 @@ async def test_a_commit_that_hangs_degrades_the_store(
         assert await states.next() is None
 
 
-@pytest.mark.parametrize(
-    "content", [b"this is not a database " * 100, b"SQLite format 3\0" + b"\xff" * 5000, bytes(4096)]
-)
-async def test_a_damaged_file_is_moved_aside_and_a_fresh_one_started(path: Path, content: bytes) -> None:
-    write(path, content)
+async def test_a_damaged_store_is_moved_aside_and_an_empty_file_started(path: Path) -> None:
+    async with (first := SqliteStore(path)).open():
+        fill(first, 500)
+    sound = read(path)
+    damaged = sound[:100] + b"\xff" * (len(sound) - 100)  # the header still says whose file it is
+    write(path, damaged)
     write(path.with_name("store.db.corrupt-1"), b"an earlier one")
     store = SqliteStore(path)
     async with store.open():
         assert store.moved_aside == path.with_name("store.db.corrupt-2")
-        assert store.moved_aside.read_bytes() == content
+        assert store.moved_aside.read_bytes() == damaged
         events = fill(store, 2, last=True)
     async with (second := SqliteStore(path)).open():
         assert second.moved_aside is None
         assert await drain(second.follow(KEY)) == events
+
+
+@pytest.mark.defect("D21")
+@pytest.mark.parametrize(
+    "content", [b"from mcptrio import Server\n" * 10, b"x", bytes(4096), b"SQLite format 3\0" + b"\xff" * 5000]
+)
+async def test_a_file_that_is_not_a_store_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+    write(path, content)
+    for _ in range(2):  # the first refusal leaves nothing that makes the file look like a store
+        with pytest.raises(StoreFailed, match="is not an SQLite database"):
+            async with SqliteStore(path).open():
+                pytest.fail("opened")
+    assert read(path) == content
+    assert not list(path.parent.glob("*.corrupt*"))
+
+
+async def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    write(path, b"")
+    async with (store := SqliteStore(path)).open():
+        events = fill(store, 1)
+        assert await take(store.follow(KEY), 1) == events
+
+
+@pytest.mark.defect("C30")
+@pytest.mark.parametrize("name", [":memory:", ""])
+def test_a_database_that_is_not_durable_is_refused_with_a_hint(name: str) -> None:
+    with pytest.raises(DeclarationError, match=r"MemoryStore\(\)"):
+        SqliteStore(name)
+
+
+@pytest.mark.defect("C30")
+async def test_a_removed_file_is_reported_and_replaced_by_an_empty_one(path: Path, mock_clock: MockClock) -> None:
+    states = States()
+    store = SqliteStore(path, on_state=states)
+    async with store.open():
+        store.tasks.put("task", b"result")
+        await store.flush()
+        os.unlink(path)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(CHECK_FILE_EVERY)
+        assert "removed" in (await states.next() or "")
+        assert await states.next() is None
+        assert store.degraded is None
+    assert rows(path, "SELECT task FROM tasks") == [("task",)]
+
+
+@pytest.mark.defect("C30")
+async def test_a_commit_notices_that_the_file_was_removed(path: Path) -> None:
+    states = States()
+    store = SqliteStore(path, on_state=states)
+    async with store.open():
+        await store.flush()
+        os.unlink(path)
+        events = fill(store, 2)
+        await store.flush()
+        assert "removed" in (states.seen[0] or "")  # not by the periodic check, which comes later
+        assert await take(store.follow(KEY), 2) == events
+        with trio.fail_after(10):
+            while store.degraded is not None:
+                await trio.lowlevel.checkpoint()
+    assert rows(path, "SELECT count(*) FROM events") == [(2,)]
+
+
+@pytest.mark.defect("C30")
+async def test_a_file_put_in_place_of_the_store_is_left_alone(path: Path) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        await store.flush()
+        os.unlink(path)
+        write(path, b"something else")
+        fill(store, 1)
+        with trio.fail_after(10):
+            while "another file" not in (store.degraded or ""):
+                await trio.lowlevel.checkpoint()
+    assert read(path) == b"something else"
+
+
+@pytest.mark.defect("D05")
+async def test_one_store_opened_twice_is_refused_at_once_and_the_first_goes_on(path: Path) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        events = fill(store, 1)
+        with trio.fail_after(1), pytest.raises(LocalProtocolError, match="open already"):
+            async with store.open():
+                pytest.fail("opened")
+        events += fill(store, 1, last=True)
+        assert await drain(store.follow(KEY)) == events
+        await store.flush()
+        assert store.degraded is None
+    assert rows(path, "SELECT count(*) FROM events") == [(2,)]
+
+
+async def test_one_store_can_be_opened_again_after_it_was_closed(path: Path) -> None:
+    store = SqliteStore(path)
+    async with store.open():
+        events = fill(store, 3)
+    for _ in range(2):
+        async with store.open():
+            await store.flush()
+            assert await drain(store.follow(KEY)) == events
+    assert rows(path, "SELECT count(*) FROM events") == [(3,)]
+
+
+async def test_a_burst_is_announced_as_one_outage(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    """Each commit catches up, and the next burst begins before the store has been calm for long."""
+    monkeypatch.setattr("mcptrio.stores._health.RECOVERED_AFTER", 5.0)
+    states = States()
+    store = SqliteStore(path, limits=StoreLimits(backlog_events=10), on_state=states)
+    async with store.open():
+        for number in range(4):
+            fill(store, 20, StreamKey("alice", str(number)))
+            assert store.degraded is not None
+            with trio.fail_after(10):
+                while store.degraded is not None:
+                    await trio.lowlevel.checkpoint()
+            mock_clock.jump(1)
+        assert len(states.seen) == 1
+        await states.next()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(5)
+        assert await states.next() is None
+    assert len(states.seen) == 2
 
 
 async def test_damage_found_by_a_commit_costs_only_what_memory_does_not_hold(
@@ -598,6 +727,7 @@ INSERT INTO sessions VALUES ('old', x'7b7d');
 INSERT INTO streams VALUES (1, 'session', 'stream', 0, 2, 6);
 INSERT INTO events VALUES (1, 1, 'one'), (1, 2, 'two');
 """
+OLD_MARKS = "INSERT INTO sessions VALUES ('once chain key', x'31'), ('state digest', x''), ('statement', x'32');"
 WITH_TASKS = "CREATE TABLE tasks (task TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL) WITHOUT ROWID;"
 
 
@@ -611,17 +741,27 @@ async def test_a_file_of_the_first_layout_is_brought_up_to_date(path: Path, more
         async with store.open():
             assert store.secret == bytes.fromhex("00112233445566778899aabbccddeeff" * 2)
             assert await store.sessions.get("old") == b"{}"
-            store.tasks.put("task", b"record")
+            store.tasks.put("task", b"record", owner="alice")
             await store.flush()
-    assert rows(path, "PRAGMA user_version") == [(2,)]
-    assert rows(path, "SELECT task FROM tasks") == [("task",)]
+    assert rows(path, "PRAGMA user_version") == [(4,)]
+    assert rows(path, "SELECT task, owner FROM tasks") == [("task", "alice")]
     assert rows(path, "SELECT last FROM streams") == [(2,)]
+
+
+async def test_marks_leave_the_session_directory_of_an_older_layout(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(FIRST_LAYOUT + OLD_MARKS)
+    async with (store := SqliteStore(path)).open():
+        assert await store.marks.get("once", "chain key") == b"1"
+        assert await store.marks.get("state", "digest") == b""
+        assert await store.sessions.get("state digest") is None
+        assert await store.sessions.get("statement") == b"2"
 
 
 async def test_an_upgrade_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.executescript(FIRST_LAYOUT)
-    monkeypatch.setitem(_file.UPGRADES, 1, "CREATE TABLE meta (nothing)")
+    monkeypatch.setitem(_sqlite_file.UPGRADES, 1, "CREATE TABLE meta (nothing)")
     with pytest.raises(StoreFailed, match="cannot open the store"):
         async with SqliteStore(path).open():
             pytest.fail("opened")
@@ -632,14 +772,14 @@ async def test_an_upgrade_that_fails_changes_nothing(path: Path, monkeypatch: py
 async def test_a_file_of_no_layout_is_left_alone(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.executescript(FIRST_LAYOUT + "PRAGMA user_version = 0;")
-    with pytest.raises(StoreFailed, match="which there never was"):
+    with pytest.raises(StoreFailed, match="which never existed"):
         async with SqliteStore(path).open():
             pytest.fail("opened")
 
 
 async def test_a_second_owner_of_the_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take the running streams of the first for abandoned ones."""
-    monkeypatch.setattr("mcptrio.stores._file.BUSY_TIMEOUT", 0.0)
+    monkeypatch.setattr("mcptrio.stores._sqlite_file.BUSY_TIMEOUT", 0.0)
     async with (first := SqliteStore(path)).open():
         with pytest.raises(StoreFailed, match="in use"):
             async with SqliteStore(path).open():

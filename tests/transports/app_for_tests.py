@@ -11,19 +11,20 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio import telemetry
-from mcptrio._actors.call import Call, Limits
+from mcptrio._actors.call import Call
+from mcptrio._actors.limits import Limits
 from mcptrio._actors.router import Route, Router
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
-from mcptrio._actors.supervisor import Supervisor, SupervisorLimits
+from mcptrio._actors.supervisor import Supervisor
 from mcptrio._eras.choose import Served
 from mcptrio._peer.era import Role
 from mcptrio._wire.sse import ServerSentEvent, SseReader
-from mcptrio.errors import McpError
+from mcptrio.errors import MCPError
 from mcptrio.stores.memory import MemoryBus, MemoryStore
-from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.message import Head, Plain, Stream
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream
 
 LATEST = "2025-11-25"
 
@@ -35,7 +36,7 @@ class Ctx:
 
     async def tell(self, number: int) -> None:
         params = {"progressToken": "t", "progress": number}
-        await self.session.notify("notifications/progress", params, call=self.call)
+        await self.session.asks.notify("notifications/progress", params, call=self.call)
 
 
 class Stage:
@@ -49,7 +50,7 @@ class Stage:
     async def initialize(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
         name = params["clientInfo"]["name"]
         if name == "refused":
-            raise McpError(-32000, "not you")
+            raise MCPError(-32000, "not you")
         if name == "slow":
             await trio.sleep(1)
         era = ctx.session.peer.era
@@ -90,7 +91,7 @@ class Stage:
                 number += 1
 
     async def ask(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
-        answer = await ctx.session.ask("roots/list", {}, call=ctx.call)
+        answer = await ctx.session.asks.ask("roots/list", {}, call=ctx.call)
         return {"answer": answer}
 
     async def where(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def make_runtime(
     stage: Stage | None = None,
 ) -> Runtime:
     app = App(stage or Stage(), limits=limits or Limits())
-    supervisor = Supervisor(limits=SupervisorLimits(max_sessions=max_sessions, idle_timeout=idle))
+    supervisor = Supervisor(limits=Limits(max_sessions=max_sessions, idle_timeout=idle))
     return Runtime(app=app, store=store or MemoryStore(), bus=MemoryBus(), supervisor=supervisor)
 
 
@@ -186,13 +187,15 @@ def app_of(endpoint: Endpoint) -> App:
 BASE = {"host": "localhost:8000", "content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
-def head(method: str = "POST", path: str = "/mcp", **changes: Any) -> Head:
+def head(method: str = "POST", path: str = "/mcp", **changes: Any) -> HttpRequest:
     """A request head; a change to None leaves a header out, names are written with underscores."""
     fields: dict[str, Any] = dict(BASE) if method == "POST" else {"host": BASE["host"], "accept": "text/event-stream"}
-    known = {name: changes.pop(name) for name in ("target", "root", "query", "http_version") if name in changes}
+    known = {
+        name: changes.pop(name) for name in ("target", "root", "query", "http_version", "client") if name in changes
+    }
     fields.update({name.replace("_", "-"): value for name, value in changes.items()})
     headers = [(name.encode(), str(value).encode("latin-1")) for name, value in fields.items() if value is not None]
-    return Head(method=method, path=path, headers=headers, **known)
+    return HttpRequest(method=method, path=path, headers=headers, **known)
 
 
 def request(request_id: Any, method: str, **params: Any) -> bytes:
@@ -213,7 +216,7 @@ def initialize(date: str = LATEST, *, name: str = "c", request_id: Any = 0, **ca
     )
 
 
-async def exchange(endpoint: Endpoint, request_head: Head, body: bytes = b"") -> Plain | Stream:
+async def exchange(endpoint: Endpoint, request_head: HttpRequest, body: bytes = b"") -> Plain | Stream:
     """What every shell does."""
     refusal = endpoint.refuse_early(request_head)
     if refusal is None and endpoint.authenticator is not None:
@@ -221,13 +224,13 @@ async def exchange(endpoint: Endpoint, request_head: Head, body: bytes = b"") ->
     return refusal or await endpoint.answer(request_head, body)
 
 
-async def plain(endpoint: Endpoint, request_head: Head, body: bytes = b"") -> Plain:
+async def plain(endpoint: Endpoint, request_head: HttpRequest, body: bytes = b"") -> Plain:
     reply = await exchange(endpoint, request_head, body)
     assert isinstance(reply, Plain), "a stream came where a plain answer was expected"
     return reply
 
 
-async def stream(endpoint: Endpoint, request_head: Head, body: bytes = b"") -> Reader:
+async def stream(endpoint: Endpoint, request_head: HttpRequest, body: bytes = b"") -> Reader:
     reply = await exchange(endpoint, request_head, body)
     if isinstance(reply, Plain) and dict(reply.headers)[b"content-type"] == b"text/event-stream":
         reply = Stream(reply.status, reply.headers, Whole(reply.body))  # it was over before it began
@@ -326,7 +329,7 @@ class Client:
         assert told.status == 202
         return client
 
-    def head(self, method: str = "POST", **changes: Any) -> Head:
+    def head(self, method: str = "POST", **changes: Any) -> HttpRequest:
         return head(method, **{"mcp_session_id": self.session_id, **self.extra, **changes})
 
     async def post(self, body: bytes, **changes: Any) -> Plain:

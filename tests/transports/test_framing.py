@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mcptrio.transports.http_server.framing import FramingLimits, Head, Refusal, check_head
-from mcptrio.transports.http_server.gate import Phase, RequestGate
+from mcptrio.transports.http_server.listener.framing import FramingLimits, RawHead, Refusal, check_head
+from mcptrio.transports.http_server.listener.gate import RawRequest, ReadPhase, RequestGate
 
 LIMITS = FramingLimits()
 WS = (
@@ -20,7 +20,7 @@ WS = (
 
 
 def gate(max_body: int = 1000) -> RequestGate:
-    return RequestGate(LIMITS, lambda head: max_body)
+    return RequestGate(FramingLimits(max_body=max_body))
 
 
 def run(data: bytes, cuts: list[int] | None = None) -> tuple[bytes, list[bytes | None], Refusal | None]:
@@ -35,7 +35,7 @@ def run(data: bytes, cuts: list[int] | None = None) -> tuple[bytes, list[bytes |
             if isinstance(step, Refusal):
                 return out, targets, step
             out += step
-            if machine.phase is Phase.BUSY:
+            if machine.phase is ReadPhase.BUSY:
                 assert machine.head is not None
                 targets.append(machine.head.target)
                 machine.release()
@@ -120,7 +120,7 @@ def test_a_request_that_breaks_the_framing_is_refused(request_text: str, code: i
         ("GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"),
         ("GET / HTTP/1.1\nHost: x\nA:  b \n\n", b"GET / HTTP/1.1\r\nhost: x\r\na: b\r\n\r\n"),
         ("GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n  c\r\n\r\n", b"GET / HTTP/1.1\r\nhost: x\r\na: b c\r\n\r\n"),
-        ("GET http://y/ HTTP/1.1\r\nHost: x\r\n\r\n", b"GET http://y/ HTTP/1.1\r\nhost: x\r\n\r\n"),
+        ("GET http://y/ HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"),
         (
             "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\nConnection: Upgrade\r\n\r\n",
             b"GET / HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\n\r\n",
@@ -158,11 +158,11 @@ def test_a_body_that_is_mostly_chunk_framing_is_cut() -> None:
     machine.feed(f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n".encode())
     machine.next()
     fed = 0
-    while machine.phase is Phase.BODY and fed < 1_000_000:
+    while machine.phase is ReadPhase.BODY and fed < 1_000_000:
         machine.feed(b"1\r\nx\r\n" * 1000)
         machine.next()
         fed += 1000
-    assert machine.phase is Phase.REFUSED
+    assert machine.phase is ReadPhase.REFUSED
     assert fed < 30_000
 
 
@@ -211,14 +211,14 @@ def test_what_is_held_is_bounded() -> None:
     ],
 )  # fmt: skip
 def test_an_absolute_target_has_a_path(target: bytes, path: bytes) -> None:
-    assert Head(method=b"GET", target=target, version=b"1.1", headers=()).path == path
+    assert RawHead(method=b"GET", target=target, version=b"1.1", headers=()).path == path
 
 
-def test_another_lane_asks_the_same_table() -> None:
-    head = Head(method=b"GET", target=b"/", version=b"1.1", headers=((b"host", b"x"), (b"content-length", b"9")))
+def test_another_engine_asks_the_same_table() -> None:
+    head = RawHead(method=b"GET", target=b"/", version=b"1.1", headers=((b"host", b"x"), (b"content-length", b"9")))
     assert check_head(head, LIMITS) is None
-    assert check_head(head, LIMITS, lambda head: 9) is None
-    refusal = check_head(head, LIMITS, lambda head: 8)
+    assert check_head(head, FramingLimits(max_body=9)) is None
+    refusal = check_head(head, FramingLimits(max_body=8))
     assert refusal is not None
     assert refusal.status == 413
 
@@ -311,34 +311,52 @@ def post(length: bytes, body: bytes, more: bytes = b"") -> bytes:
 def served(first: bytes) -> RequestGate:
     machine = gate()
     machine.feed(first)
-    assert isinstance(machine.next_head(), Head)
-    machine.take_body()
+    assert isinstance(machine.next_request(), RawRequest)
     machine.release()
     return machine
 
 
 def test_a_whole_request_with_the_last_head_is_taken_at_once() -> None:
     machine = served(post(b"2", b"{}"))
-    head = machine.feed_whole(post(b"2", b"[]"))
-    assert head is machine.head is not None
-    assert (machine.take_body(), machine.phase, machine.requests) == (b"[]", Phase.BUSY, 2)
-    assert machine.take_body() == b""
+    request = machine.feed_whole(post(b"2", b"[]"))
+    assert request is not None
+    assert request.head is machine.head
+    assert (request.body, machine.phase, machine.requests) == (b"[]", ReadPhase.BUSY, 2)
+
+
+@pytest.mark.defect("S1")
+@pytest.mark.parametrize("last", [b"", b"GET /mcp HTTP/1.1\r\nHost: x\r\n\r\n", post(b"0", b"")])
+def test_a_body_that_was_not_used_does_not_reach_the_next_request(last: bytes) -> None:
+    machine = served(post(b"2", b"{}"))
+    assert machine.feed_whole(post(b"2", b"[]")) is not None  # refused: its body is dropped with it
+    machine.release()
+    empty = machine.feed_whole(post(b"0", b""))
+    assert empty is not None
+    assert empty.body == b""
+    machine.release()
+    machine.feed(last)
+    found = machine.next()
+    assert isinstance(found, bytes)
+    assert b"[]" not in found
 
 
 @pytest.mark.parametrize("length", [b"17", b"0", b"007", b"1000"])
 def test_the_length_of_a_head_that_comes_again_may_differ(length: bytes) -> None:
     machine = served(post(b"2", b"{}"))
     body = b"x" * int(length)
-    head = machine.feed_whole(post(length, body))
-    assert head is not None
-    assert machine.take_body() == body
+    request = machine.feed_whole(post(length, body))
+    assert request is not None
+    assert request.body == body
     slow = served(post(b"2", b"{}"))
     slow.feed(post(length, body))
-    read = slow.next_head()
-    assert isinstance(read, Head)
-    assert (head.headers, head.fields, head.content_length) == (read.headers, read.fields, read.content_length)
+    read = slow.next_request()
+    assert isinstance(read, RawRequest)
+    head, other = request.head, read.head
+    assert (head.headers, head.fields, head.content_length) == (other.headers, other.fields, other.content_length)
     machine.release()
-    assert machine.feed_whole(post(length, body)) is head  # it is the last one now
+    again = machine.feed_whole(post(length, body))
+    assert again is not None
+    assert again.head is head  # it is the last one now
 
 
 @pytest.mark.parametrize(
@@ -358,7 +376,7 @@ def test_the_length_of_a_head_that_comes_again_may_differ(length: bytes) -> None
 def test_anything_else_is_read_the_long_way(data: bytes) -> None:
     machine = served(post(b"2", b"{}"))
     assert machine.feed_whole(data) is None
-    assert (machine.phase, machine.requests, machine.held) == (Phase.IDLE, 1, False)
+    assert (machine.phase, machine.requests, machine.held) == (ReadPhase.IDLE, 1, False)
 
 
 @pytest.mark.parametrize(
@@ -382,13 +400,12 @@ def test_a_head_does_not_outgrow_its_limit_by_its_length() -> None:
     head = post(b"2", b"", b"X-Long: " + b"x" * (LIMITS.max_header_bytes - 75) + b"\r\n")
     padding = LIMITS.max_header_bytes - len(head)
     machine.feed(head.replace(b"x" * 50, b"x" * (50 + padding), 1) + b"{}")
-    assert isinstance(machine.next_head(), Head)
-    machine.take_body()
+    assert isinstance(machine.next_request(), RawRequest)
     machine.release()
     longer = head.replace(b"x" * 50, b"x" * (50 + padding), 1).replace(b"Length: 2", b"Length: 10")
     assert len(longer) == LIMITS.max_header_bytes + 1
     assert machine.feed_whole(longer + b"x" * 10) is None
     machine.feed(longer)
-    refused = machine.next_head()
+    refused = machine.next_request()
     assert isinstance(refused, Refusal)
     assert refused.status == 431

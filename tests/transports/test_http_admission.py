@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,24 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio._actors.call import Limits
+from mcptrio._actors.limits import Limits
 from mcptrio._actors.rates import Rates
+from mcptrio._wire.jsonrpc import Request
+from mcptrio.auth.server import Principal
 from mcptrio.errors import DeclarationError
+from mcptrio.stores import StoreLimits
+from mcptrio.stores.sqlite import SqliteStore
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.message import Head, Plain
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
 
 from .app_for_tests import Client, app_of, error_of, head, initialize, open_endpoint, plain, request, stage_of
 
 
-async def who(request_head: Head) -> Any:
-    return request_head.text(b"authorization") or Plain(401)
+async def who(request_head: HttpRequest) -> Any:
+    name = request_head.text(b"authorization")
+    return Plain(401) if name is None else Principal(subject=name)
 
 
 async def test_when_all_places_are_taken_clients_are_served_in_turn(autojump_clock: MockClock) -> None:
     """One client's burst of thirty does not make another's single call wait for all of them."""
     config = HttpConfig(max_calls=2, busy_timeout=60, json_only=True)
     async with open_endpoint(config) as endpoint:
-        ann, bob = await Client.open(endpoint), await Client.open(endpoint)
+        ann, bob = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in ("192.0.2.1", "192.0.2.2")]
         done: list[str] = []
 
         async def call(client: Client, name: str, number: int) -> None:
@@ -41,7 +48,7 @@ async def test_when_all_places_are_taken_clients_are_served_in_turn(autojump_clo
             await wait_all_tasks_blocked(0.01)
             nursery.start_soon(call, bob, "bob", 0)
         assert done.index("bob") <= 4, done
-        assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
+        assert (endpoint.calls, endpoint.admission.places.waiting) == (0, 0)
 
 
 async def test_whoever_waits_too_long_is_told_when_to_come_back(autojump_clock: MockClock) -> None:
@@ -57,13 +64,13 @@ async def test_whoever_waits_too_long_is_told_when_to_come_back(autojump_clock: 
         error = error_of(reply)
         assert (error["code"], error["data"]) == (-32603, {"retryAfter": 1, "limit": "max_calls"})
         assert app_of(endpoint).counted("max_calls") == 1
-        assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
+        assert (endpoint.calls, endpoint.admission.places.waiting) == (0, 0)
 
 
 async def test_a_full_waiting_room_takes_the_place_from_whoever_has_most(autojump_clock: MockClock) -> None:
     config = HttpConfig(max_calls=1, max_waiting=3, busy_timeout=60, json_only=True)
     async with open_endpoint(config) as endpoint:
-        ann, bob = await Client.open(endpoint), await Client.open(endpoint)
+        ann, bob = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in ("192.0.2.1", "192.0.2.2")]
         statuses: dict[str, list[int]] = {"ann": [], "bob": []}
 
         async def call(client: Client, name: str, number: int) -> None:
@@ -88,7 +95,7 @@ async def test_a_caller_that_goes_away_while_it_waits_takes_no_place(autojump_cl
                 with trio.move_on_after(patience):
                     await ann.post(request(patience + 1, "sleep", seconds=1))
         await trio.sleep(2)
-        assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
+        assert (endpoint.calls, endpoint.admission.places.waiting) == (0, 0)
         assert (await ann.post(request(9, "echo"))).status == 200
 
 
@@ -122,13 +129,14 @@ async def test_one_principal_cannot_take_all_places(autojump_clock: MockClock) -
             assert dict(reply.headers)[b"retry-after"] == b"1"
             assert (await bob.post(request(1, "echo"))).status == 200
         assert (await first.post(request(3, "echo"))).status == 200
-        assert endpoint.admission.by_principal == {}
+        assert endpoint.admission.places.held == {}
 
 
 async def test_a_client_may_send_so_many_requests_a_second(autojump_clock: MockClock) -> None:
     config = HttpConfig(rate=2, rate_burst=5)
     async with open_endpoint(config) as endpoint:
-        ann, bob = await Client.open(endpoint), await Client.open(endpoint)
+        ann, bob = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in ("192.0.2.1", "192.0.2.2")]
+        await trio.sleep(10)
         statuses = [(await ann.post(request(n, "echo"))).status for n in range(7)]
         assert statuses == [200] * 5 + [429] * 2
         reply = await ann.post(request(8, "echo"))
@@ -168,6 +176,7 @@ def test_a_bucket_says_how_long_to_wait() -> None:
     assert rates.take("a", 100) > 0
 
 
+PING = Request(1, "ping", {})
 STEPS = st.lists(st.tuples(st.sampled_from(["come", "leave", "give up"]), st.sampled_from("abc")), max_size=60)
 
 
@@ -177,16 +186,17 @@ async def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> 
     """Clients come, leave and give up at random: never more inside than places, and in the end nobody is counted."""
     config = HttpConfig(max_calls=2, max_waiting=4, max_calls_per_principal=3, busy_timeout=3600)
     async with open_endpoint(config) as endpoint, trio.open_nursery() as nursery:
-        admission = endpoint.admission
-        inside: list[Head] = []
+        admission, places = endpoint.admission, endpoint.admission.places
+        inside: list[HttpRequest] = []
         coming: list[trio.CancelScope] = []
+        names = [Principal(subject=name).key for name in "abc"]
 
         async def come(name: str) -> None:
             who_comes = head()
-            who_comes.principal = name
+            who_comes.principal = Principal(subject=name)
             with trio.CancelScope() as scope:
                 coming.append(scope)
-                if await admission.enter(who_comes, None, 1) is None:
+                if await admission.enter(who_comes, PING) is None:
                     inside.append(who_comes)
 
         for step, name in steps:
@@ -197,12 +207,62 @@ async def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> 
             elif step == "give up" and coming:
                 coming.pop().cancel()
             await wait_all_tasks_blocked()
-            assert len(inside) == admission.calls <= 2
-            assert admission.waiting <= 4
-            assert not admission.waiting or admission.calls == 2, "nobody waits while there is room"
-            assert sum(admission.by_principal.values()) == len(inside) + admission.waiting
-            assert all(count <= 3 for count in admission.by_principal.values())
+            assert len(inside) == places.used <= 2
+            assert places.waiting <= 4
+            assert not places.waiting or places.used == 2, "nobody waits while there is room"
+            assert sum(places.claimed(who) for who in names) == len(inside) + places.waiting
+            assert all(places.claimed(who) <= 3 for who in names)
         while inside:
             admission.leave(inside.pop())
             await wait_all_tasks_blocked()
-        assert (admission.calls, admission.waiting, admission.by_principal) == (0, 0, {})
+        assert (places.used, places.waiting, places.held) == (0, 0, {})
+
+
+@pytest.mark.defect("S18")
+async def test_a_new_session_does_not_restart_the_rate_of_an_address(autojump_clock: MockClock) -> None:
+    async with open_endpoint(HttpConfig(rate=2, rate_burst=5)) as endpoint:
+        ann = {"client": ("192.0.2.1", 1)}
+        statuses = [(await plain(endpoint, head(**ann), initialize())).status for _ in range(7)]
+        assert statuses == [200] * 5 + [429] * 2
+        assert (await plain(endpoint, head(client=("192.0.2.2", 1)), initialize())).status == 200
+
+
+@pytest.mark.defect("S8")
+async def test_a_batch_takes_as_many_places_and_tokens_as_it_holds_requests(autojump_clock: MockClock) -> None:
+    batch = [{"jsonrpc": "2.0", "id": n, "method": "sleep", "params": {"seconds": 1}} for n in range(3)]
+    async with open_endpoint(HttpConfig(max_calls=4, busy_timeout=0.1, json_only=True)) as endpoint:
+        ann = await Client.open(endpoint, "2025-03-26")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ann.post, json.dumps(batch).encode())
+            await wait_all_tasks_blocked(0.01)
+            assert endpoint.calls == 3
+            assert (await ann.post(json.dumps(batch[:2]).encode())).status == 503, "all or nothing"
+            assert (await ann.post(request(9, "ping"))).status == 200
+        assert endpoint.calls == 0
+    async with open_endpoint(HttpConfig(rate=1, rate_burst=5)) as endpoint:
+        ann = await Client.open(endpoint, "2025-03-26")
+        await trio.sleep(10)
+        pings = [{"jsonrpc": "2.0", "id": n, "method": "ping"} for n in range(3)]
+        assert [(await ann.post(json.dumps(pings).encode())).status for _ in range(2)] == [200, 429]
+        assert (await ann.post(request(9, "ping"))).status == 200
+
+
+@pytest.mark.defect("S7")
+async def test_one_address_cannot_lock_others_out_of_sessions(autojump_clock: MockClock) -> None:
+    async with open_endpoint(max_sessions=8) as endpoint:
+        greedy = [await Client.open(endpoint, extra={"client": ("192.0.2.1", 1)}) for _ in range(8)]
+        assert (await plain(endpoint, head(client=("192.0.2.1", 1)), initialize())).status == 503
+        others = [await Client.open(endpoint, extra={"client": (f"192.0.2.{n}", 1)}) for n in range(2, 6)]
+        await wait_all_tasks_blocked()
+        assert [(await client.post(request(1, "ping"))).status for client in others] == [200] * 4
+        assert [(await client.post(request(1, "ping"))).status for client in greedy] == [404] * 4 + [200] * 4
+
+
+@pytest.mark.defect("S7")
+async def test_one_address_cannot_push_the_records_of_other_sessions_out(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", limits=StoreLimits(sessions=4))
+    async with open_endpoint(store=store) as endpoint:
+        honest = await Client.open(endpoint, extra={"client": ("192.0.2.1", 1)})
+        greedy = [await Client.open(endpoint, extra={"client": ("192.0.2.2", 1)}) for _ in range(6)]
+        kept = [client for client in (honest, *greedy) if await store.sessions.get(client.session_id) is not None]
+        assert kept == [honest, *greedy[3:]]

@@ -10,9 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio._actors.call import Limits
-from mcptrio.transports.http_server.app import AsgiApp, asgi_app
+from mcptrio._actors.limits import Limits
+from mcptrio.errors import LocalProtocolError
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp, asgi_app
 
 from .app_for_tests import BASE, app_of, initialize, make_runtime, notification, open_endpoint, request, stage_of
 
@@ -217,7 +218,7 @@ async def test_a_disconnect_ends_the_response_and_not_the_call(autojump_clock: M
 
 
 async def test_a_reader_that_stalls_is_cut_and_can_come_back(autojump_clock: MockClock) -> None:
-    limits = Limits(call_timeout=1000)
+    limits = Limits(call_timeout=800)
     async with open_endpoint(limits=limits) as endpoint:
         app = AsgiApp(endpoint)
         session_id = await session_of(app)
@@ -229,7 +230,7 @@ async def test_a_reader_that_stalls_is_cut_and_can_come_back(autojump_clock: Moc
         assert app_of(endpoint).counted("write timeout") == 1
         session = endpoint.runtime.supervisor.find(session_id)
         assert session is not None
-        assert session.calls == 1, "the call goes on"
+        assert session.peer.calls == 1, "the call goes on"
 
 
 async def test_delete_with_a_body_and_get_health_through_asgi(autojump_clock: MockClock) -> None:
@@ -355,3 +356,15 @@ def drive(start: Callable[[], Any]) -> None:
     coroutine = start()
     with pytest.raises(StopIteration):
         coroutine.send(None)
+
+
+@pytest.mark.defect("D18")
+async def test_an_application_is_opened_once_at_a_time() -> None:
+    app = asgi_app(make_runtime)
+    async with app.open() as endpoint:
+        with pytest.raises(LocalProtocolError, match="open already"):
+            async with app.open():
+                pass
+        assert app.endpoint is endpoint, "the first one goes on"
+    async with app.open():
+        assert app.endpoint is not None

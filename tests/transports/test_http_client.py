@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Client, LinkClosed, McpError, Overloaded, Reconnect, RemoteProtocolError, connect
+from mcptrio import Client, ConnectionLost, MCPError, Overloaded, Reconnect, RemoteProtocolError, connect
 from mcptrio.transports.http_client import AuthRequest, AuthResponse, HttpClientConfig, HttpRefused
 from tests.client.kit import BOTH, STATEFUL
 from tests.transports.scripted_http import URL, Answer, Asked, Handler, Web, event, refusal, result, stateful, stateless
@@ -147,7 +147,7 @@ async def test_a_modern_refusal_is_not_taken_for_an_old_server() -> None:
         return Answer(400, refusal(asked, -32021, {"requiredCapabilities": {"sampling": {}}}))
 
     web = Web(handle)
-    with pytest.raises(McpError) as caught:
+    with pytest.raises(MCPError) as caught:
         async with to(web):
             pass
     assert caught.value.code == -32021
@@ -257,23 +257,31 @@ async def test_a_stateless_stream_that_breaks_ends_the_call() -> None:
     def handle(asked: Asked) -> Answer:
         return Answer(200, [event(None, id="e1"), httpx2.ReadError("reset")])
 
-    with pytest.raises(LinkClosed):
+    with pytest.raises(ConnectionLost):
         await call(handle, life=NEW)
 
 
-async def test_a_stream_that_cannot_be_taken_up_is_given_up(autojump_clock: MockClock) -> None:
-    tries = 0
+@pytest.mark.parametrize("trouble", [httpx2.ConnectError("refused"), httpx2.ReadError("reset"), 503, 404])
+async def test_a_stream_that_cannot_be_continued_is_given_up_and_the_call_not_repeated(
+    trouble: Any, autojump_clock: MockClock
+) -> None:
+    """The call did arrive: not even an error that says "not delivered" makes it safe to repeat."""
+    posts = gets = 0
 
     def handle(asked: Asked) -> Answer:
-        nonlocal tries
+        nonlocal posts, gets
         if asked.method == "POST":
+            posts += 1
             return Answer(200, [event(None, id="e1")])
-        tries += 1
-        raise httpx2.ConnectError("refused")
+        gets += 1
+        if isinstance(trouble, Exception):
+            raise trouble
+        return Answer(trouble)
 
-    with pytest.raises(LinkClosed):
-        await call(handle, timeout=600)
-    assert tries == 9
+    with pytest.raises(ConnectionLost):
+        await call(handle, timeout=600, reconnect=Reconnect(tries=8))
+    assert posts == 1
+    assert gets == (9 if trouble != 404 else 1)
 
 
 async def test_a_stream_that_always_ends_at_once_with_a_fresh_id_ends_with_the_calls_time(
@@ -391,7 +399,7 @@ async def test_a_call_that_may_have_arrived_is_not_made_again(life: str, autojum
         times += 1
         raise httpx2.ReadError("reset")
 
-    with pytest.raises(LinkClosed):
+    with pytest.raises(ConnectionLost):
         await call(handle, life=life, reconnect=Reconnect())
     assert times == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcptrio.transports.http_server.cursor import EventIds, read_cursor
+from mcptrio.transports.http_server.endpoint.event_stream import EventIds, read_cursor
 
 SECRET = bytes(range(32))
 sessions = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40)

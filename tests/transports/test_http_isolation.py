@@ -65,8 +65,8 @@ async def test_whatever_the_network_does_the_merged_log_is_the_whole_log(steps: 
         for step in [*steps, "resume", "read"]:
             match step:
                 case "tell":
-                    await client.session.notify("notifications/message", {"n": told})
-                    await other.session.notify("notifications/message", {"n": "not yours"})
+                    await client.session.asks.notify("notifications/message", {"n": told})
+                    await other.session.asks.notify("notifications/message", {"n": "not yours"})
                     told += 1
                 case "cut":
                     if reader is not None:

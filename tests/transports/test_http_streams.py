@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio._actors.call import Limits
+from mcptrio._actors.limits import Limits
 from mcptrio._wire.sse import SseReader
 from mcptrio.stores.base import StoreLimits
 from mcptrio.stores.memory import MemoryStore
@@ -44,7 +44,7 @@ async def test_a_quick_call_is_answered_with_json_and_nothing_is_stored(autojump
         reply = await client.post(request(1, "echo", say="hi"))
         assert dict(reply.headers)[b"content-type"] == b"application/json"
         assert result_of(reply) == {"echo": "hi"}
-        assert endpoint.runtime.store._ledger.count == 0
+        assert endpoint.runtime.store._index.count == 0
         assert endpoint.calls == 0
 
 
@@ -307,7 +307,7 @@ async def test_without_room_for_another_stream_a_call_is_answered_with_json(auto
         assert result_of(await client.post(request(2, "count", to=3, every=1))) == {"counted": 3}
         assert result_of(await client.post(request(3, "sleep", seconds=1))) == {"slept": 1}
         assert (await client.refused()).status == 503
-        client.session.notify_nowait("notifications/message", {})
+        client.session.asks.notify_nowait("notifications/message", {})
         await wait_all_tasks_blocked()
         assert result_of(await client.post(request(4, "echo", say=1))) == {"echo": 1}
         running.hang_up()
@@ -570,20 +570,20 @@ async def test_what_belongs_to_no_call_goes_to_the_get_stream(autojump_clock: Mo
     async with open_endpoint() as endpoint:
         client = await Client.open(endpoint)
         session = client.session
-        await session.notify("notifications/message", {"n": 1})
+        await session.asks.notify("notifications/message", {"n": 1})
         await wait_all_tasks_blocked()
         listener = await client.listen()
         assert (await listener.frame())["params"] == {"n": 1}
-        await session.notify("notifications/message", {"n": 2})
+        await session.asks.notify("notifications/message", {"n": 2})
         event = await listener.event()
         assert event is not None
         listener.hang_up()
-        await session.notify("notifications/message", {"n": 3})
+        await session.asks.notify("notifications/message", {"n": 3})
         await wait_all_tasks_blocked()
         back = await client.listen(event.id)
         assert (await back.frame())["params"] == {"n": 3}
         back.hang_up()
-        await session.notify("notifications/message", {"n": 4})
+        await session.asks.notify("notifications/message", {"n": 4})
         await wait_all_tasks_blocked()
         anew = await client.listen()
         assert (await anew.frame())["params"] == {"n": 4}, "without a cursor: what nobody has taken yet"
@@ -595,7 +595,7 @@ async def test_a_second_get_stream_is_refused_and_the_first_one_goes_on(autojump
         client = await Client.open(endpoint)
         first = await client.listen()
         assert (await client.refused()).status == 409
-        await client.session.notify("notifications/message", {"n": 1})
+        await client.session.asks.notify("notifications/message", {"n": 1})
         event = await first.event()
         assert event is not None
         assert json.loads(event.data)["params"] == {"n": 1}
@@ -651,7 +651,7 @@ async def test_delete_cancels_calls_ends_streams_and_forgets_everything(
         await trio.sleep(1)
         assert not endpoint.runtime.supervisor.sessions
         assert endpoint.calls == 0
-        assert endpoint.runtime.store._ledger.count == 0
+        assert endpoint.runtime.store._index.count == 0
 
 
 async def test_a_session_that_crashes_ends_its_posts_and_no_others(
@@ -666,7 +666,7 @@ async def test_a_session_that_crashes_ends_its_posts_and_no_others(
 
         nursery.start_soon(call)
         await wait_all_tasks_blocked()
-        client.session.post_nowait(object())  # type: ignore[arg-type]
+        client.session.inbox.post_nowait(object())  # type: ignore[arg-type]
         await wait_all_tasks_blocked()
         assert [reply.status for reply in replies] == [404]
         assert (await client.post(request(2, "ping"))).status == 404

@@ -6,8 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio.transports.http_server.answer import Endpoint
-from mcptrio.transports.http_server.message import Stream
+from mcptrio.auth.server import Principal
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Stream
 
 from .app_for_tests import (
     app_of,
@@ -65,8 +66,8 @@ async def test_whoever_came_back_once_stays(way: str, autojump_clock: MockClock)
 
 
 async def test_another_cannot_confirm_it(autojump_clock: MockClock) -> None:
-    async def who(request_head: object) -> str:
-        return request_head.text(b"authorization")  # type: ignore[attr-defined,no-any-return]
+    async def who(request_head: HttpRequest) -> Principal:
+        return Principal(subject=request_head.text(b"authorization"))
 
     async with open_endpoint(authenticator=who) as endpoint:
         reply = await exchange(endpoint, head(authorization="ann"), initialize())

@@ -9,10 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
-from mcptrio._actors.supervisor import SupervisorLimits
+from mcptrio._actors.limits import Limits
 from mcptrio._wire.jsonrpc import encode
-from mcptrio.errors import LinkClosed, Overloaded
-from mcptrio.transports.memory import open_memory_link
+from mcptrio.errors import ConnectionLost, Overloaded
+from mcptrio.transports.memory.server import open_memory_link
 from tests.actors.kit import App, Ctx, initialize, open_runtime, request
 
 
@@ -40,8 +40,8 @@ async def test_leaving_ends_the_session_and_what_runs_in_it(autojump_clock: Mock
             await end.send(encode(request(1, "forever")))
             await wait_all_tasks_blocked()
             (session,) = runtime.supervisor
-            assert session.calls == 1
-        assert session.left_behind == 0
+            assert session.peer.calls == 1
+        assert session.handlers.left_behind == 0
         assert runtime.supervisor.sessions == {}
 
 
@@ -49,9 +49,9 @@ async def test_a_client_learns_that_the_session_ended(autojump_clock: MockClock)
     async with open_runtime(App()) as runtime, open_memory_link(runtime) as end:
         await wait_all_tasks_blocked()
         await runtime.drain(0)
-        with pytest.raises(LinkClosed):
+        with pytest.raises(ConnectionLost):
             await end.receive()
-        with pytest.raises(LinkClosed):
+        with pytest.raises(ConnectionLost):
             await end.send(b"{}")
 
 
@@ -59,9 +59,9 @@ async def test_a_closed_end_says_so(autojump_clock: MockClock) -> None:
     async with open_runtime(App()) as runtime, open_memory_link(runtime) as end:
         end.close()
         end.close()
-        with pytest.raises(LinkClosed):
+        with pytest.raises(ConnectionLost):
             await end.send(b"{}")
-        with pytest.raises(LinkClosed):
+        with pytest.raises(ConnectionLost):
             await end.receive()
 
 
@@ -84,7 +84,7 @@ async def test_the_callers_own_error_comes_out_as_it_is(autojump_clock: MockCloc
 
 
 async def test_there_must_be_room_for_another_session(autojump_clock: MockClock) -> None:
-    async with open_runtime(App(), SupervisorLimits(max_sessions=1)) as runtime, open_memory_link(runtime):
+    async with open_runtime(App(), Limits(max_sessions=1)) as runtime, open_memory_link(runtime):
         await wait_all_tasks_blocked()
         with pytest.raises(Overloaded):
             async with open_memory_link(runtime):

@@ -12,7 +12,10 @@ import pytest
 import trio
 
 from mcptrio.errors import DeclarationError
-from mcptrio.transports.http_server.serve import ListenerConfig, hypercorn_config, shut_down, tls_context
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.hypercorn.settings import hypercorn_config
+from mcptrio.transports.http_server.listener.listener import Listener
+from mcptrio.transports.http_server.listener.tls import tls_context
 
 
 @pytest.mark.parametrize(
@@ -32,11 +35,11 @@ from mcptrio.transports.http_server.serve import ListenerConfig, hypercorn_confi
 )
 def test_a_setting_that_cannot_work_is_refused_when_built(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
-        ListenerConfig(**settings)
+        HttpConfig(**settings)
 
 
 def test_hypercorn_is_told_the_limits_it_reads_and_never_a_read_timeout() -> None:
-    config = ListenerConfig(websocket_max_message=123, keep_alive_timeout=7, websocket_ping_interval=9, port=9000)
+    config = HttpConfig(websocket_max_message=123, keep_alive_timeout=7, websocket_ping_interval=9, port=9000)
     hyper = hypercorn_config(config)
     assert hyper.websocket_max_message_size == 123
     assert hyper.websocket_ping_interval == 9
@@ -45,14 +48,14 @@ def test_hypercorn_is_told_the_limits_it_reads_and_never_a_read_timeout() -> Non
     assert hyper.alpn_protocols == ["http/1.1"]
     assert hyper.read_timeout is None  # P14: it would end healthy streams
     assert hyper.include_server_header is False
-    assert hypercorn_config(ListenerConfig(unix_path="/run/x.sock")).bind == ["unix:/run/x.sock"]
+    assert hypercorn_config(HttpConfig(unix_path="/run/x.sock")).bind == ["unix:/run/x.sock"]
 
 
 def test_plain_http_has_no_tls_context_and_missing_files_are_named(tmp_path: Path) -> None:
-    assert tls_context(ListenerConfig()) is None
+    assert tls_context(HttpConfig()) is None
     missing = str(tmp_path / "cert.pem")
     with pytest.raises(DeclarationError, match=r"cannot use certificate .*cert\.pem"):
-        tls_context(ListenerConfig(certfile=missing))
+        tls_context(HttpConfig(certfile=missing))
 
 
 def test_an_encrypted_key_without_a_password_is_an_error_not_a_prompt(tmp_path: Path) -> None:
@@ -69,19 +72,19 @@ def test_an_encrypted_key_without_a_password_is_an_error_not_a_prompt(tmp_path: 
     (tmp_path / "cert.pem").write_bytes(certificate.cert_chain_pems[0].bytes())
     files = {"certfile": str(tmp_path / "cert.pem"), "keyfile": str(tmp_path / "key.pem")}
     with pytest.raises(DeclarationError, match="set keyfile_password"):
-        tls_context(ListenerConfig(**files))
-    assert isinstance(tls_context(ListenerConfig(**files, keyfile_password="pw")), ssl.SSLContext)
+        tls_context(HttpConfig(**files))
+    assert isinstance(tls_context(HttpConfig(**files, keyfile_password="pw")), ssl.SSLContext)
 
 
 def test_building_settings_does_not_import_hypercorn() -> None:
     code = (
-        "import sys; from mcptrio.transports.http_server.serve import ListenerConfig; ListenerConfig();"
+        "import sys; from mcptrio.transports.http_server.config import HttpConfig; HttpConfig();"
         "sys.exit('hypercorn' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-class Recorder:
+class Recorder(Listener):
     def __init__(self) -> None:
         self.calls: list[str] = []
 
@@ -99,7 +102,7 @@ async def test_the_door_closes_then_the_runtime_drains_then_connections_end(auto
         await trio.sleep(2)
         listener.calls.append("drained")
 
-    await shut_down(listener, drain, timeout=10)
+    await listener.shut_down(drain, timeout=10)
     assert listener.calls == ["stop", "drained", "close 8"]
 
 
@@ -112,8 +115,8 @@ async def test_a_drain_that_does_not_end_or_fails_still_closes(autojump_clock: A
     async def fail(deadline: float) -> None:
         raise RuntimeError("defect")
 
-    await shut_down(listener, hang, timeout=10)
+    await listener.shut_down(hang, timeout=10)
     assert listener.calls == ["stop", "close 0"]
     with pytest.raises(RuntimeError):
-        await shut_down(listener, fail, timeout=10)
+        await listener.shut_down(fail, timeout=10)
     assert listener.calls[2:] == ["stop", "close 10"]

@@ -12,13 +12,15 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcptrio._actors.limits import Limits
 from mcptrio._actors.runtime import Runtime
-from mcptrio._actors.supervisor import SupervisorLimits
 from mcptrio._wire.jsonrpc import encode
-from mcptrio.transports.http_server.answer import Authenticator, Endpoint
+from mcptrio.auth.server import Principal
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.message import Head, Plain
-from mcptrio.transports.websocket import serve_websocket
+from mcptrio.transports.http_server.endpoint.endpoint import Authenticator, Endpoint
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
+from mcptrio.transports.pipe.server import PipeLink
+from mcptrio.transports.websocket.server import serve_websocket
 from tests.actors.kit import App, Ctx, initialize, notification, open_runtime, request
 
 
@@ -28,7 +30,7 @@ async def slow(ctx: Ctx, params: Any) -> Any:
 
 
 async def where(ctx: Ctx, params: Any) -> dict[str, Any]:
-    return {"path": ctx.call.start.link.head.path, "who": ctx.session.principal}
+    return {"path": ctx.call.start.link.head.path, "who": ctx.session.principal and ctx.session.principal.subject}
 
 
 @define(eq=False)
@@ -89,7 +91,9 @@ async def open_socket(
         "subprotocols": list(subprotocols),
         "extensions": {"websocket.http.response": {}} if extensions is None else extensions,
     }
-    async with open_runtime(app, SupervisorLimits(max_sessions=max_sessions)) as runtime:
+    async with open_runtime(app, Limits(max_sessions=max_sessions)) as runtime:
+        for _ in range(sessions):
+            runtime.new_session(PipeLink(), transport="memory")
         endpoint = Endpoint(runtime, config or HttpConfig(), None, authenticator)
         async with trio.open_nursery() as nursery:
 
@@ -136,7 +140,7 @@ async def test_the_calls_of_nameless_clients_count_too(autojump_clock: MockClock
         ({"path": "/other"}, 404),
         ({"subprotocols": ()}, 400),
         ({"subprotocols": ("graphql-ws",)}, 400),
-        ({"max_sessions": 0}, 503),
+        ({"max_sessions": 1, "sessions": 1}, 503),
     ],
     ids=["host", "origin", "path", "no subprotocol", "another subprotocol", "full"],
 )
@@ -150,7 +154,7 @@ async def test_a_handshake_that_is_refused_is_never_accepted(
         assert start["status"] == status
         assert msgspec.json.decode(body["body"])["error"]["message"]
         assert socket.done
-        assert runtime.supervisor.sessions == {}
+        assert len(runtime.supervisor.sessions) == options.get("sessions", 0)
 
 
 async def test_a_server_that_cannot_answer_the_handshake_closes_it(autojump_clock: MockClock) -> None:
@@ -164,14 +168,23 @@ async def test_our_own_pages_may_connect(autojump_clock: MockClock) -> None:
 
 
 async def test_who_asks_is_found_out_before_the_handshake(autojump_clock: MockClock) -> None:
-    async def authenticator(head: Head) -> Any:
-        return "ann" if head.text(b"authorization") == "Bearer a" else Plain(401, (), b"{}")
+    async def authenticator(head: HttpRequest) -> Any:
+        return Principal(subject="ann") if head.text(b"authorization") == "Bearer a" else Plain(401, (), b"{}")
 
     async with open_socket(authenticator=authenticator) as (socket, _):
         assert socket.events[0]["status"] == 401
     async with open_talk(authenticator=authenticator, headers={"authorization": "Bearer a"}) as (socket, _):
         await socket.say(request(1, "where"))
         assert [a["result"] for a in await socket.heard()] == [{"path": "/mcp", "who": "ann"}]
+
+
+@pytest.mark.defect("S5")
+async def test_an_auth_function_that_returns_no_principal_opens_no_socket(autojump_clock: MockClock) -> None:
+    async def nobody(head: HttpRequest) -> Any:
+        return None
+
+    async with open_socket(authenticator=nobody) as (socket, _):
+        assert socket.events[0]["status"] == 401
 
 
 # -- messages
@@ -215,7 +228,7 @@ async def test_the_session_ends_with_the_socket(autojump_clock: MockClock) -> No
         (session,) = runtime.supervisor
         await socket.to_app.send({"type": "websocket.disconnect", "code": 1001})
         assert await socket.close_code() is None
-        assert session.left_behind == 0
+        assert session.handlers.left_behind == 0
         assert runtime.supervisor.sessions == {}
 
 

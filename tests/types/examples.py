@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mcptrio import types
 from mcptrio.types.helpers import _Media
 
-HELPERS = (types.Image, types.Audio, types.Link, types.Message, _Media)
+HELPERS = (types.Image, types.Audio, types.Message, _Media)
 
 
 def wire_classes() -> list[type]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from pathlib import Path
 
+import attrs
 import pytest
 
 from mcptrio import types
@@ -79,15 +80,17 @@ def test_either_data_or_a_path_is_given() -> None:
         ("urn:x", "urn:x"),
     ],
 )
-def test_a_link_without_a_name_goes_by_the_end_of_its_uri(uri: str, name: str) -> None:
-    assert types.Link(uri).to_content() == types.ResourceLink(uri=uri, name=name)
+def test_a_link_without_a_name_is_named_after_the_end_of_its_uri(uri: str, name: str) -> None:
+    link = types.ResourceLink(uri)
+    assert link == types.ResourceLink(uri=uri, name=name)
+    assert types.to_content(link) is link
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        link.name = "other"  # type: ignore[misc]
 
 
-def test_a_link_keeps_what_it_is_given() -> None:
-    link = types.Link("a://b", "n", title="t", description="d", mime_type="m", size=3)
-    assert link.to_content() == types.ResourceLink(
-        uri="a://b", name="n", title="t", description="d", mime_type="m", size=3
-    )
+def test_a_link_takes_its_uri_and_name_by_position() -> None:
+    link = types.ResourceLink("a://b", "n", title="t", description="d", mime_type="m", size=3)
+    assert link == types.ResourceLink(uri="a://b", name="n", title="t", description="d", mime_type="m", size=3)
 
 
 def test_messages_are_written_shortly() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcptrio._wire.jsonrpc import (
-    ErrorResponse,
+    Error,
     Frame,
     JsonLimits,
     Malformed,
@@ -43,7 +43,7 @@ FRAMES = (
     st.builds(Request, IDS, PLAIN_TEXT, OBJECTS)
     | st.builds(Notification, PLAIN_TEXT, OBJECTS)
     | st.builds(Response, IDS, JSON)
-    | st.builds(ErrorResponse, st.none() | IDS, CODES, PLAIN_TEXT, JSON)
+    | st.builds(Error, st.none() | IDS, CODES, PLAIN_TEXT, JSON)
 )
 
 
@@ -64,12 +64,12 @@ def refused(data: bytes, limits: JsonLimits | None = None) -> RemoteProtocolErro
         ('{"method":"m","params":{"a":[1]},"id":"1","jsonrpc":"2.0"}\r\n', Request("1", "m", {"a": [1]})),
         ('{"jsonrpc":"2.0","method":"n","extra":1}', Notification("n", {})),
         ('{"jsonrpc":"2.0","id":-0,"result":{}}', Response(0, {})),
-        ('{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"no"}}', ErrorResponse(7, -1, "no")),
+        ('{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"no"}}', Error(7, -1, "no")),
         (
             '{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no","data":[1]}}',
-            ErrorResponse(None, -1, "no", [1]),
+            Error(None, -1, "no", [1]),
         ),
-        ('{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}', ErrorResponse(None, -1, "no")),
+        ('{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}', Error(None, -1, "no")),
         (
             '{"jsonrpc":"2.0","id":1,"method":"m","params":{"__proto__":1,"constructor":2,"__class__":3}}',
             Request(1, "m", {"__proto__": 1, "constructor": 2, "__class__": 3}),
@@ -106,15 +106,10 @@ def test_ids_1_and_the_text_1_are_different() -> None:
         b"   ",
         '{"jsonrpc":"2.0","id":1,"method":"ping"}'.encode("utf-16"),
         '{"jsonrpc":"2.0","id":1,"method":"ping"}'.encode("utf-16-le"),
-        b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"ping"}',
         b'{"jsonrpc":"2.0","id":NaN,"method":"ping"}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":Infinity}}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":-Infinity}}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":1e400}}',
         b"[" * 100_000,
         b'{"a":' * 100_000,
         rb'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}',
-        rb'{"jsonrpc":"2.0","id":1,"method":"ping","\udfff":1}',
         b'{"jsonrpc":"2.0","id":"\xed\xa0\x80","method":"ping"}',
         b'{"jsonrpc":"2.0","id":"\xff","method":"ping"}',
         b'{"jsonrpc":"2.0","id":1,"method":"ping"} // hello',
@@ -130,6 +125,41 @@ def test_ids_1_and_the_text_1_are_different() -> None:
 def test_what_is_not_json_in_utf8_is_a_parse_error(data: bytes) -> None:
     error = refused(data)
     assert (error.code, error.request_id, error.http_status) == (PARSE_ERROR, None, 400)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":Infinity}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":-Infinity}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":1e400}}',
+        rb'{"jsonrpc":"2.0","id":1,"method":"ping","\udfff":1}',
+        rb'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\ud800"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
+    ],
+)
+def test_a_parse_error_names_the_id_that_a_tolerant_parser_can_read(data: bytes) -> None:
+    error = refused(data)
+    assert (error.code, error.request_id, error.http_status) == (PARSE_ERROR, 1, 400)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        rb'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","params":{"a":NaN}}',
+        rb'{"jsonrpc":"2.0","id":1,"result":{"a":NaN}}',
+        rb'[["id",1],["method",NaN]]',
+        rb'{"jsonrpc":"2.0","id":true,"method":"ping","params":{"a":NaN}}',
+    ],
+)
+def test_an_id_that_is_in_doubt_is_not_recovered(data: bytes) -> None:
+    assert refused(data).request_id is None
+
+
+@pytest.mark.defect("C18")
+def test_lone_surrogates_in_an_error_text_are_escaped() -> None:
+    data = encode(Error(1, -32603, "no \ud800 such ü file"))
+    assert msgspec.json.decode(data)["error"]["message"] == "no \\ud800 such ü file"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +186,7 @@ def test_what_is_not_json_in_utf8_is_a_parse_error(data: bytes) -> None:
         ("[]", None),
         # R09, R10
         ('{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None),
-        ('{"jsonrpc":"2.0","id":1.0,"method":"ping"}', None),
+        ('{"jsonrpc":"2.0","id":1e300,"method":"ping"}', None),
         ('{"jsonrpc":"2.0","id":true,"method":"ping"}', None),
         ('{"jsonrpc":"2.0","id":{},"method":"ping"}', None),
         ('{"jsonrpc":"2.0","id":[],"method":"ping"}', None),
@@ -188,7 +218,7 @@ def test_json_that_is_no_message_is_an_invalid_request(data: str, request_id: in
     assert (error.code, error.request_id, error.http_status) == (INVALID_REQUEST, request_id, 400)
 
 
-@pytest.mark.parametrize("params", ["[]", "[1]", "null", '"x"', "1", "true"])
+@pytest.mark.parametrize("params", ["[]", "[1]", '"x"', "1", "true"])
 def test_params_that_are_no_object_are_invalid_params(params: str) -> None:
     error = refused(b'{"jsonrpc":"2.0","id":"r","method":"ping","params":%s}' % params.encode())
     assert (error.code, error.request_id) == (INVALID_PARAMS, "r")
@@ -290,9 +320,9 @@ def test_a_frame_cut_short_is_a_parse_error(frame: Frame, data: st.DataObject) -
         (Response("a", {}), b'{"jsonrpc":"2.0","id":"a","result":{}}'),
         (Response(1, msgspec.Raw(b'{"x":null}')), b'{"jsonrpc":"2.0","id":1,"result":{"x":null}}'),
         (Response(1, {"x": msgspec.Raw(b"[null]")}), b'{"jsonrpc":"2.0","id":1,"result":{"x":[null]}}'),
-        (ErrorResponse(1, -1, "no"), b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}'),
+        (Error(1, -1, "no"), b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}'),
         (
-            ErrorResponse(None, -1, "no", {"a": 1}),
+            Error(None, -1, "no", {"a": 1}),
             b'{"jsonrpc":"2.0","error":{"code":-1,"message":"no","data":{"a":1}}}',
         ),
     ],
@@ -322,7 +352,7 @@ def test_a_number_that_json_lacks_is_refused_and_located(number: float) -> None:
         with pytest.raises(ValueError, match=path):
             encode(Response(1, value))
     with pytest.raises(ValueError):
-        encode(ErrorResponse(1, -1, "no", [number]))
+        encode(Error(1, -1, "no", [number]))
     with pytest.raises(ValueError):
         encode_value(number)
 
@@ -341,5 +371,37 @@ def test_what_has_no_json_form_is_refused(value: Any, error: type[Exception]) ->
 
 def test_a_rejection_names_the_id_or_has_none() -> None:
     named = RemoteProtocolError("no", code=INVALID_PARAMS, request_id="r", data=[1])
-    assert reject(named) == ErrorResponse("r", INVALID_PARAMS, "no", [1])
+    assert reject(named) == Error("r", INVALID_PARAMS, "no", [1])
     assert encode(reject(RemoteProtocolError("no"))) == b'{"jsonrpc":"2.0","error":{"code":-32600,"message":"no"}}'
+
+
+@pytest.mark.parametrize(
+    ("members", "frame"),
+    [
+        ('"result":{"a":1},"error":null', Response(1, {"a": 1})),
+        ('"result":null,"error":{"code":5,"message":"no"}', Error(1, 5, "no")),
+        ('"result":null,"error":null', Response(1, None)),
+        ('"result":null', Response(1, None)),
+    ],
+)
+def test_the_member_that_is_not_meant_may_be_null(members: str, frame: Frame) -> None:
+    assert decode(f'{{"jsonrpc":"2.0","id":1,{members}}}'.encode()) == frame
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"jsonrpc":"2.0","id":1.0,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":null}',
+        b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"ping"}',
+    ],
+    ids=["id as a float", "null params", "byte order mark"],
+)
+def test_messages_that_other_programs_write_unusually_are_read(data: bytes) -> None:
+    frame = decode(data)
+    assert frame == Request(1, "ping", {})
+    assert type(frame.id) is int
+
+
+def test_neg_only_one_byte_order_mark_is_ignored() -> None:
+    assert refused(b"\xef\xbb\xbf" * 2 + b"{}").code == PARSE_ERROR

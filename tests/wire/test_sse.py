@@ -105,7 +105,7 @@ def test_what_is_not_utf8_ends_the_stream_after_the_events_before_it(field: byte
 
 @pytest.mark.parametrize(
     "data",
-    [b"data: " + b"x" * 1000, b":" + b"x" * 1000 + b"\n", b"data: xxxxxxxxx\n" * 101, b"data\n" * 1002, b"x" * 1001],
+    [b"data: " + b"x" * 1001, b":" + b"x" * 1006 + b"\n", b"data: xxxxxxxxx\n" * 101, b"data\n" * 1002, b"x" * 1007],
 )
 def test_an_event_larger_than_the_bound_is_an_error(data: bytes) -> None:
     reader = SseReader(1000)

@@ -1,1 +1,1 @@
-"""OAuth 2.1 as a client, as pure flows: each says what to fetch, and is told what came of it."""
+"""OAuth 2.1 for clients, as pure flows: each yields the steps to perform, and gets their results."""

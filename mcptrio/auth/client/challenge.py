@@ -1,4 +1,4 @@
-"""The `WWW-Authenticate` header: what a server says is missing (RFC 9110 section 11.6.1, RFC 6750, RFC 9728)."""
+"""Parsing of the `WWW-Authenticate` header (RFC 9110 section 11.6.1, RFC 6750, RFC 9728)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCOPE: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749 section 3.3
 
 @frozen(kw_only=True)
 class Challenge:
-    """One way to authenticate that a server offers. Names are in lower case."""
+    """One authentication scheme that a server offers. Names are in lower case."""
 
     scheme: str
     parameters: Mapping[str, str] = field(factory=dict)
@@ -35,12 +35,12 @@ class Challenge:
 
     @property
     def scopes(self) -> tuple[str, ...] | None:
-        """The scopes it asks for; None where it names none."""
+        """The scopes that it requires; None if it names none."""
         return read_scopes(self.parameters.get("scope"))
 
 
 def read_challenges(header: str) -> tuple[Challenge, ...]:
-    """The challenges of a header, up to the first thing that cannot be read."""
+    """Parse the challenges of a header, up to the first syntax error."""
     header = header[:_LONGEST]
     found: list[tuple[str, dict[str, str]]] = []
     place = 0
@@ -50,7 +50,7 @@ def read_challenges(header: str) -> tuple[Challenge, ...]:
         if (parameter := _PARAMETER.match(header, place)) and found:
             name, plain, quoted = parameter.groups()
             value = plain if plain is not None else _ESCAPE.sub(r"\1", quoted)
-            found[-1][1].setdefault(name.lower(), value)  # said twice: the first counts
+            found[-1][1].setdefault(name.lower(), value)  # repeated: the first counts
             place = parameter.end()
         elif scheme := _SCHEME.match(header, place):
             found.append((scheme[1].lower(), {}))
@@ -64,9 +64,9 @@ def read_challenges(header: str) -> tuple[Challenge, ...]:
 
 
 def choose(challenges: tuple[Challenge, ...], *, dpop: bool | None) -> Challenge | None:
-    """The challenge to answer: of schemes we speak, the one we prefer.
+    """Select the challenge to respond to.
 
-    `dpop` is what the user wants: True only that, False never, None whichever the server says first.
+    `dpop` is the user's setting: True prefers DPoP, False excludes it, None takes the first that the server offers.
     """
     spoken = {True: ("dpop", "bearer"), False: ("bearer",), None: ()}[dpop]
     for scheme in spoken:
@@ -77,7 +77,7 @@ def choose(challenges: tuple[Challenge, ...], *, dpop: bool | None) -> Challenge
 
 
 def read_scopes(text: object) -> tuple[str, ...] | None:
-    """The scopes in a space-separated string, in order, each once; None where there are none."""
+    """Split a space-separated string into scopes, without duplicates; None if there are none."""
     if not isinstance(text, str):
         return None
     return tuple(dict.fromkeys(one for one in text.split() if _SCOPE.fullmatch(one))) or None

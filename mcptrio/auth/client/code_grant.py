@@ -1,4 +1,4 @@
-"""The authorization code grant: the person agrees in a browser, we are told a code, and exchange it (OAuth 2.1)."""
+"""The authorization code grant (OAuth 2.1): the user consents in a browser, and the client exchanges the code."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from attrs import frozen
 
-from mcptrio.auth.client.binding import discover_bound
+from mcptrio.auth.client.binding import discover_bound, find_endpoint
 from mcptrio.auth.client.credentials import Credentials
 from mcptrio.auth.client.discovery import Discovered
 from mcptrio.auth.client.errors import AuthorizationFailed, refusal
 from mcptrio.auth.client.metadata import ServerMetadata
-from mcptrio.auth.client.registration import About, Known, become_known, stored_credentials
+from mcptrio.auth.client.registration import ClientIdentity, ClientMetadata, identify_client
 from mcptrio.auth.client.scopes import OFFLINE, select
 from mcptrio.auth.client.steps import Flow, Visit
 from mcptrio.auth.client.token_request import Need, bound_key, obtain_tokens
 from mcptrio.auth.client.tokens import Tokens
+from mcptrio.auth.identifiers import same_identifier
 from mcptrio.auth.ssrf import UrlRefused, is_loopback_url, split_origin
 
 _FORGOTTEN: Final = ("invalid_client", "unauthorized_client")
@@ -27,24 +28,20 @@ _FORGOTTEN: Final = ("invalid_client", "unauthorized_client")
 
 @frozen(kw_only=True)
 class CodeGrant:
-    """How to sign a person in."""
+    """The sign-in of a user."""
 
     own: Credentials | None = None
     issuer: str | None = None
     """The authorization server that `own` belongs to; `FIRST_SEEN`: the first one that the server named."""
     metadata_url: str | None = None
-    about: About
+    metadata: ClientMetadata
     scopes: tuple[str, ...] | None = None
     offline: bool = True
     legacy: bool = True
 
     def obtain(self, need: Need) -> Flow[Tokens]:
-        """New tokens, with the person's help if nothing else will do."""
+        """Obtain new tokens from the user."""
         discovered = yield from discover_bound(need, self.own, self.issuer, legacy=self.legacy)
-        if need.may_refresh and not need.step_up:
-            renewed = yield from self._refresh(need, discovered)
-            if renewed is not None:
-                return renewed
         server = discovered.server
         check_code_grant(server)
         scopes = select(
@@ -55,8 +52,8 @@ class CodeGrant:
             offline=self.offline and OFFLINE in (server.scopes_supported or ()),
         )
         for again in (False, True):
-            known = yield from become_known(
-                server, own=self.own, metadata_url=self.metadata_url, about=self.about, scopes=scopes, again=again
+            known = yield from identify_client(
+                server, own=self.own, metadata_url=self.metadata_url, metadata=self.metadata, scopes=scopes, again=again
             )
             try:
                 tokens = yield from _authorize(need, discovered, known, scopes)
@@ -68,43 +65,40 @@ class CodeGrant:
         raise AssertionError("the second round returns or raises")
 
     def renew(self, need: Need) -> Flow[Tokens | None]:
-        """New tokens without troubling anybody; None if that cannot be had."""
-        if need.tokens is None or need.tokens.refresh_token is None:
-            return None
-        discovered = yield from discover_bound(need, self.own, self.issuer, legacy=self.legacy)
-        renewed = yield from self._refresh(need, discovered)
-        return renewed
+        """Refresh the tokens without the user; None if there is no refresh token that may be sent.
 
-    def _refresh(self, need: Need, discovered: Discovered) -> Flow[Tokens | None]:
-        tokens, server = need.tokens, discovered.server
-        if tokens is None or tokens.refresh_token is None or tokens.issuer != server.issuer:
-            return None  # another authorization server now: the old one's token is none of its business
-        if tokens.resource != discovered.resource:
+        Raises:
+            AuthorizationFailed: the refresh was refused, or failed (`FetchFailed`).
+        """
+        tokens = need.tokens
+        if tokens is None or tokens.refresh_token is None:
             return None
-        credentials: Credentials | None = self.own
-        if credentials is None and tokens.client_id == self.metadata_url:
-            credentials = Credentials(client_id=tokens.client_id)
-        if credentials is None:
-            credentials = yield from stored_credentials(server.issuer)
-        if credentials is None or credentials.client_id != tokens.client_id:
+        credentials = self.own or tokens.registration or Credentials(client_id=tokens.client_id)
+        if credentials.client_id != tokens.client_id:
             return None
-        form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
-        try:
-            renewed = yield from obtain_tokens(
-                need, discovered, credentials, form, scopes=tokens.requested, key=tokens.dpop_key, previous=tokens
-            )
-        except AuthorizationFailed as error:
-            if error.error is None:
-                raise  # not a refusal: the network or the server is out of order, which a person cannot help
+        discovered = yield from find_endpoint(need, self.own, self.issuer, legacy=self.legacy)
+        if not same_identifier(tokens.issuer, discovered.server.issuer):
+            return None  # the authorization server has changed: do not send it the token of another
+        if not same_identifier(tokens.resource, discovered.resource):
             return None
+        renewed = yield from obtain_tokens(
+            need,
+            discovered,
+            credentials,
+            {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token},
+            scopes=tokens.requested,
+            key=tokens.dpop_key,
+            previous=tokens,
+            registration=tokens.registration,
+        )
         return renewed
 
 
 def check_code_grant(server: ServerMetadata) -> None:
-    """Refuse an authorization server that cannot protect the code.
+    """Check that an authorization server protects the code.
 
     Raises:
-        AuthorizationFailed: it has no authorization page, or does not say that it checks PKCE with S256.
+        AuthorizationFailed: it has no authorization endpoint, or does not announce PKCE with S256.
     """
     if server.authorization_endpoint is None:
         raise AuthorizationFailed("the authorization server has no authorization endpoint")
@@ -114,10 +108,10 @@ def check_code_grant(server: ServerMetadata) -> None:
 
 
 def check_page(url: str) -> None:
-    """Refuse a URL that is not one to open a browser with: only https, or http on this machine.
+    """Check that a URL is safe to open in a browser: https, or http on this machine.
 
     Raises:
-        AuthorizationFailed: it is something else, such as `javascript:` or an option of a program.
+        AuthorizationFailed: it is something else, such as `javascript:` or a command line option.
     """
     try:
         scheme, _, _ = split_origin(url)
@@ -128,21 +122,21 @@ def check_page(url: str) -> None:
 
 
 def challenge_of(verifier: str) -> str:
-    """The S256 code challenge of a verifier (RFC 7636 section 4.2)."""
+    """Compute the S256 code challenge of a verifier (RFC 7636 section 4.2)."""
     return urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(b"=").decode()
 
 
 def page_url(endpoint: str, parameters: Mapping[str, str]) -> str:
-    """The authorization page with our parameters; what its own query holds is kept, except under our names."""
+    """Add parameters to the URL of the authorization endpoint; they replace equal names in its query."""
     parts = urlsplit(endpoint)
     kept = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name not in parameters]
     return urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode([*kept, *parameters.items()]), ""))
 
 
-def _authorize(need: Need, discovered: Discovered, known: Known, scopes: tuple[str, ...]) -> Flow[Tokens]:
+def _authorize(need: Need, discovered: Discovered, known: ClientIdentity, scopes: tuple[str, ...]) -> Flow[Tokens]:
     server, client_id = discovered.server, known.credentials.client_id
-    assert server.authorization_endpoint is not None  # checked before anybody was asked
-    verifier, state = need.world.secret(), need.world.secret()
+    assert server.authorization_endpoint is not None  # checked by `check_code_grant`
+    verifier, state = need.inputs.secret(), need.inputs.secret()
     parameters = {
         "response_type": "code",
         "client_id": client_id,
@@ -164,24 +158,30 @@ def _authorize(need: Need, discovered: Discovered, known: Known, scopes: tuple[s
         "redirect_uri": known.redirect_uri,
         "code_verifier": verifier,
     }
-    tokens = yield from obtain_tokens(need, discovered, known.credentials, form, scopes=scopes, key=key)
+    registration = known.credentials if known.registered else None
+    tokens = yield from obtain_tokens(
+        need, discovered, known.credentials, form, scopes=scopes, key=key, registration=registration
+    )
     return tokens
 
 
 def read_redirect(answer: Mapping[str, str], *, state: str, server: ServerMetadata) -> str:
-    """The code in a redirect, if the redirect is an answer to our request from the server that we asked.
+    """Read the code from a redirect, after checking that it belongs to this request and this server.
 
     Raises:
-        AuthorizationFailed: it is not, or the answer is no. What a stranger sent is not repeated.
+        AuthorizationFailed: it does not belong to them, or the user declined. The text quotes nothing from a redirect
+            that is not authentic.
     """
     if answer.get("state") != state:
         raise AuthorizationFailed("the redirect does not belong to this sign-in: another state")
     issuer = answer.get("iss")
-    # RFC 9207 section 2.4, character by character, and before `error` is so much as looked at
+    # 2026-07-28 authorization: compared as strings, a trailing slash included, and before `error` is read
     if issuer is None and server.iss_in_response:
         raise AuthorizationFailed("the redirect lacks the issuer that the authorization server always adds")
     if issuer is not None and issuer != server.issuer:
-        raise AuthorizationFailed("the redirect comes from another issuer")
+        raise AuthorizationFailed(
+            f"the redirect comes from another issuer: {issuer!r:.200}, expected {server.issuer!r:.200}"
+        )
     if "error" in answer:
         raise refusal("the authorization", dict(answer))
     code = answer.get("code")

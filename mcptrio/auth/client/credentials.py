@@ -1,4 +1,4 @@
-"""How a client says who it is at a token endpoint."""
+"""Client authentication at a token endpoint."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from urllib.parse import quote_plus
 from attrs import field, frozen
 
 from mcptrio.auth.client.errors import AuthorizationFailed
-from mcptrio.auth.client.steps import World
+from mcptrio.auth.client.steps import FlowInputs
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-METHODS: Final = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")
+SECRET_METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
+"""The methods of registered clients, in order of preference."""
 _ASSERTION_LIFE: Final = 60.0
 
 
 @frozen(kw_only=True)
 class PrivateKey:
-    """A key to sign with: PEM text, the algorithm, and the id that the server knows it by."""
+    """A private key for client authentication: PEM text, algorithm, and key ID at the server."""
 
     pem: str = field(repr=False)
     algorithm: str = "ES256"
@@ -28,20 +29,39 @@ class PrivateKey:
 
 @frozen(kw_only=True)
 class Credentials:
-    """A client as one authorization server knows it."""
+    """The credentials of a client at one authorization server."""
 
     client_id: str
     secret: str | None = field(default=None, repr=False)
     key: PrivateKey | None = None
     method: str | None = None
-    """The way to authenticate; None: chosen from what the server offers."""
+    """The authentication method; None: selected from those that the server offers."""
 
     def secrets(self) -> tuple[str, ...]:
         return (self.secret,) if self.secret else ()
 
+    def record(self) -> dict[str, Any]:
+        """Return the stored form of registered credentials, which have no key."""
+        return {
+            "client_id": self.client_id,
+            "client_secret": self.secret,
+            "token_endpoint_auth_method": self.method,
+        }
+
+
+def restore_credentials(record: object) -> Credentials | None:
+    """Read the stored form; None if it is unreadable."""
+    if not isinstance(record, dict):
+        return None
+    client_id, secret = record.get("client_id"), record.get("client_secret")
+    method = record.get("token_endpoint_auth_method")
+    if not isinstance(client_id, str) or method not in SECRET_METHODS:
+        return None
+    return Credentials(client_id=client_id, secret=secret if isinstance(secret, str) else None, method=method)
+
 
 def choose_method(credentials: Credentials, offered: tuple[str, ...]) -> str:
-    """The way to authenticate that the client can do and the server offers.
+    """Select an authentication method that client and server support.
 
     Raises:
         AuthorizationFailed: there is none.
@@ -53,7 +73,7 @@ def choose_method(credentials: Credentials, offered: tuple[str, ...]) -> str:
     elif credentials.secret is not None:
         able = ("client_secret_basic", "client_secret_post", "none")
     else:
-        return "none"  # a public client has no other way; servers often forget to list it
+        return "none"  # the only method of a public client; servers often fail to list it
     for method in able:
         if method in offered:
             return method
@@ -61,9 +81,9 @@ def choose_method(credentials: Credentials, offered: tuple[str, ...]) -> str:
 
 
 def authenticate(
-    credentials: Credentials, *, offered: tuple[str, ...], issuer: str, world: World
+    credentials: Credentials, *, offered: tuple[str, ...], issuer: str, inputs: FlowInputs
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The headers and the form fields that say who is asking."""
+    """Build the headers and form fields that authenticate the client."""
     method = choose_method(credentials, offered)
     if method == "client_secret_basic":
         # RFC 6749 section 2.3.1: both are form-encoded first
@@ -72,23 +92,23 @@ def authenticate(
     if method == "client_secret_post":
         return {}, {"client_id": credentials.client_id, "client_secret": credentials.secret or ""}
     if method == "private_key_jwt":
-        signed = assertion(credentials, audience=issuer, world=world)
+        signed = assertion(credentials, audience=issuer, inputs=inputs)
         return {}, {"client_assertion_type": ASSERTION_TYPE, "client_assertion": signed}
     return {}, {"client_id": credentials.client_id}
 
 
-def assertion(credentials: Credentials, *, audience: str, world: World) -> str:
-    """A signed statement of who the client is, for one authorization server (RFC 7523 section 2.2)."""
+def assertion(credentials: Credentials, *, audience: str, inputs: FlowInputs) -> str:
+    """Sign a client assertion for one authorization server (RFC 7523 section 2.2)."""
     if credentials.key is None:
         raise AuthorizationFailed("private_key_jwt needs a private key")
-    now = int(world.now())
+    now = int(inputs.now())
     claims: dict[str, Any] = {
         "iss": credentials.client_id,
         "sub": credentials.client_id,
         "aud": audience,
         "iat": now,
         "exp": now + int(_ASSERTION_LIFE),
-        "jti": world.secret(),
+        "jti": inputs.secret(),
     }
     return _sign(claims, credentials.key)
 

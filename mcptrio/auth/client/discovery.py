@@ -1,8 +1,8 @@
-"""Finding out who gives tokens for a server, in the specification's order.
+"""Discovery of the authorization server of an MCP server, in the order of the specification.
 
-First the server's own metadata: at the address in its challenge, or else at the well-known addresses for its path and
-for its root. Then that of an authorization server named there: OAuth's form, then OpenID Connect's two. Servers of
-2025-03-26 have none of the first, and are their own authorization server.
+First the protected resource metadata: at the URL in the challenge, otherwise at the well-known URLs for the path and
+the root of the server. Then the metadata of an authorization server named there: OAuth, then the two URLs of OpenID
+Connect. Servers of 2025-03-26 have no protected resource metadata and are their own authorization server.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from mcptrio.auth.client.metadata import (
     well_known_of,
 )
 from mcptrio.auth.client.steps import Fetch, Flow, fetch
+from mcptrio.auth.identifiers import same_identifier
 from mcptrio.auth.ssrf import UrlRefused
 
-MOST_SERVERS = 5  # of the authorization servers that a document names, so many are tried
+MAX_SERVERS = 5  # authorization servers of one document that are tried
 
 
 @frozen(kw_only=True)
 class Discovered:
-    """Who gives tokens for a server, and for what they are asked."""
+    """The authorization server of an MCP server, and the resource to request tokens for."""
 
     resource: str
-    """The identifier to put into requests (RFC 8707)."""
+    """The resource identifier for token requests (RFC 8707)."""
     server: ServerMetadata
     metadata: ResourceMetadata | None = None
-    """None for a server that publishes nothing about itself."""
+    """None for a server without metadata."""
 
     @property
     def scopes_supported(self) -> tuple[str, ...] | None:
@@ -45,15 +46,15 @@ class Discovered:
 
 
 def resource_candidates(endpoint: str) -> tuple[str, ...]:
-    """The well-known addresses of a server's metadata, in order."""
+    """Return the well-known URLs of a server's metadata, in order."""
     return tuple(dict.fromkeys((well_known_of(endpoint), well_known_of(root_of(endpoint)))))
 
 
 def server_candidates(issuer: str) -> tuple[str, ...]:
-    """The well-known addresses of an authorization server's metadata, in order.
+    """Return the well-known URLs of an authorization server's metadata, in order.
 
     Raises:
-        UrlRefused: the issuer is no URL, or has a query or a fragment.
+        UrlRefused: the issuer is not a URL, or has a query or a fragment.
     """
     parts = urlsplit(issuer)
     if parts.query or parts.fragment:
@@ -67,24 +68,27 @@ def server_candidates(issuer: str) -> tuple[str, ...]:
 def discover(
     endpoint: str, challenge: Challenge | None, *, issuer: str | None = None, legacy: bool = True
 ) -> Flow[Discovered]:
-    """Who gives tokens for the server at `endpoint`.
+    """Find the authorization server of the server at `endpoint`.
 
-    `issuer` is the only authorization server that will do, if the user named one. `legacy` allows a server without
+    `issuer` is the only acceptable authorization server, if the user configured one. `legacy` allows a server without
     any metadata to be its own authorization server.
 
     Raises:
-        AuthorizationFailed: nobody that we would ask.
+        AuthorizationFailed: there is none that may be used.
     """
     metadata = yield from _find_resource(endpoint, challenge)
     if metadata is None:
         server = yield from _without_resource(endpoint, issuer, legacy)
         return Discovered(resource=canonical(endpoint), server=server)
-    names = metadata.authorization_servers[:MOST_SERVERS]
+    names = metadata.authorization_servers[:MAX_SERVERS]
     if issuer is not None:
-        if issuer not in metadata.authorization_servers:
+        names = tuple(name for name in metadata.authorization_servers if same_identifier(name, issuer))
+        if not names:
             # 2026-07-28 client-registration: credentials belong to one authorization server
-            raise AuthorizationFailed("the server names other authorization servers than the one that was configured")
-        names = (issuer,)
+            raise AuthorizationFailed(
+                "the server names other authorization servers than the one that was configured: "
+                f"{', '.join(metadata.authorization_servers)!r:.200}, expected {issuer!r:.200}"
+            )
     reasons: list[str] = []
     for name in names:
         try:
@@ -97,7 +101,7 @@ def discover(
 
 
 def _find_resource(endpoint: str, challenge: Challenge | None) -> Flow[ResourceMetadata | None]:
-    """The server's metadata; None if it plainly has none."""
+    """Fetch the protected resource metadata; None if the server certainly has none."""
     announced = challenge.resource_metadata if challenge is not None else None
     failure: AuthorizationFailed | None = None
     for url in dict.fromkeys(((announced,) if announced else ()) + resource_candidates(endpoint)):
@@ -112,13 +116,13 @@ def _find_resource(endpoint: str, challenge: Challenge | None) -> Flow[ResourceM
         if reply.status >= 500 or url == announced:
             failure = failure or FetchFailed(f"the protected resource metadata was answered with HTTP {reply.status}")
     if failure is not None:
-        raise failure  # it may well have some: taking it for an old server would ask the wrong one
+        raise failure  # it may have metadata: treating it as a legacy server would ask the wrong authorization server
     return None
 
 
 def _without_resource(endpoint: str, issuer: str | None, legacy: bool) -> Flow[ServerMetadata]:
-    """For a server that says nothing: the configured authorization server, or itself."""
-    if issuer is not None and issuer != root_of(endpoint):
+    """Find the authorization server of a server without metadata: the configured one, or itself."""
+    if issuer is not None and not same_identifier(issuer, root_of(endpoint)):
         server = yield from find_server(issuer)
         return server
     if not legacy:
@@ -135,10 +139,10 @@ def _without_resource(endpoint: str, issuer: str | None, legacy: bool) -> Flow[S
 
 
 def find_server(issuer: str) -> Flow[ServerMetadata]:
-    """The metadata of an authorization server.
+    """Fetch the metadata of an authorization server.
 
     Raises:
-        AuthorizationFailed: there is none, or none that is of this issuer.
+        AuthorizationFailed: there is none, or it belongs to another issuer.
     """
     try:
         candidates = server_candidates(issuer)

@@ -1,4 +1,4 @@
-"""Proofs of possession (DPoP, RFC 9449): a key pair per sign-in, and a fresh signed statement with every request."""
+"""Proofs of possession (DPoP, RFC 9449): a key pair for each sign-in, and a signed proof for each request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from attrs import define, field
 
-from mcptrio.auth.ssrf import origin_of
+from mcptrio.auth.ssrf import UrlRefused, origin_of
 
 ALGORITHM: Final = "ES256"
 _MOST_NONCES: Final = 16
@@ -18,7 +18,7 @@ _LONGEST_NONCE: Final = 1024
 
 
 def new_key() -> dict[str, str]:
-    """A private key, as a JWK."""
+    """Generate a private key as a JWK."""
     from joserfc.jwk import ECKey
 
     return {name: str(value) for name, value in ECKey.generate_key("P-256", private=True).as_dict(private=True).items()}
@@ -27,7 +27,7 @@ def new_key() -> dict[str, str]:
 def proof(
     key: Mapping[str, str], *, method: str, url: str, now: float, jti: str, token: str | None = None, nonce: str | None
 ) -> str:
-    """A proof for one request. `jti` has to be new each time."""
+    """Create the proof for one request. `jti` must be unique."""
     from joserfc import jwt
     from joserfc.jwk import ECKey
 
@@ -50,21 +50,24 @@ def proof(
 
 
 @define(eq=False, repr=False)
-class Nonces:
-    """The nonce that each server last gave: one per origin, since servers do not share them (section 8.2)."""
+class NonceCache:
+    """The most recent nonce of each server, by origin, because servers do not share them (RFC 9449 section 8.2)."""
 
     _known: dict[str, str] = field(factory=dict)
 
     def of(self, url: str) -> str | None:
-        return self._known.get(origin_of(url))
+        """Return the nonce to use for a URL, None if there is none or the URL must not be requested anyway."""
+        try:
+            return self._known.get(origin_of(url))
+        except UrlRefused:
+            return None
 
-    def learn(self, url: str, headers: Mapping[str, str]) -> bool:
-        """Take the nonce from a response; says whether it is a new one."""
+    def learn(self, url: str, headers: Mapping[str, str]) -> None:
+        """Store the nonce of a response."""
         nonce = headers.get("dpop-nonce")
-        if not nonce or len(nonce) > _LONGEST_NONCE or self.of(url) == nonce:
-            return False
+        if not nonce or len(nonce) > _LONGEST_NONCE:
+            return
         origin = origin_of(url)
         if origin not in self._known and len(self._known) >= _MOST_NONCES:
             del self._known[next(iter(self._known))]
         self._known[origin] = nonce
-        return True

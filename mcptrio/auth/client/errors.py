@@ -1,4 +1,4 @@
-"""What can go wrong between asking for a token and having it."""
+"""Errors of the authorization flows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from mcptrio.errors import MCPTrioException
+from mcptrio.errors import MCPTrioError
 
 _CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _REGISTERED: Final = frozenset(
@@ -19,11 +19,12 @@ _REGISTERED: Final = frozenset(
 _LONGEST: Final = 200
 
 
-class AuthorizationFailed(MCPTrioException):
-    """No token could be had, or the server would not take it. The text says at which step and why.
+class AuthorizationFailed(MCPTrioError):
+    """No token could be obtained, or the server refused it. The text names the step and the reason.
 
-    `error` is the error code that the authorization server gave, if it was the one that refused; `access_denied` is the
-    person's own no. `nobody_came` is ours, for a sign-in that was waited for in vain.
+    `error` is the error code of the authorization server, if it refused; `access_denied` means that the user declined.
+    `sign_in_timeout` is set by this package for a sign-in that timed out, `no_authorization_server` for a server that
+    requires a token and publishes no metadata.
     """
 
     def __init__(self, message: str, *, error: str | None = None) -> None:
@@ -32,11 +33,11 @@ class AuthorizationFailed(MCPTrioException):
 
 
 class FetchFailed(AuthorizationFailed):
-    """A request of the flow could not be made, or its answer could not be used."""
+    """A request of the flow failed, or its response could not be used; the same flow may succeed later."""
 
 
 def refusal(what: str, document: object, secrets: Iterable[str] = ()) -> AuthorizationFailed:
-    """The exception for an OAuth error reply, with nothing in it that we sent in confidence."""
+    """Create the exception for an OAuth error response, without any of the secrets that were sent."""
     error = description = ""
     if isinstance(document, dict):
         error, description = str(document.get("error") or ""), str(document.get("error_description") or "")

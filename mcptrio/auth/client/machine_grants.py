@@ -1,4 +1,4 @@
-"""Grants without a person at hand: client credentials, enterprise-managed authorization, workload identity."""
+"""Grants without a user: client credentials, enterprise-managed authorization, workload identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from attrs import field, frozen
 
-from mcptrio.auth.client.binding import discover_bound
+from mcptrio.auth.client.binding import discover_bound, find_endpoint
 from mcptrio.auth.client.credentials import Credentials
 from mcptrio.auth.client.discovery import Discovered, find_server
 from mcptrio.auth.client.errors import AuthorizationFailed
@@ -31,15 +31,24 @@ Form = dict[str, str]
 
 @frozen(kw_only=True)
 class MachineGrant(ABC):
-    """What needs no person: discovered, asked for and renewed alike, with another grant each."""
+    """The common base of grants without a user; they differ in the fields of the token request."""
 
     own: Credentials
-    """As the server's authorization server knows us."""
+    """The credentials at the authorization server of the MCP server."""
     issuer: str | None = None
     scopes: tuple[str, ...] | None = None
 
     def obtain(self, need: Need) -> Flow[Tokens]:
         discovered = yield from discover_bound(need, self.own, self.issuer, legacy=False)
+        tokens = yield from self._request(need, discovered)
+        return tokens
+
+    def renew(self, need: Need) -> Flow[Tokens | None]:
+        discovered = yield from find_endpoint(need, self.own, self.issuer, legacy=False)
+        tokens = yield from self._request(need, discovered)
+        return tokens
+
+    def _request(self, need: Need, discovered: Discovered) -> Flow[Tokens]:
         scopes = _scopes(need, discovered, self.scopes)
         scope = _scope(scopes)
         grant = yield from self.grant(need, discovered, scope)
@@ -48,18 +57,14 @@ class MachineGrant(ABC):
         )
         return tokens
 
-    def renew(self, need: Need) -> Flow[Tokens | None]:
-        tokens = yield from self.obtain(need)
-        return tokens
-
     @abstractmethod
     def grant(self, need: Need, discovered: Discovered, scope: Mapping[str, str]) -> Flow[Form]:
-        """What the token request says beside the scope."""
+        """Build the fields of the token request other than the scope."""
 
 
 @frozen(kw_only=True)
 class ClientCredentialsGrant(MachineGrant):
-    """The client acts for itself (extension: OAuth client credentials)."""
+    """The client credentials grant (extension: OAuth client credentials)."""
 
     def grant(self, need: Need, discovered: Discovered, scope: Mapping[str, str]) -> Flow[Form]:
         yield from ()
@@ -68,29 +73,29 @@ class ClientCredentialsGrant(MachineGrant):
 
 @frozen(kw_only=True)
 class WorkloadGrant(MachineGrant):
-    """A statement of the platform that we run on says who we are (RFC 7523 section 2.1)."""
+    """A JWT bearer grant with an assertion of the platform (RFC 7523 section 2.1)."""
 
     assertion: Supplier = field(repr=False)
-    """The statement, or what makes one when called with the issuer it is for."""
+    """The assertion, or a function that is called with the issuer it is for."""
 
     def grant(self, need: Need, discovered: Discovered, scope: Mapping[str, str]) -> Flow[Form]:
         statement = yield from supply(self.assertion, discovered.server.issuer)
         if self.issuer is None:
-            # whoever holds the statement is believed: it only goes where it says that it is meant to go
+            # any holder of the assertion could use it: send it only to the server in its audience
             check_audience(statement, discovered.server)
         return {"grant_type": JWT_BEARER, "assertion": statement}
 
 
 @frozen(kw_only=True)
 class EnterpriseGrant(MachineGrant):
-    """The company's identity provider says what its user may do (extension: enterprise-managed authorization)."""
+    """A grant of the company's identity provider (extension: enterprise-managed authorization)."""
 
     idp: Credentials
-    """As the identity provider knows us."""
+    """The credentials at the identity provider."""
     idp_issuer: str | None = None
     idp_token_endpoint: str | None = None
     subject_token: Supplier = field(repr=False)
-    """The user's ID token, or what gets one."""
+    """The user's ID token, or a function that returns one."""
     subject_token_type: str = ID_TOKEN
 
     def grant(self, need: Need, discovered: Discovered, scope: Mapping[str, str]) -> Flow[Form]:
@@ -106,7 +111,7 @@ class EnterpriseGrant(MachineGrant):
             **scope,
         }
         document = yield from request_token(need, provider, self.idp, exchange, what="the token exchange")
-        grant = document.get("access_token")  # RFC 8693 section 2.2.1: called so whatever it is
+        grant = document.get("access_token")  # RFC 8693 section 2.2.1: the name of this field for every token type
         if document.get("issued_token_type") != ID_JAG or not isinstance(grant, str):
             raise AuthorizationFailed("the identity provider gave something else than an identity assertion grant")
         return {"grant_type": JWT_BEARER, "assertion": grant}
@@ -123,7 +128,7 @@ class EnterpriseGrant(MachineGrant):
 
 
 def check_audience(statement: str, server: ServerMetadata) -> None:
-    """Refuse to show a statement to an authorization server that it does not name as its audience.
+    """Check that an assertion names the authorization server as its audience.
 
     Raises:
         AuthorizationFailed: it names another, or cannot be read.

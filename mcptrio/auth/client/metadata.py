@@ -1,4 +1,4 @@
-"""The documents of discovery, read with suspicion: of a protected resource (RFC 9728), of an issuer (RFC 8414)."""
+"""Parsing of untrusted metadata: of a protected resource (RFC 9728) and of an authorization server (RFC 8414)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 from attrs import frozen
 
 from mcptrio.auth.client.errors import AuthorizationFailed
+from mcptrio.auth.identifiers import same_identifier
 from mcptrio.auth.ssrf import UrlRefused, origin_of, split_origin
 
 _MOST = 1000  # items that are looked at in a list of a document
@@ -16,7 +17,7 @@ _MOST = 1000  # items that are looked at in a list of a document
 
 @frozen(kw_only=True)
 class ResourceMetadata:
-    """What a server says about itself: its identifier and who may give tokens for it."""
+    """Protected resource metadata: the identifier of a server and its authorization servers."""
 
     resource: str
     authorization_servers: tuple[str, ...]
@@ -26,7 +27,7 @@ class ResourceMetadata:
 
 @frozen(kw_only=True)
 class ServerMetadata:
-    """What an authorization server says about itself."""
+    """Authorization server metadata."""
 
     issuer: str
     authorization_endpoint: str | None = None
@@ -40,22 +41,25 @@ class ServerMetadata:
     client_id_metadata_documents: bool = False
     dpop_algorithms: tuple[str, ...] | None = None
     assumed: bool = False
-    """Nothing was published: these are the default paths of 2025-03-26."""
+    """No metadata was published: these are the default paths of 2025-03-26."""
 
 
 def read_resource(document: Mapping[str, Any], *, endpoint: str, fetched_from: str) -> ResourceMetadata:
-    """Protected resource metadata, if it is about the server that was connected to.
+    """Parse protected resource metadata, and check that it belongs to the server at `endpoint`.
 
     Raises:
-        AuthorizationFailed: it is not, or names no authorization server.
+        AuthorizationFailed: it belongs to another server, or names no authorization server.
     """
     resource = document.get("resource")
     # RFC 9728 section 3.3: identical to the URL that was asked, or to the identifier that the document's own
-    # well-known address was made from. The latter has to lie above the endpoint, or it would be somebody else.
+    # well-known address was made from. The latter must be a parent of the endpoint, or it would be another server.
     if not isinstance(resource, str) or not (
         same_resource(resource, endpoint) or (is_above(resource, endpoint) and well_known_of(resource) == fetched_from)
     ):
-        raise AuthorizationFailed("the protected resource metadata is about another server")
+        raise AuthorizationFailed(
+            f"the protected resource metadata is about another server: its resource is {resource!r:.200}, "
+            f"expected {canonical(endpoint)!r:.200}"
+        )
     servers = _texts(document, "authorization_servers")
     if not servers:  # 2026-07-28 authorization-server-discovery: at least one
         raise AuthorizationFailed("the protected resource metadata names no authorization server")
@@ -68,18 +72,22 @@ def read_resource(document: Mapping[str, Any], *, endpoint: str, fetched_from: s
 
 
 def read_server(document: Mapping[str, Any], *, issuer: str) -> ServerMetadata:
-    """Authorization server metadata, if it is of the issuer that it was asked for.
+    """Parse authorization server metadata, and check that it belongs to the issuer.
 
     Raises:
-        AuthorizationFailed: it is another's, or lacks what is needed.
+        AuthorizationFailed: it belongs to another issuer, or has no token endpoint.
     """
-    if document.get("issuer") != issuer:  # character by character: RFC 8414 section 3.3
-        raise AuthorizationFailed("the authorization server metadata has another issuer than the one asked for")
+    named = document.get("issuer")
+    if not isinstance(named, str) or not same_identifier(named, issuer):  # RFC 8414 section 3.3
+        raise AuthorizationFailed(
+            f"the authorization server metadata has another issuer than the one asked for: {named!r:.200}, "
+            f"expected {issuer!r:.200}"
+        )
     token_endpoint = _text(document, "token_endpoint")
     if token_endpoint is None:
         raise AuthorizationFailed("the authorization server metadata has no token endpoint")
     return ServerMetadata(
-        issuer=issuer,
+        issuer=named,  # as the authorization server writes it, which compares it in assertions
         authorization_endpoint=_text(document, "authorization_endpoint"),
         token_endpoint=token_endpoint,
         registration_endpoint=_text(document, "registration_endpoint"),
@@ -94,7 +102,7 @@ def read_server(document: Mapping[str, Any], *, issuer: str) -> ServerMetadata:
 
 
 def assumed_server(endpoint: str) -> ServerMetadata:
-    """The endpoints of a server that publishes nothing: default paths on its own origin (2025-03-26 authorization)."""
+    """Return the default endpoints of a server without metadata, on its own origin (2025-03-26 authorization)."""
     base = root_of(endpoint)
     return ServerMetadata(
         issuer=base,
@@ -111,10 +119,10 @@ def assumed_server(endpoint: str) -> ServerMetadata:
 
 
 def canonical(url: str) -> str:
-    """The identifier of the server at a URL: lower-case scheme and host, no query, no fragment, no lone slash.
+    """Return the identifier of the server at a URL: lower-case scheme and host, no query, fragment or lone slash.
 
     Raises:
-        UrlRefused: it is no http or https URL.
+        UrlRefused: it is not an http or https URL.
     """
     scheme, host, port = split_origin(url)
     parts = urlsplit(url)
@@ -124,7 +132,7 @@ def canonical(url: str) -> str:
 
 
 def root_of(url: str) -> str:
-    """The origin of a URL, as an identifier."""
+    """Return the origin of a URL as an identifier."""
     parts = urlsplit(canonical(url))
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -137,7 +145,7 @@ def same_resource(one: str, other: str) -> bool:
 
 
 def is_above(resource: str, endpoint: str) -> bool:
-    """Whether an identifier is of the same origin and its path a folder that the endpoint lies in."""
+    """Return whether an identifier has the same origin and its path is a parent of the endpoint's."""
     try:
         if origin_of(resource) != origin_of(endpoint) or urlsplit(resource).query or urlsplit(resource).fragment:
             return False
@@ -148,7 +156,7 @@ def is_above(resource: str, endpoint: str) -> bool:
 
 
 def well_known_of(resource: str, suffix: str = "oauth-protected-resource") -> str:
-    """Where an identifier keeps its document: the well-known part goes between host and path (RFC 9728 section 3.1)."""
+    """Return the well-known URL of an identifier: the suffix goes between host and path (RFC 9728 section 3.1)."""
     return f"{root_of(resource)}/.well-known/{suffix}{urlsplit(resource).path.rstrip('/')}"
 
 

@@ -1,4 +1,4 @@
-"""Which scopes to ask for (2026-07-28 authorization, "Scope Selection Strategy" and "Step-Up Authorization Flow")."""
+"""Selection of scopes (2026-07-28 authorization, "Scope Selection Strategy" and "Step-Up Authorization Flow")."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def select(
     before: tuple[str, ...] = (),
     offline: bool = False,
 ) -> tuple[str, ...]:
-    """The scopes of a request; empty means to leave the parameter out.
+    """Select the scopes of a request; empty means to omit the parameter.
 
-    What the challenge names decides, otherwise what the server's metadata lists. Scopes that the user configured, and
-    those asked for before, are kept: a server names only what the operation at hand needs. `offline` says that the
-    authorization server knows `offline_access`; alone it would replace the server's default, so it only ever joins.
+    The scopes of the challenge are used, otherwise those in the server's metadata. Scopes that the user configured or
+    that were requested before are kept, because a server names only those that the current operation needs. `offline`
+    adds `offline_access`, but never alone: alone it would replace the server's default scopes.
     """
     base = challenged or (() if configured else supported or ())
     chosen = union(before, configured or (), base)
@@ -28,5 +28,5 @@ def select(
 
 
 def union(*parts: Iterable[str]) -> tuple[str, ...]:
-    """All of them in order, each once."""
+    """Concatenate scopes in order, without duplicates."""
     return tuple(dict.fromkeys(scope for part in parts for scope in part))

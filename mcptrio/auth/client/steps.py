@@ -1,7 +1,7 @@
-"""What a flow may ask of the world, and what it is told.
+"""The steps of a flow: I/O operations as values.
 
-A flow is a generator. It yields a step, the driver performs it and sends the answer back in, and what the generator
-returns is what the flow was for. A step that fails is thrown into the flow at the place where it asked.
+A flow is a generator. It yields a step, the driver performs the step and sends the result back in, and the generator
+returns the result of the flow. If a step fails, the driver throws the error into the flow.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class Fetch:
-    """Make an HTTP request; the answer is a `Fetched`."""
+    """Make an HTTP request; the result is a `Fetched`."""
 
     what: str
-    """For people: `the token request`."""
+    """The subject of error texts, such as `the token request`."""
     method: Literal["GET", "POST"] = "GET"
     url: str
     headers: Mapping[str, str] = field(factory=dict, repr=False)
@@ -32,7 +32,7 @@ class Fetch:
 
 @frozen(kw_only=True)
 class Fetched:
-    """What a request was answered with; the body has at most 256 KiB."""
+    """The response to a `Fetch`; its body has at most 256 KiB."""
 
     status: int
     headers: Mapping[str, str] = field(factory=dict, repr=False)
@@ -40,7 +40,7 @@ class Fetched:
     body: bytes = field(default=b"", repr=False)
 
     def document(self) -> dict[str, Any] | None:
-        """The JSON object in the body, if that is what it is."""
+        """Parse the body; None if it is not a JSON object."""
         if "json" not in self.headers.get("content-type", "").lower():
             return None
         try:
@@ -52,14 +52,14 @@ class Fetched:
 
 @frozen(kw_only=True)
 class Listen:
-    """Be ready for the redirect; the answer is the redirect URI, `preferred` if that can be had again."""
+    """Listen for the redirect; the result is the redirect URI, `preferred` if its port is free."""
 
     preferred: str | None = None
 
 
 @frozen(kw_only=True)
 class Visit:
-    """Show a page to the person; the answer is the query of the redirect that follows, decoded."""
+    """Show a page to the user; the result is the decoded query of the redirect."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
@@ -67,38 +67,55 @@ class Visit:
 
 @frozen(kw_only=True)
 class Load:
-    """Look into the storage; the answer is what was saved under the key, or None."""
+    """Load a record from the storage; the result is the record or None."""
 
     key: str
 
 
 @frozen(kw_only=True)
 class Save:
-    """Keep a record, or with None forget it; the answer is None."""
+    """Save a record, or delete it with None; the result is None."""
 
     key: str
     record: Mapping[str, Any] | None = field(repr=False)
 
 
 @frozen(kw_only=True)
-class Ask:
-    """Call something of the user's that may wait, such as where an ID token comes from; the answer is a string."""
+class Lock:
+    """Lock a record, so that no other flow of this storage changes it until `Unlock` or the end of this flow.
+
+    Fails with `FetchFailed` if another flow does not release it. The result is None.
+    """
+
+    key: str
+
+
+@frozen(kw_only=True)
+class Unlock:
+    """Release a record; the result is None."""
+
+    key: str
+
+
+@frozen(kw_only=True)
+class Supply:
+    """Call a function of the user that may be async, such as a source of ID tokens; the result is a string."""
 
     supplier: Callable[..., Any]
     arguments: tuple[str, ...] = field(default=(), repr=False)
 
 
-Step: TypeAlias = Fetch | Listen | Visit | Load | Save | Ask
+Step: TypeAlias = Fetch | Listen | Visit | Load | Save | Lock | Unlock | Supply
 Flow: TypeAlias = Generator[Step, Any, T]
 
 
 @frozen(kw_only=True)
-class World:
-    """Time and chance, which come from outside so that tests decide them."""
+class FlowInputs:
+    """The clock and the random secrets of a flow, injected so that flows stay pure."""
 
     now: Callable[[], float]
     secret: Callable[[], str]
-    """A new string of 43 or more URL-safe characters that nobody can guess."""
+    """Returns an unguessable string of 43 or more URL-safe characters."""
 
 
 def fetch(step: Fetch) -> Flow[Fetched]:
@@ -109,21 +126,16 @@ def fetch(step: Fetch) -> Flow[Fetched]:
 
 
 def load(key: str) -> Flow[dict[str, Any] | None]:
-    """Look into the storage; what cannot be read there counts as absent."""
+    """Load a record from the storage; None if there is none or it is unreadable."""
     answer = yield Load(key=key)
     return answer if isinstance(answer, dict) else None
 
 
-def save(key: str, record: Mapping[str, Any] | None) -> Flow[None]:
-    """Keep a record in the storage."""
-    yield Save(key=key, record=record)
-
-
 def supply(source: str | Callable[..., Any], *arguments: str) -> Flow[str]:
-    """A string that the user gave, or that something of the user's makes."""
+    """Return a string that the user configured, or call the function that supplies it."""
     if isinstance(source, str):
         return source
-    answer = yield Ask(supplier=source, arguments=arguments)
+    answer = yield Supply(supplier=source, arguments=arguments)
     if not isinstance(answer, str) or not answer:
         raise FetchFailed(f"{getattr(source, '__name__', 'the supplier')} returned no string")
     return answer

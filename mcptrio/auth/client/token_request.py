@@ -1,4 +1,4 @@
-"""One request to a token endpoint, whatever the grant."""
+"""Requests to a token endpoint, common to all grants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcptrio.auth.client.credentials import Credentials, authenticate
 from mcptrio.auth.client.discovery import Discovered
 from mcptrio.auth.client.errors import AuthorizationFailed, FetchFailed, refusal
 from mcptrio.auth.client.metadata import ServerMetadata
-from mcptrio.auth.client.steps import Fetch, Fetched, Flow, World, fetch
+from mcptrio.auth.client.steps import Fetch, Fetched, Flow, FlowInputs, fetch
 from mcptrio.auth.client.tokens import Tokens, read_tokens
 
 _CONFIDENTIAL = (
@@ -25,23 +25,29 @@ _CONFIDENTIAL = (
     "client_secret",
     "client_assertion",
 )
+_TEMPORARY = ("temporarily_unavailable", "server_error", "slow_down", "use_dpop_nonce")
+"""Error codes that say nothing about the grant: the same request may succeed later."""
 
 
 @frozen(kw_only=True)
 class Need:
-    """Why a token is wanted, and what is at hand."""
+    """The reason for a token request, and the state that it starts from."""
 
     endpoint: str
     challenge: Challenge | None = None
     tokens: Tokens | None = None
-    """Those in use until now."""
+    """The current tokens."""
+    key: str = "tokens"
+    """The key of the stored tokens."""
+    refused: bool = False
+    """The server refused the current tokens: its authorization server may have changed, so discover it again."""
     step_up: bool = False
-    """They are good, but not for enough."""
+    """The current tokens are valid but lack scopes."""
     may_refresh: bool = True
     dpop: bool | None = None
-    """Whether tokens shall be bound to a key; None: if the server wants it."""
-    world: World
-    nonces: proofs.Nonces = field(factory=proofs.Nonces)
+    """Whether to bind tokens to a key; None: if the server asks for it."""
+    inputs: FlowInputs
+    nonces: proofs.NonceCache = field(factory=proofs.NonceCache)
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -53,10 +59,10 @@ class Need:
 
 
 def bound_key(need: Need, discovered: Discovered) -> Mapping[str, str] | None:
-    """The key that new tokens shall be bound to, if they shall.
+    """Return the key to bind new tokens to; None for bearer tokens.
 
     Raises:
-        AuthorizationFailed: they shall, and the authorization server cannot.
+        AuthorizationFailed: binding is required, but the authorization server does not support it.
     """
     required = discovered.metadata is not None and discovered.metadata.dpop_required
     asked = need.challenge is not None and need.challenge.scheme == "dpop"
@@ -79,25 +85,30 @@ def request_token(
     what: str = "the token request",
     key: Mapping[str, str] | None = None,
 ) -> Flow[dict[str, Any]]:
-    """What the token endpoint gives for a grant.
+    """Send a token request and return the response document.
 
     Raises:
-        AuthorizationFailed: it refused; `error` says with which code.
+        AuthorizationFailed: the server refused; `error` is its error code.
     """
+    sent_nonce = need.nonces.of(server.token_endpoint)
     reply = yield from _post(need, server, credentials, form, what, key)
     document = reply.document()
     if key is not None:
-        fresh = need.nonces.learn(server.token_endpoint, reply.headers)
-        if fresh and reply.status in (400, 401) and (document or {}).get("error") == "use_dpop_nonce":
+        need.nonces.learn(server.token_endpoint, reply.headers)
+        changed = need.nonces.of(server.token_endpoint) != sent_nonce
+        if changed and reply.status in (400, 401) and (document or {}).get("error") == "use_dpop_nonce":
             reply = yield from _post(need, server, credentials, form, what, key)  # RFC 9449 section 8
             need.nonces.learn(server.token_endpoint, reply.headers)
             document = reply.document()
     if reply.status == 200 and document is not None and "error" not in document:
         return document
     if reply.status >= 500 or document is None:
-        raise FetchFailed(f"{what} was answered with HTTP {reply.status} and nothing that can be read")
+        raise FetchFailed(f"{what} returned HTTP {reply.status} without a readable document")
     sent = [form[name] for name in _CONFIDENTIAL if name in form]
-    raise refusal(what, document, (*sent, *credentials.secrets()))
+    refused = refusal(what, document, (*sent, *credentials.secrets()))
+    if reply.status == 429 or refused.error in _TEMPORARY:
+        raise FetchFailed(str(refused), error=refused.error)
+    raise refused
 
 
 def _post(
@@ -108,12 +119,12 @@ def _post(
     what: str,
     key: Mapping[str, str] | None,
 ) -> Flow[Fetched]:
-    # made anew for each attempt: an assertion and a proof are good for one request
-    headers, fields = authenticate(credentials, offered=server.auth_methods, issuer=server.issuer, world=need.world)
+    # created for each attempt: an assertion and a proof are valid for one request
+    headers, fields = authenticate(credentials, offered=server.auth_methods, issuer=server.issuer, inputs=need.inputs)
     url = server.token_endpoint
     if key is not None:
         headers["DPoP"] = proofs.proof(
-            key, method="POST", url=url, now=need.world.now(), jti=need.world.secret(), nonce=need.nonces.of(url)
+            key, method="POST", url=url, now=need.inputs.now(), jti=need.inputs.secret(), nonce=need.nonces.of(url)
         )
     reply = yield from fetch(Fetch(what=what, method="POST", url=url, headers=headers, form={**form, **fields}))
     return reply
@@ -128,17 +139,21 @@ def obtain_tokens(
     scopes: tuple[str, ...],
     key: Mapping[str, str] | None,
     previous: Tokens | None = None,
+    registration: Credentials | None = None,
 ) -> Flow[Tokens]:
-    """The tokens for a grant, for the server that was discovered."""
+    """Obtain the tokens of a grant for the discovered server."""
     form = {**form, "resource": discovered.resource}  # RFC 8707: in every request, whatever the grant
     document = yield from request_token(need, discovered.server, credentials, form, key=key)
     return read_tokens(
         document,
-        now=need.world.now(),
+        now=need.inputs.now(),
         issuer=discovered.server.issuer,
         resource=discovered.resource,
         client_id=credentials.client_id,
         requested=scopes,
         dpop_key=key,
         previous=previous,
+        token_endpoint=discovered.server.token_endpoint,
+        auth_methods=discovered.server.auth_methods,
+        registration=registration,
     )

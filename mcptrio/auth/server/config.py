@@ -1,4 +1,4 @@
-"""How tokens are checked: `BearerAuth`, its parts, and the rules that no setting can turn off."""
+"""Settings of token checks: `BearerAuth`, `Introspection`, and the rules that no setting can disable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcptrio.errors import DeclarationError
 ASYMMETRIC: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
 )
-"""What a token may be signed with. A shared secret is none of them: whoever can check with it can also sign."""
+"""Algorithms that may be allowed. None uses a shared secret, because a server that can verify with it can also sign."""
 DEFAULT_ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA", "Ed25519")
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -27,75 +27,75 @@ def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class Introspection:
-    """Ask the authorization server about each token (RFC 7662) instead of reading it."""
+    """Token introspection (RFC 7662): ask the authorization server about each token instead of verifying it locally."""
 
     url: str
     """The introspection endpoint of the authorization server."""
     client_id: str
-    """What this server calls itself there."""
+    """The client ID of this server at the authorization server."""
     client_secret: str = field(repr=False)
-    """What this server proves it with; taken from the environment rather than from the code."""
+    """The secret of `client_id`; read it from the environment, do not put it into the code."""
+    max_concurrent: int = 16
+    """Requests to the endpoint at the same time; others wait, and get status 503 after `fetch_timeout`."""
 
     def __attrs_post_init__(self) -> None:
         check_url("Introspection.url", self.url)
+        if self.max_concurrent < 1:
+            raise DeclarationError(f"Introspection.max_concurrent must be at least 1, not {self.max_concurrent}")
         if not self.client_id or not self.client_secret:
             raise DeclarationError("Introspection needs the client_id and client_secret of this server (RFC 7662, 2.1)")
 
 
 @frozen(kw_only=True)
 class BearerAuth:
-    """Let in whoever has an access token of one of `issuers`, made for this server.
+    """Authentication by access tokens that one of `issuers` issued for this server.
 
-    Signatures are checked with the issuer's published keys, or the issuer is asked (`introspection`).
-    Times are seconds.
+    Signatures are verified with the issuer's published keys, or the issuer is asked (`introspection`).
+    Times are in seconds.
     """
 
     resource: str
-    """The URL of the endpoint as clients know it; also its name in OAuth (RFC 8707)."""
+    """The URL of the endpoint as clients use it; also its resource identifier in OAuth (RFC 8707)."""
     issuers: tuple[str, ...] = field(converter=_names)
-    """The authorization servers whose tokens are accepted, each exactly as it names itself."""
+    """The authorization servers whose tokens are accepted, each exactly as in its `issuer` metadata."""
     audience: tuple[str, ...] = field(default=None, converter=_names)
-    """Whom a token must be made for; one is enough. Without it: `resource`."""
+    """Accepted audiences; a token must have one of them. Default: `resource`."""
     jwks_uri: str | Mapping[str, str] | None = None
-    """Where the keys are, for one issuer or by issuer; without it the issuer's metadata says so."""
+    """The URL of the keys, for a single issuer or by issuer; default: from the issuer's metadata."""
     jwks: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The keys themselves (a JWK Set): then nothing is fetched."""
+    """The keys themselves (a JWK Set); then nothing is fetched."""
     introspection: Introspection | None = None
-    """Ask the issuer about each token (RFC 7662), for issuers whose tokens cannot be read; None: tokens are JWTs
-    and checked with the issuer's keys."""
+    """Ask the issuer about each token (RFC 7662), for issuers with opaque tokens; None: tokens are JWTs, verified with
+    the issuer's keys."""
     required_scopes: frozenset[str] = field(default=frozenset(), converter=scope_set)
-    """The scopes that every request needs; those of one tool are its option `scopes`."""
+    """The scopes that every request needs; for those of a single tool use its option `scopes`."""
     implies: Mapping[str, Iterable[str]] = field(factory=dict)
-    """Which scopes contain others: `{"orders:write": ["orders:read"]}`."""
+    """Scopes that imply others: `{"orders:write": ["orders:read"]}`."""
     algorithms: tuple[str, ...] = field(default=DEFAULT_ALGORITHMS, converter=_names)
-    """Signatures that are accepted; narrow it to what the issuer uses. Only those with a public key may be
-    named."""
+    """Accepted signature algorithms; narrow them to those that the issuer uses. Only asymmetric ones are allowed."""
     clock_skew: float = 60
-    """Seconds by which the issuer's clock may differ from ours, 0 to 300."""
+    """Seconds by which the issuer's clock may differ from this server's, 0 to 300."""
     dpop: Literal[False, True, "required"] = False
-    """Take tokens that are bound to a key (RFC 9449); `"required"` takes no others."""
+    """Accept tokens that are bound to a key (DPoP, RFC 9449); `"required"` accepts no others."""
     dpop_nonce: bool = False
-    """Also ask for a nonce of this server in each proof, against proofs made in advance."""
+    """Also require a nonce of this server in each DPoP proof, which prevents proofs made in advance."""
     metadata_url: str | None = None
-    """Where clients find the metadata, if not at the well-known place on the host of `resource`."""
+    """The URL of the metadata, if it is not at the well-known path on the host of `resource`."""
     documentation: str | None = None
-    """A page for developers, told to clients with the metadata."""
+    """The URL of a page for developers, listed in the metadata."""
     max_token: int = 8192
-    """Bytes of the longest token that is looked at; raise it, with `max_header_bytes`, for issuers that put much
-    into one."""
+    """Maximum length of a token in bytes; raise it, with `max_header_bytes`, for issuers with large tokens."""
     cache: float = 30
-    """Seconds for which a token that was found good is not checked again; 0 checks each request, so that a revoked
-    one ends at once."""
+    """Seconds for which the result of a check is reused; 0 checks every request, so that a revoked token is refused
+    at once."""
     fetch_timeout: float = 1.8
-    """Seconds that the issuer may take; past that a request is answered with 503."""
+    """Timeout for requests to the issuer; after it the client gets status 503."""
     keys_ttl: float = 300
-    """Seconds after which the issuer's keys are fetched again in passing; a token with an unknown key has them
-    fetched sooner."""
+    """Seconds after which the issuer's keys are refreshed; a token with an unknown key refreshes them sooner."""
     keys_max_age: float = 3600
-    """Seconds for which keys are used while the issuer cannot be reached; raise it to outlive its longer
-    outages."""
+    """Seconds for which keys are used while the issuer is unreachable; raise it to survive longer outages."""
     keys_pause: float = 10
-    """The least seconds between two fetches of keys, whatever tokens come."""
+    """Minimum seconds between two fetches of keys."""
 
     def __attrs_post_init__(self) -> None:
         check_url("BearerAuth.resource", self.resource)
@@ -106,9 +106,13 @@ class BearerAuth:
         if self.audience == ():
             object.__setattr__(self, "audience", (self.resource,))
         if not all(self.audience):
-            raise DeclarationError("BearerAuth.audience has an empty name: then tokens for anybody would be accepted")
+            raise DeclarationError(
+                "BearerAuth.audience contains an empty name, which would accept tokens of any audience"
+            )
         if isinstance(self.jwks_uri, str) and len(self.issuers) > 1:
-            raise DeclarationError("BearerAuth.jwks_uri must say which issuer it is of: {issuer: url, ...}")
+            raise DeclarationError(
+                "BearerAuth.jwks_uri must be a mapping if there are several issuers: {issuer: url, ...}"
+            )
         for uri in self.key_urls.values():
             check_url("BearerAuth.jwks_uri", uri)
         unknown = set(self.key_urls) - set(self.issuers)
@@ -144,7 +148,7 @@ class BearerAuth:
         return self.jwks_uri or {}
 
     def widen(self, scopes: Iterable[str]) -> frozenset[str]:
-        """Scopes with all that they imply (basic/authorization: servers MUST account for scope hierarchies)."""
+        """Add all implied scopes (basic/authorization: servers MUST account for scope hierarchies)."""
         found: set[str] = set()
         left = list(scopes)
         while left:
@@ -156,7 +160,11 @@ class BearerAuth:
 
 
 def check_url(name: str, url: str) -> None:
-    """Plain HTTP only to this very machine; no fragment, no user name, nothing that two programs read differently."""
+    """Check a URL in the settings: https, or http on loopback; no fragment, no user name, no ambiguous form.
+
+    Raises:
+        DeclarationError: it is not such a URL.
+    """
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -164,8 +172,10 @@ def check_url(name: str, url: str) -> None:
     except ValueError:
         host = None
     if host is None or parts.scheme not in ("http", "https") or not url.isascii() or url != url.strip():
-        raise DeclarationError(f"{name}: {url!r:.200} is not a URL as in https://example.org/mcp")
+        raise DeclarationError(f"{name}: {url!r:.200} is not a valid URL such as https://example.org/mcp")
     if parts.fragment or "#" in url or parts.username is not None or parts.password is not None:
         raise DeclarationError(f"{name}: {url!r:.200} must have no fragment and no user name")
     if parts.scheme == "http" and host not in _LOOPBACK:
-        raise DeclarationError(f"{name}: {url!r:.200} must be https; plain http is only for this machine (127.0.0.1)")
+        raise DeclarationError(
+            f"{name}: {url!r:.200} must be https; plain http is only allowed on this machine (127.0.0.1)"
+        )

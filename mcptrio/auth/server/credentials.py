@@ -1,4 +1,4 @@
-"""Finding the token in a request: in one `Authorization` header, and nowhere else."""
+"""The credentials of a request: a token in a single `Authorization` header, and nowhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOKEN: Final = re.compile(rb"[A-Za-z0-9\-._~+/]++=*+")  # RFC 6750 section 2.1
 
 @frozen(kw_only=True)
 class Presented:
-    """What a request shows for itself."""
+    """The credentials that a request presents."""
 
     scheme: Literal["bearer", "dpop"]
     token: str = field(repr=False)
@@ -25,7 +25,7 @@ class Presented:
     method: str = "POST"
     path: str = "/mcp"
     certificate: bytes | None = field(default=None, repr=False)
-    """The client's TLS certificate (DER), where one was asked for."""
+    """The client's TLS certificate (DER), if the listener requested one."""
 
 
 def read_credentials(
@@ -37,13 +37,13 @@ def read_credentials(
     max_token: int,
     certificate: bytes | None = None,
 ) -> Presented:
-    """The token of a request.
+    """Read the token of a request.
 
     Raises:
-        CredentialsRefused: there is none, or not where and how it should be.
+        CredentialsRefused: there is none, or it is malformed or in the wrong place.
     """
     if query and _has_token(query):
-        # basic/authorization: tokens MUST NOT be in the query, where every log on the way keeps them
+        # basic/authorization: tokens MUST NOT be in the query, where logs would record them
         raise CredentialsRefused("tokens belong into the Authorization header", error="invalid_request")
     found = [value for name, value in headers if name == b"authorization"]
     if not found:
@@ -73,6 +73,6 @@ def read_credentials(
 
 def _has_token(query: bytes) -> bool:
     if len(query) > 64 * 1024:
-        return True  # nobody has so much to say; it is not read
+        return True  # too long for a genuine request; not parsed
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=None)
     return any(name.lower() == "access_token" for name, _ in pairs)

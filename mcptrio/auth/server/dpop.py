@@ -1,4 +1,4 @@
-"""Tokens that are bound to a key: whoever shows one has to prove that the key is theirs (RFC 9449, RFC 8705)."""
+"""Proof of possession for tokens that are bound to a key (DPoP, RFC 9449) or a certificate (RFC 8705)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,7 +21,8 @@ from mcptrio.auth.server.principal import Principal
 from mcptrio.auth.server.tokens import read_jwt, verify
 
 PROOF_AGE: Final = 60.0
-"""How old a proof may be, beside what clocks may differ."""
+"""Maximum age of a proof in seconds, in addition to the clock skew."""
+_FORGOTTEN_AT_ONCE: Final = 8
 _LONGEST: Final = 8192
 _NONCE_TIME: Final = 120
 _PORTS: Final = {"http": 80, "https": 443}
@@ -28,42 +30,65 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @define(eq=False, repr=False)
 class Replays:
-    """The proofs that were accepted, until they would be too old anyway."""
+    """The proofs that were accepted, each until it expires. None is dropped earlier, which would allow its replay.
 
-    most: int = 100_000
-    _seen: dict[bytes, float] = field(factory=dict)
+    A key may hold as many proofs as there are free places. So the key with most of them is refused first, one key never
+    takes more than half of the table, and there is always room for another key.
+    """
+
+    # Not `_actors.shares`, whose policies do not fit: a proof can neither wait for a place nor make room for another.
+    most: int = 200_000
+    _owners: dict[bytes, str] = field(factory=dict)
+    """The key of each proof."""
+    _held: dict[str, int] = field(factory=dict)
+    """How many proofs each key holds."""
+    _ends: list[tuple[float, bytes]] = field(factory=list)
+    """A heap of proofs by expiry."""
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._owners)
 
-    def use(self, proof: bytes, until: float, now: float) -> bool:
-        """Remember a proof; False if it was used before.
+    def use(self, key: str, proof: bytes, until: float, now: float) -> bool:
+        """Record a proof of a key; return False if it was used before.
 
         Raises:
-            Unavailable: there are too many to remember. Forgetting some would let them be used again.
+            Unavailable: the key holds too many.
         """
-        for old, expires in list(self._seen.items())[:64]:  # in the order of their times, nearly
-            if expires > now:
-                break
-            del self._seen[old]
-        if proof in self._seen:
+        self._forget(now)
+        if proof in self._owners:
             return False
-        if len(self._seen) >= self.most:
-            raise Unavailable("too many proofs of possession within a minute")
-        self._seen[proof] = until
+        held = self._held.get(key, 0)
+        if held >= self.most - len(self._owners):
+            raise Unavailable(f"too many proofs of possession of one key within {PROOF_AGE:g} s")
+        self._owners[proof] = key
+        self._held[key] = held + 1
+        heappush(self._ends, (until, proof))
         return True
+
+    def _forget(self, now: float) -> None:
+        """Remove expired proofs: a few at a time, but more than a request adds."""
+        for _ in range(_FORGOTTEN_AT_ONCE):
+            if not self._ends or self._ends[0][0] > now:
+                return
+            _, proof = heappop(self._ends)
+            key = self._owners.pop(proof)
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
 
 
 @define(eq=False, repr=False)
-class Nonces:
-    """Nonces that can be recognised without being kept: a time slot and a MAC over it."""
+class NonceIssuer:
+    """A source of nonces that needs no storage: each is a MAC of a time slot."""
 
     secret: bytes = field(repr=False)
 
-    def now(self, now: float) -> str:
+    def current(self, now: float) -> str:
+        """Return the nonce of the current time slot."""
         return self._of(int(now // _NONCE_TIME))
 
-    def good(self, nonce: object, now: float) -> bool:
+    def accepts(self, nonce: object, now: float) -> bool:
+        """Return whether a nonce is of the current or the previous time slot."""
         slot = int(now // _NONCE_TIME)
         return isinstance(nonce, str) and any(
             hmac.compare_digest(nonce.encode(), self._of(known).encode()) for known in (slot, slot - 1)
@@ -74,18 +99,18 @@ class Nonces:
 
 
 def check_possession(
-    auth: BearerAuth, shown: Presented, principal: Principal, *, now: float, replays: Replays, nonces: Nonces
+    auth: BearerAuth, shown: Presented, principal: Principal, *, now: float, replays: Replays, nonces: NonceIssuer
 ) -> None:
-    """Whether the token may be used the way it is.
+    """Check that the sender possesses the key or certificate that the token is bound to.
 
     Raises:
-        CredentialsRefused: it is bound to a key that the sender did not show to have.
-        Unavailable: that cannot be decided now.
+        CredentialsRefused: the proof is missing or wrong.
+        Unavailable: the check is not possible now.
     """
     bound = principal.claims.get("cnf")
     bound = bound if isinstance(bound, Mapping) else {} if bound is None else {"?": bound}
     if "jkt" in bound:
-        # A bound token that is accepted without its proof is worth stealing again: never, whatever the setting.
+        # Never accept a bound token without its proof, whatever the setting: it would be worth stealing again.
         if not auth.dpop or shown.scheme != "dpop":
             raise CredentialsRefused("the token is bound to a key: send it with DPoP and a proof")
         _check_proof(auth, shown, str(bound["jkt"]), now, replays, nonces)
@@ -99,8 +124,10 @@ def check_possession(
         raise CredentialsRefused("the token is not valid", detail="it is bound to something unknown")
 
 
-def _check_proof(auth: BearerAuth, shown: Presented, jkt: str, now: float, replays: Replays, nonces: Nonces) -> None:
-    """RFC 9449 section 4.3, in its order."""
+def _check_proof(
+    auth: BearerAuth, shown: Presented, jkt: str, now: float, replays: Replays, nonces: NonceIssuer
+) -> None:
+    """Check a DPoP proof, in the order of RFC 9449 section 4.3."""
     if len(shown.proofs) != 1 or len(shown.proofs[0]) > _LONGEST:
         raise _bad("one DPoP header is needed")
     proof = shown.proofs[0]
@@ -110,7 +137,7 @@ def _check_proof(auth: BearerAuth, shown: Presented, jkt: str, now: float, repla
         raise _bad("the proof is malformed", error.detail) from None
     if header.get("typ") != "dpop+jwt" or not isinstance(header.get("jwk"), dict):
         raise _bad("the proof is malformed", "no dpop+jwt with a jwk")
-    key = read_key(header["jwk"])  # None for a private key too
+    key = read_key(header["jwk"])  # also None for a private key
     if key is None or not key.fits(alg):
         raise _bad("the proof's key cannot be used")
     try:
@@ -128,15 +155,15 @@ def _check_proof(auth: BearerAuth, shown: Presented, jkt: str, now: float, repla
         raise _bad("the proof is for another token")
     if key.key.thumbprint() != jkt:
         raise _bad("the proof is of another key than the token's")
-    if auth.dpop_nonce and not nonces.good(claims.get("nonce"), now):
+    if auth.dpop_nonce and not nonces.accepts(claims.get("nonce"), now):
         raise CredentialsRefused("the proof needs this server's nonce", error="use_dpop_nonce")
     digest = hashlib.sha256(f"{jkt} {jti}".encode()).digest()
-    if not replays.use(digest, made + PROOF_AGE + auth.clock_skew, now):
+    if not replays.use(jkt, digest, made + PROOF_AGE + auth.clock_skew, now):
         raise _bad("the proof was used before")
 
 
 def _same_place(htu: object, resource: str, path: str) -> bool:
-    """Whether a proof's URL is that of this request: scheme and host as clients know us, not as the proxy does."""
+    """Return whether a proof's URL is that of this request; scheme and host are those of `resource`, not of a proxy."""
     if not isinstance(htu, str):
         return False
     try:
@@ -158,4 +185,4 @@ def _b64(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-__all__ = ["Nonces", "Replays", "check_possession"]
+__all__ = ["NonceIssuer", "Replays", "check_possession"]

@@ -1,17 +1,17 @@
-"""How the check of a request's credentials can end badly. No text here ever holds a credential."""
+"""Errors of credential checks. Their texts never contain a credential."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from mcptrio.errors import MCPTrioException
+from mcptrio.errors import MCPTrioError
 
 
-class CredentialsRefused(MCPTrioException):
-    """The request does not prove who sent it.
+class CredentialsRefused(MCPTrioError):
+    """Missing or invalid credentials.
 
-    `error` is the code of RFC 6750 section 3.1, or None where the request tried nothing. `description` is sent to the
-    client, `detail` only goes to the log.
+    `error` is the code of RFC 6750 section 3.1, or None if the request had no credentials. `description` is sent to the
+    client, `detail` is for the log only.
     """
 
     def __init__(
@@ -31,5 +31,5 @@ class CredentialsRefused(MCPTrioException):
         self.detail = detail
 
 
-class Unavailable(MCPTrioException):
-    """What is needed to check a token cannot be had now; nobody is let in meanwhile."""
+class Unavailable(MCPTrioError):
+    """Credentials that cannot be checked now; the request is refused."""

@@ -1,4 +1,4 @@
-"""What the server says about itself to OAuth clients: RFC 9728 metadata and `WWW-Authenticate` challenges."""
+"""Protected resource metadata (RFC 9728) and `WWW-Authenticate` challenges of a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_RESOURCE_SCOPES: Final = frozenset({"offline_access"})
 
 
 def metadata_url(auth: BearerAuth) -> str:
-    """Where clients find the metadata (RFC 9728 section 3.1: the resource's path comes after the well-known one)."""
+    """Return the URL of the metadata (RFC 9728 section 3.1: the well-known path, then the path of the resource)."""
     if auth.metadata_url is not None:
         return auth.metadata_url
     parts = urlsplit(auth.resource)
@@ -24,18 +24,18 @@ def metadata_url(auth: BearerAuth) -> str:
 
 
 def metadata_paths(auth: BearerAuth) -> frozenset[str]:
-    """Where it is served: at the place that belongs to the resource, and at the root."""
+    """Return the paths that serve the metadata: that of the resource, and the root."""
     return frozenset({WELL_KNOWN, WELL_KNOWN + urlsplit(auth.resource).path.rstrip("/")})
 
 
 def metadata(auth: BearerAuth, scopes: Iterable[str], *, name: str | None = None) -> dict[str, Any]:
-    """The document; `scopes` are all that anything of this server asks for."""
+    """Build the metadata document; `scopes` are all scopes that any feature of this server requires."""
     document: dict[str, Any] = {
         "resource": auth.resource,
         "authorization_servers": list(auth.issuers),
         "bearer_methods_supported": ["header"],
     }
-    # basic/authorization: offline_access SHOULD NOT be in it, it is no matter of the resource's
+    # basic/authorization: offline_access SHOULD NOT be listed, it does not concern the resource
     listed = sorted((set(scopes) | auth.required_scopes) - _NO_RESOURCE_SCOPES)
     if listed:
         document["scopes_supported"] = listed
@@ -50,7 +50,7 @@ def metadata(auth: BearerAuth, scopes: Iterable[str], *, name: str | None = None
 
 
 def challenge(scheme: str, **parameters: str | None) -> str:
-    """One challenge: `Bearer error="invalid_token", …` (RFC 9110 section 11.6.1). None leaves a parameter out."""
+    """Format one challenge: `Bearer error="invalid_token", …` (RFC 9110 section 11.6.1). None omits a parameter."""
     written = [f'{name}="{_quoted(value)}"' for name, value in parameters.items() if value]
     return f"{scheme} {', '.join(written)}" if written else scheme
 
@@ -58,7 +58,7 @@ def challenge(scheme: str, **parameters: str | None) -> str:
 def challenges(
     auth: BearerAuth, *, error: str | None = None, description: str | None = None, scopes: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """What a refused client is told to do; one for each scheme that it may use."""
+    """Build the challenges of a refusal, one for each scheme that is accepted."""
     said = {
         "error": error,
         "error_description": description if error else None,

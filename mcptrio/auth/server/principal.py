@@ -1,4 +1,4 @@
-"""Who sent a request, once that is proven."""
+"""Principals: authenticated callers, and the check of what an `auth=` function returns."""
 
 from __future__ import annotations
 
@@ -8,36 +8,53 @@ from typing import Any
 import msgspec
 from attrs import field, frozen
 
+from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.errors import DeclarationError
 
 
 def scope_set(scopes: str | Iterable[str]) -> frozenset[str]:
-    """Scopes as a set; one text is a list with spaces, as in a token."""
+    """Convert scopes to a set; a string is split at spaces, as in a token."""
     return frozenset(scopes.split() if isinstance(scopes, str) else scopes)
 
 
 @frozen(kw_only=True)
 class Principal:
-    """Somebody who may call this server. It holds what a token says, never the token."""
+    """An authenticated caller. Holds the claims of a token, never the token itself."""
 
     subject: str | None = None
-    """The person or account that the request is made for."""
+    """The user or account that the request is made for."""
     client_id: str | None = None
-    """The program that makes it."""
+    """The client application that makes the request."""
     issuer: str = ""
-    """Who vouches for both; "" where this server does."""
+    """The authorization server that issued the token; "" if this server authenticated the caller itself."""
     scopes: frozenset[str] = field(default=frozenset(), converter=scope_set)
-    """What it may do, with everything that those scopes imply."""
+    """The scopes it holds, including implied ones."""
     claims: Mapping[str, Any] = field(factory=dict, repr=False, eq=False)
-    """All that was said of it."""
+    """All claims of the token."""
     expires: float | None = field(default=None, eq=False)
-    """When it has to be proven anew, in seconds since 1970."""
+    """When the token expires, in seconds since 1970."""
     key: str = field(init=False, repr=False, eq=False)
-    """What tells principals apart; what belongs to one of them is bound to this."""
+    """Unique key of the principal; sessions, tasks and request states are bound to it."""
 
     def __attrs_post_init__(self) -> None:
         if not self.subject and not self.client_id:
-            raise DeclarationError("a Principal needs a subject or a client_id, or everybody would be the same one")
-        # As JSON, so that no part can be made to look like the border between two.
+            raise DeclarationError(
+                "a Principal needs a subject or a client_id, otherwise all callers would be the same"
+            )
+        # As JSON, so that no value can contain the separator.
         key = msgspec.json.encode([self.issuer, self.client_id or "", self.subject or ""]).decode()
         object.__setattr__(self, "key", key)
+
+
+def require_principal(value: object) -> Principal:
+    """Check the result of an `auth=` function. Only a `Principal` identifies a caller: None or False never does.
+
+    Raises:
+        CredentialsRefused: it is something else. `detail` says what, for the log.
+    """
+    if not isinstance(value, Principal) or not value.key:
+        raise CredentialsRefused(
+            "the caller could not be identified",
+            detail=f"the auth function returned {type(value).__name__}: return a Principal, or a response that refuses",
+        )
+    return value

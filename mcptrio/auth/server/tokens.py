@@ -1,7 +1,7 @@
-"""Checking an access token. A check is a generator: it yields what it needs to know, and returns the principal.
+"""The check of an access token, as a generator: yields what has to be fetched, and returns the principal.
 
-The order matters: what costs nothing comes first, and nothing that a token says of itself chooses how it is checked.
-The kind of signature must be allowed by the settings and fit the key; keys come from the settings' issuers alone.
+Cheap checks come first, and nothing in a token decides how it is checked: the algorithm must be allowed by the
+settings and fit the key, and keys come only from the issuers in the settings.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mcptrio.auth.server.principal import Principal
 
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _REFUSED_HEADERS: Final = ("crit", "jku", "x5u", "jwk", "x5c", "b64", "zip", "enc")
-"""Each would let the token say how or with what it is to be checked."""
+"""Each would let the token decide how or with which key it is checked."""
 _MAX_TRIED: Final = 8
 _END_OF_TIME: Final = 1e12
 
 
 @frozen(kw_only=True)
 class WantKeys:
-    """The keys of an issuer are needed; the answer is a tuple of `Key`."""
+    """Fetch the keys of an issuer; the result is a tuple of `Key`."""
 
     issuer: str
     kid: str | None
@@ -36,7 +36,7 @@ class WantKeys:
 
 @frozen(kw_only=True)
 class WantIntrospection:
-    """The issuer has to be asked; the answer is the JSON that it gave."""
+    """Introspect a token at its issuer; the result is the JSON of the response."""
 
     token: str = field(repr=False)
 
@@ -45,10 +45,10 @@ Check: TypeAlias = Generator[WantKeys | WantIntrospection, Any, Principal]
 
 
 def check_token(auth: BearerAuth, shown: Presented, now: float) -> Check:
-    """Who the token is of.
+    """Check a token and return its principal.
 
     Raises:
-        CredentialsRefused: it is not good.
+        CredentialsRefused: the token is not valid.
     """
     if auth.introspection is not None:
         answer = yield WantIntrospection(token=shown.token)
@@ -66,7 +66,7 @@ def check_token(auth: BearerAuth, shown: Presented, now: float) -> Check:
 
 
 def _peek(auth: BearerAuth, token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """What a token says before anything of it is believed."""
+    """Read header and claims before the signature is verified."""
     header, claims, alg = read_jwt(token, auth.algorithms)
     kind = header.get("typ")
     if kind is not None and (not isinstance(kind, str) or kind.lower() not in _TYPES):
@@ -79,10 +79,10 @@ def _peek(auth: BearerAuth, token: str) -> tuple[dict[str, Any], dict[str, Any],
 
 
 def read_jwt(token: str, algorithms: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Header, payload and algorithm of a signed JWT, unverified.
+    """Read header, payload and algorithm of a signed JWT, without verifying it.
 
     Raises:
-        CredentialsRefused: it is none, or wants to be checked in a way that is not allowed.
+        CredentialsRefused: it is not a signed JWT, or its header is not allowed.
     """
     parts = token.split(".")
     if len(parts) != 3 or not all(parts):
@@ -115,7 +115,11 @@ def _candidates(keys: tuple[Key, ...], kid: str | None, alg: str) -> list[Key]:
 
 
 def verify(token: str, keys: Iterable[Key], alg: str) -> None:
-    """Raises `CredentialsRefused` unless one of the keys made the signature."""
+    """Verify a signature.
+
+    Raises:
+        CredentialsRefused: none of the keys made it.
+    """
     from joserfc import jws
     from joserfc.errors import JoseError
 
@@ -128,7 +132,7 @@ def verify(token: str, keys: Iterable[Key], alg: str) -> None:
     raise CredentialsRefused("the token is not valid", detail="its signature is wrong")
 
 
-# -- an answer of the issuer
+# -- introspection
 
 
 def _introspected(auth: BearerAuth, answer: object) -> dict[str, Any]:
@@ -138,17 +142,21 @@ def _introspected(auth: BearerAuth, answer: object) -> dict[str, Any]:
     if isinstance(kind, str) and kind.lower() not in ("bearer", "dpop", "access_token"):
         raise CredentialsRefused("the token is not valid", detail="it is no access token")
     claims = dict(answer)
-    # RFC 7662 section 2.2: iss is optional. The one we asked vouches for it then.
+    # RFC 7662 section 2.2: iss is optional. Then it is the issuer that was asked.
     if claims.setdefault("iss", auth.issuers[0]) not in auth.issuers:
         raise CredentialsRefused("the token is not valid", detail="its issuer is not one of ours")
     return claims
 
 
-# -- what it says
+# -- claims
 
 
 def check_claims(auth: BearerAuth, claims: Mapping[str, Any], now: float) -> None:
-    """Raises `CredentialsRefused` unless the token is for us, and for now."""
+    """Check audience and times of a token.
+
+    Raises:
+        CredentialsRefused: the token is for another server, expired, or not valid yet.
+    """
     made_for = claims.get("aud")
     names = [made_for] if isinstance(made_for, str) else made_for if isinstance(made_for, list) else []
     if not any(isinstance(name, str) and name in auth.audience for name in names):
@@ -176,7 +184,7 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def principal_of(auth: BearerAuth, claims: Mapping[str, Any]) -> Principal:
-    """Whom the claims of a good token speak of."""
+    """Build the principal from the claims of a valid token."""
     subject = claims.get("sub")
     client = claims.get("client_id") or claims.get("azp") or claims.get("cid")
     subject = subject if isinstance(subject, str) and subject else None
@@ -194,7 +202,7 @@ def principal_of(auth: BearerAuth, claims: Mapping[str, Any]) -> Principal:
 
 
 def granted(claims: Mapping[str, Any]) -> list[str]:
-    """The scopes of a token: `scope` as RFC 9068 has it, or `scp`, as text or as a list."""
+    """Read the scopes of a token: `scope` (RFC 9068) or `scp`, as a string or a list."""
     value = claims.get("scope", claims.get("scp"))
     if isinstance(value, str):
         return value.split()

@@ -1,1 +1,1 @@
-"""What a client can do and offer, one file per feature, named like the server's."""
+"""The features of a client, one file each, named like those of the server."""

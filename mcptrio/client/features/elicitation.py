@@ -1,4 +1,4 @@
-"""The server asks the person: the callback's answer in the form that the protocol has for it."""
+"""Elicitation: convert the answer of the host's callback to a protocol result."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, TypeAlias
 
 from mcptrio._schema.check import Checker, SchemaLimits
 from mcptrio._schema.elicit import fill_defaults
-from mcptrio.errors import INVALID_PARAMS, DeclarationError, LocalProtocolError, McpError
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, LocalProtocolError, MCPError
 from mcptrio.types import ElicitParams, ElicitResult
 
 ElicitAnswer: TypeAlias = ElicitResult | Mapping[str, Any] | str | None
-"""What an elicit callback returns: a result; the content of an accepted form; `"accept"`, `"decline"` or `"cancel"`;
-None for `"decline"`."""
+"""The return value of an elicit callback: a result; the content of an accepted form; `"accept"`, `"decline"` or
+`"cancel"`; None for `"decline"`."""
 
 
 def to_result(params: ElicitParams, answer: Any) -> ElicitResult:
-    """The result for what the callback returned. Defaults of the form are filled in where nothing was said.
+    """Convert the callback's return value to a result. Missing fields get the defaults of the form.
 
     Raises:
-        McpError: the server's form cannot be read.
-        LocalProtocolError: the answer does not fit the form, or is no answer at all.
+        MCPError: the server's form cannot be read.
+        LocalProtocolError: the answer does not fit the form, or has an unsupported type.
     """
     if answer is None:
         return ElicitResult(action="decline")
@@ -43,6 +43,6 @@ def _check(schema: Mapping[str, Any], content: dict[str, Any]) -> None:
     try:
         checker = Checker(schema, limits=SchemaLimits())
     except DeclarationError as error:
-        raise McpError(INVALID_PARAMS, f"the requested schema cannot be used: {error}") from error
+        raise MCPError(INVALID_PARAMS, f"the requested schema cannot be used: {error}") from error
     if faults := checker.faults(content, root="content"):
         raise LocalProtocolError("the answer does not fit the form: " + "; ".join(faults))

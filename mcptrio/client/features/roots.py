@@ -1,4 +1,4 @@
-"""The places that the host lets a server work in."""
+"""Roots: the directories that the host lets a server work in."""
 
 from __future__ import annotations
 

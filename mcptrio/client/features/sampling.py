@@ -1,4 +1,4 @@
-"""The server asks the host's model: the callback's answer in the form that the protocol has for it."""
+"""Sampling: convert the answer of the host's callback to a protocol result."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from mcptrio.errors import LocalProtocolError
 from mcptrio.types import CreateMessageResult, TextContent
 
 SampleAnswer: TypeAlias = CreateMessageResult | str
-"""What a sample callback returns: a result, or what the model said."""
+"""The return value of a sample callback: a result, or the text of the model."""
 
 
 def to_result(answer: Any) -> CreateMessageResult:
-    """The result for what the callback returned."""
+    """Convert the callback's return value to a result."""
     if isinstance(answer, CreateMessageResult):
         return answer
     if isinstance(answer, str):

@@ -1,9 +1,8 @@
-"""Being told what changed, in both lives of the protocol.
+"""Subscriptions to changes, for stateful and stateless dates.
 
-Stateless: one `subscriptions/listen` request stays open. Stateful: the session tells of lists by itself, and of
-resources after `resources/subscribe`. A listener sees the same either way: changes, each at most once until it is
-taken, since "the tools changed" twice says no more than once. When the server had to be found again, everything that is
-listened to counts as changed: nobody knows what was missed.
+Stateless: one `subscriptions/listen` request stays open. Stateful: the session reports changes of lists by itself, and
+those of resources after `resources/subscribe`. A listener sees the same either way: changes, each at most once until it
+is taken. After a reconnection everything that is listened to counts as changed, because changes may have been missed.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio._eras.stateless import SUBSCRIPTION
+from mcptrio.transports.client import same_id
 
 Kind = Literal["tools", "prompts", "resources", "resource"]
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -30,7 +30,7 @@ _MAX_WAITING: Final = 1024
 
 @frozen(kw_only=True)
 class Change:
-    """Something of the server's changed: one of its lists, or the resource with this URI."""
+    """A change of one of the server's lists, or of the resource with this URI."""
 
     kind: Kind
     uri: str | None = None
@@ -40,13 +40,15 @@ class Change:
 class Changes:
     """An open subscription: iterate over it.
 
-    `honoured` says which kinds, and which resources, the server agreed to tell about.
+    `honoured` holds the kinds and resources that the server agreed to report.
     """
 
     kinds: frozenset[Kind]
     uris: frozenset[str]
     honoured: tuple[frozenset[Kind], frozenset[str]] = (frozenset(), frozenset())
     acknowledged: trio.Event = field(factory=trio.Event)
+    answered: bool = False
+    """Whether the server acknowledged the subscription on the current connection."""
     subscription: int | str | None = None
     """The id of the listen request, where there is one."""
     _waiting: dict[Change, None] = field(factory=dict)
@@ -74,7 +76,7 @@ class Changes:
 
     @property
     def filter(self) -> dict[str, Any]:
-        """What is asked for, as it stands on the wire."""
+        """The filter of the listen request, in its wire form."""
         wanted: dict[str, Any] = {_FIELDS[kind]: True for kind in sorted(self.kinds) if kind in _FIELDS}
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
@@ -85,7 +87,8 @@ class Changes:
             meta = params.get("_meta")
             if self.subscription is None or not isinstance(meta, Mapping):
                 return
-            if meta.get(SUBSCRIPTION) != self.subscription:
+            number = meta.get(SUBSCRIPTION)
+            if not isinstance(number, int | str) or not same_id(number, self.subscription):
                 return
         if method == ACKNOWLEDGED:
             said = params.get("notifications")
@@ -103,10 +106,12 @@ class Changes:
         uris = said.get("resourceSubscriptions")
         kinds = frozenset(kind for kind in self.kinds if said.get(_FIELDS.get(kind, "")) is True)
         self.honoured = (kinds, frozenset(uris if isinstance(uris, list) else ()) & self.uris)
+        self.answered = True
         self.acknowledged.set()
 
     def honour_all(self) -> None:
         self.honoured = (self.kinds, self.uris)
+        self.answered = True
         self.acknowledged.set()
 
     def put(self, change: Change) -> None:
@@ -115,14 +120,14 @@ class Changes:
         self._news.unpark_all()
 
     def put_everything(self) -> None:
-        """What was missed is unknown."""
+        """Report everything as changed, because changes may have been missed."""
         for kind in sorted(self.kinds):
             self.put(Change(kind=kind))
         for uri in sorted(self.uris):
             self.put(Change(kind="resource", uri=uri))
 
     def end(self, error: Exception | None = None) -> None:
-        """No more changes follow; what waits can still be taken."""
+        """End the iteration; changes that are queued can still be taken."""
         self._over = True
         self._error = self._error or error
         if not self.acknowledged.is_set():
@@ -131,11 +136,11 @@ class Changes:
         self._news.unpark_all()
 
     def raise_if_refused(self) -> None:
-        """Raise what kept the subscription from ever being there."""
+        """Raise the error that prevented the subscription."""
         if self._refused is not None:
             raise self._refused
 
 
 def _within(uri: str, subscribed: str) -> bool:
-    """Whether an update concerns what was subscribed to: the resource itself, or a part of it."""
+    """Return whether an update concerns the subscribed resource or a part of it."""
     return uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/")

@@ -1,4 +1,4 @@
-"""The server's tools, as the client knows them: which there are, how their arguments travel, what they promise."""
+"""The client's knowledge of the server's tools: their names, header arguments, hints and output schemas."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from attrs import define, field
 
 from mcptrio._schema.check import Checker, SchemaLimits
 from mcptrio._schema.faults import ArgumentFaults
-from mcptrio.client.features import mirrored
-from mcptrio.client.features.mirrored import BadMark, Mirrored
+from mcptrio.client.features import headers
+from mcptrio.client.features.headers import HeaderArgument, InvalidHeaderMark
 from mcptrio.errors import DeclarationError, RemoteProtocolError, ToolError
 from mcptrio.types import CallToolResult, Tool
 
@@ -22,21 +22,21 @@ logger = logging.getLogger("mcptrio.client")
 
 @define(eq=False, repr=False)
 class KnownTools:
-    """What was learnt from `tools/list`. A tool that was never listed is called all the same, unchecked."""
+    """The tools from `tools/list`. A tool that was not listed can still be called; its result is not checked."""
 
     _tools: dict[str, Tool] = field(factory=dict)
-    _marks: dict[str, tuple[Mirrored, ...]] = field(factory=dict)
+    _marks: dict[str, tuple[HeaderArgument, ...]] = field(factory=dict)
     _checkers: dict[str, Checker] = field(factory=dict)
 
     def learn(self, tools: tuple[Tool, ...], *, over_http: bool) -> tuple[Tool, ...]:
-        """Remember a page of tools; returns those that can be used."""
+        """Remember a page of tools; return those that can be used."""
         usable = []
         for tool in tools:
-            marks: tuple[Mirrored, ...] = ()
+            marks: tuple[HeaderArgument, ...] = ()
             if over_http:
                 try:
-                    marks = mirrored.find_marks(tool.input_schema)
-                except BadMark as error:
+                    marks = headers.find_marks(tool.input_schema)
+                except InvalidHeaderMark as error:
                     # 2026-07-28 basic/transports/streamable-http: such a tool MUST be left out, the others stay
                     logger.warning("the tool %r is left out: %s", tool.name, error)
                     self.forget(tool.name)
@@ -53,32 +53,32 @@ class KnownTools:
             table.pop(name, None)
 
     def may_repeat(self, name: str) -> bool:
-        """Whether the server says that calling this tool twice does no more than calling it once."""
+        """Return whether the server declares this tool read-only or idempotent."""
         tool = self._tools.get(name)
         hints = tool.annotations if tool is not None else None
         return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
     def headers(self, name: object, arguments: object) -> dict[str, str]:
         marks = self._marks.get(name, ()) if isinstance(name, str) else ()
-        return mirrored.headers_from(marks, arguments if isinstance(arguments, Mapping) else {}) if marks else {}
+        return headers.headers_from(marks, arguments if isinstance(arguments, Mapping) else {}) if marks else {}
 
     def has_marks(self, name: str) -> bool:
         return bool(self._marks.get(name))
 
     def check(self, name: str, result: CallToolResult, *, any_value: bool) -> None:
-        """Hold a result against what the tool promised.
+        """Check a result against the tool's output schema.
 
         Raises:
-            RemoteProtocolError: it is something else.
+            RemoteProtocolError: it does not conform.
         """
         tool = self._tools.get(name)
         if tool is None or tool.output_schema is None or result.is_error:
             return
         if result.structured_content is None:
-            raise RemoteProtocolError(f"the tool {name!r} promised structured content and gave none")
+            raise RemoteProtocolError(f"the tool {name!r} has an output schema but returned no structured content")
         value = plain(result.structured_content)
         if not any_value and not isinstance(value, Mapping):
-            raise RemoteProtocolError(f"the structured content of the tool {name!r} is no object")
+            raise RemoteProtocolError(f"the structured content of the tool {name!r} is not an object")
         checker = self._checkers.get(name)
         if checker is None:
             try:
@@ -86,24 +86,24 @@ class KnownTools:
             except DeclarationError as error:
                 raise RemoteProtocolError(f"the output schema of the tool {name!r} cannot be used: {error}") from error
         if faults := checker.faults(value, root="structuredContent"):
-            raise RemoteProtocolError(f"the result of the tool {name!r} is not what it promised: {'; '.join(faults)}")
+            raise RemoteProtocolError(f"the result of the tool {name!r} violates its schema: {'; '.join(faults)}")
 
 
 def plain(value: Any) -> Any:
-    """A value whose null has its own sentinel, as JSON."""
+    """Return a value whose null is a sentinel as plain JSON."""
     from mcptrio.types import NULL
 
     return None if value is NULL else value
 
 
 def convert(result: CallToolResult, into: Any, name: str) -> Any:
-    """The result as a value of a type.
+    """Convert a result to a value of a type.
 
     Raises:
         ToolError: the tool failed.
         RemoteProtocolError: the result does not fit the type.
     """
-    from mcptrio._schema.build import Reader  # rarely needed, and not quick to import
+    from mcptrio._schema.build import Reader  # rarely needed and slow to import
 
     if result.is_error:
         raise ToolError(result.text or f"the tool {name!r} failed")
@@ -119,7 +119,7 @@ def convert(result: CallToolResult, into: Any, name: str) -> Any:
 
 
 def _candidates(result: CallToolResult, schema: Mapping[str, Any]) -> list[Any]:
-    """Where the value may stand, most likely first: servers wrap what is no object, and older ones send text only."""
+    """Return where the value may be, most likely first: servers wrap non-objects, and older ones send text only."""
     if result.structured_content is not None:
         value = plain(result.structured_content)
         wrapped = isinstance(value, Mapping) and set(value) == {"result"}

@@ -1,4 +1,4 @@
-"""A page: where its HTML comes from, and what it may do. Checked when it is declared."""
+"""A page: the source of its HTML and its permissions, validated when it is declared."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from attrs import field, frozen
 
 from mcptrio.errors import DeclarationError
 
-# What a Content-Security-Policy takes for a source: a scheme and a host, perhaps with a wildcard and a port. Nothing
-# that could end a directive and begin another.
+# The syntax of a Content-Security-Policy source: a scheme and a host, perhaps with a wildcard and a port. It excludes
+# characters that could end a directive and begin another.
 _ORIGIN: Final = re.compile(r"(?:https?|wss?)://(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 PERMISSIONS: Final = ("camera", "microphone", "geolocation", "clipboardWrite")
 VISIBILITY: Final = ("model", "app")
 
 Html = str | Path | Callable[..., Any]
-"""The page itself (a string that begins with `<`), a file that holds it, or a function that gives it."""
+"""The page itself (a string that begins with `<`), a file that holds it, or a function that returns it."""
 
 
 def _origins(values: Iterable[str]) -> tuple[str, ...]:
@@ -36,16 +36,16 @@ def _origins(values: Iterable[str]) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class Csp:
-    """Which origins a page may use; none unless named."""
+    """The origins that a page may use; none by default."""
 
     connect: tuple[str, ...] = field(default=(), converter=_origins)
-    """For requests of scripts (fetch, WebSocket)."""
+    """For requests from scripts (fetch, WebSocket)."""
     resources: tuple[str, ...] = field(default=(), converter=_origins)
     """For images, scripts, styles, fonts and media; `https://*.example.com` names subdomains."""
     frames: tuple[str, ...] = field(default=(), converter=_origins)
-    """For pages inside the page."""
+    """For frames inside the page."""
     base_uris: tuple[str, ...] = field(default=(), converter=_origins)
-    """For the document's base."""
+    """For the document's base URI."""
 
     def wire(self) -> dict[str, list[str]]:
         named = {
@@ -68,12 +68,12 @@ class Ui:
     description: str | None = field(default=None, kw_only=True)
     csp: Csp | None = field(default=None, kw_only=True)
     permissions: tuple[str, ...] = field(default=(), converter=tuple, kw_only=True)
-    """What the page asks the browser for: camera, microphone, geolocation, clipboardWrite. A host may say no."""
+    """Browser permissions of the page: camera, microphone, geolocation, clipboardWrite. A host may deny them."""
     domain: str | None = field(default=None, kw_only=True)
-    """An origin of its own, where the host gives one; how it is written is the host's."""
+    """A dedicated origin for the page, if the host supports it; the format depends on the host."""
     prefers_border: bool | None = field(default=None, kw_only=True)
     visibility: tuple[Literal["model", "app"], ...] | None = field(default=None, kw_only=True)
-    """Who may call the tool: the model, the page, or (by default) both."""
+    """The callers of the tool: the model, the page, or (by default) both."""
 
     def __attrs_post_init__(self) -> None:
         # SEP-1865: the URI MUST begin with ui://
@@ -94,14 +94,14 @@ class Ui:
             raise DeclarationError(f"{self.uri}: there is no file {self.html}")
 
     def tool_meta(self) -> dict[str, Any]:
-        """`_meta.ui` of a tool."""
+        """Return the `_meta.ui` of a tool."""
         meta: dict[str, Any] = {"resourceUri": self.uri}
         if self.visibility is not None:
             meta["visibility"] = list(self.visibility)
         return meta
 
     def resource_meta(self) -> dict[str, Any]:
-        """`_meta.ui` of the resource and of its contents."""
+        """Return the `_meta.ui` of the resource and of its contents."""
         meta: dict[str, Any] = {}
         if self.csp is not None:
             meta["csp"] = self.csp.wire()

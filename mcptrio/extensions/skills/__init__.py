@@ -14,7 +14,7 @@ A folder is looked at again when clients list skills, so edits are seen without 
 (`pip install mcptrio[skills]`).
 
 For clients there is `mcptrio.extensions.skills.loading`: `list_skills(client)` and `load_skill(client, entry)`, which
-holds every file against its size, its digest and the front matter that was listed.
+checks every file against its size, its digest and the front matter that was listed.
 """
 
 from mcptrio.extensions.skills.catalog import File, Skill

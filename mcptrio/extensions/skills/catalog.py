@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -21,7 +22,7 @@ logger = logging.getLogger("mcptrio.skills")
 
 SKILL: Final = "SKILL.md"
 SCHEME: Final = "skill://"
-# SEP-2640: the most that hosts take
+# SEP-2640: the maximum that hosts accept
 MAX_FILES: Final = 512
 MAX_BYTES: Final = 16 * 2**20
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules"})
@@ -36,20 +37,20 @@ class File:
     read: Callable[[], bytes]
     """Blocking: called in a thread."""
     stamp: tuple[int, int, int] | None = None
-    """How the file looked when its digest was made: inode, size, time of change."""
+    """Inode, size and modification time of the file when its digest was computed."""
 
 
 @frozen(kw_only=True)
 class Skill:
-    """A folder of files that teaches an agent something; SKILL.md is its front."""
+    """A folder of files with instructions for an agent; SKILL.md is the first to be read."""
 
     path: str
-    """Where it stands among the skills of the server; its last part is its name."""
+    """Its path among the skills of the server; the last part is its name."""
     front_matter: Mapping[str, Any]
     files: Mapping[str, File]
     """Relative path -> file."""
     dynamic: bool = False
-    """Its text is made anew for each reader, so there are no digests."""
+    """Its text is generated for each reader, so there are no digests."""
 
     @property
     def root(self) -> str:
@@ -64,7 +65,7 @@ class Skill:
         return f"{self.root}/{quote(relative, safe='/')}"
 
     def entry(self) -> dict[str, Any]:
-        """The skill in `skills/list`."""
+        """Return the entry of `skills/list`."""
         listed: Any = "dynamic"
         if not self.dynamic:
             listed = [
@@ -75,7 +76,7 @@ class Skill:
 
 
 def file_of(data: bytes) -> File:
-    """A file whose bytes are known."""
+    """Make a file from its bytes."""
     return File(size=len(data), digest=digest(data), read=lambda: data)
 
 
@@ -86,7 +87,7 @@ def digest(data: bytes) -> str:
 def make_skill(
     path: str, files: Mapping[str, File], front_matter: Mapping[str, Any], *, dynamic: bool = False
 ) -> Skill:
-    """Raises `DeclarationError` if it breaks a rule of SEP-2640 or of the Agent Skills specification."""
+    """Make a skill; raise `DeclarationError` if it breaks a rule of SEP-2640 or of the Agent Skills specification."""
     try:
         for each in (path, *files):
             safe_parts(each)
@@ -101,32 +102,42 @@ def make_skill(
     return Skill(path=path, front_matter=front_matter, files=dict(files), dynamic=dynamic)
 
 
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 @define(eq=False, repr=False)
 class Folder:
-    """A folder of skills. `scan` reads what has changed since the last time."""
+    """A folder of skills. `scan` reads the files that have changed since the last scan."""
 
     root: Path
     prefix: str = ""
     _known: dict[str, File] = field(factory=dict, init=False)
 
     def scan(self) -> Iterator[Skill | DeclarationError]:
-        """Every skill below the folder, in order; a fault in place of one that breaks a rule."""
+        """Yield every skill below the folder, in order, or an error for one that breaks a rule."""
         seen: dict[str, File] = {}
         paths = list(self._walk())
         for skill in [path for path in paths if path.rpartition("/")[2] == SKILL]:
-            yield self._load(skill.rpartition("/")[0], paths, seen)
+            found = self._load(skill.rpartition("/")[0], paths, seen)
+            if found is not None:
+                yield found
         self._known = seen
 
     def _walk(self) -> Iterator[str]:
-        """The relative paths of regular files. Hidden ones, and whatever is a link, are not part of a skill."""
+        """Yield the relative paths of regular files. Hidden files and links are not part of a skill."""
         for folder, folders, names in os.walk(self.root, followlinks=False):
             folders[:] = sorted(name for name in folders if name[0] != "." and name not in _SKIPPED)
             here = Path(folder).relative_to(self.root)
             for name in sorted(names):
-                if name[0] != "." and stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode):
+                if name[0] != "." and _is_file(os.path.join(folder, name)):
                     yield (here / name).as_posix()
 
-    def _load(self, folder: str, paths: list[str], seen: dict[str, File]) -> Skill | DeclarationError:
+    def _load(self, folder: str, paths: list[str], seen: dict[str, File]) -> Skill | DeclarationError | None:
+        """Read a skill. A file that has vanished since the walk is not part of it; None if SKILL.md has."""
         if not folder:
             return DeclarationError(f"{self.root} is a skill itself: give the folder that holds it")
         path = f"{self.prefix}/{folder}" if self.prefix else folder
@@ -136,8 +147,13 @@ class Folder:
         files: dict[str, File] = {}
         try:
             for relative in inside:
-                files[relative.removeprefix(f"{folder}/")] = seen[relative] = self._file(relative)
+                with suppress(FileNotFoundError):
+                    files[relative.removeprefix(f"{folder}/")] = seen[relative] = self._file(relative)
+            if SKILL not in files:
+                return None
             front_matter = read_front_matter(files[SKILL].read().decode("utf-8"))
+        except FileNotFoundError:
+            return None
         except (DeclarationError, OSError, UnicodeDecodeError, UnsafePath) as error:
             return DeclarationError(f"skill {path!r:.200}: {error}")
         try:

@@ -17,13 +17,13 @@ from attrs import define, field, frozen
 from mcptrio._actors.extension import Extension
 from mcptrio._actors.router import Route
 from mcptrio._eras.shape import trim_all
-from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError
 from mcptrio.extensions.skills.catalog import SCHEME, SKILL, File, Folder, Skill, file_of, make_skill
 from mcptrio.extensions.skills.files import UnsafePath
 from mcptrio.extensions.skills.frontmatter import check_front_matter, write_front_matter
 from mcptrio.server.context import Context
-from mcptrio.server.features.hints import NO_CACHE, Cache
 from mcptrio.server.features.resources import ResourceNotFound
+from mcptrio.server.features.result_fields import NO_CACHE, Cache
 from mcptrio.types import BlobResourceContents, PaginatedParams, Params, TextResourceContents
 
 logger = logging.getLogger("mcptrio.skills")
@@ -35,14 +35,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @frozen(kw_only=True)
 class GetSkillParams(Params):
-    """Which skill to look at: the URI of its SKILL.md."""
+    """The parameters of `skills/get`: the URI of a SKILL.md."""
 
     uri: str
 
 
 @frozen(kw_only=True)
 class ReadDirectoryParams(PaginatedParams):
-    """Which folder to list."""
+    """The parameters of `resources/directory/read`: the URI of a folder."""
 
     uri: str
 
@@ -55,17 +55,19 @@ class Skills(Extension):
 
     page_size: int = 50
     cache: Cache = NO_CACHE
-    """How long clients may keep lists and entries."""
+    """Cache lifetime of lists and entries."""
     fresh_for: float = 1.0
-    """Folders are not looked at again within so many seconds."""
+    """Minimum seconds between two scans of the folders."""
     _folders: list[Folder] = field(factory=list, init=False)
     _given: dict[str, Skill] = field(factory=dict, init=False)
     _skills: dict[str, Skill] = field(factory=dict, init=False)
     """By the URI of SKILL.md, in order."""
     _files: dict[str, tuple[Skill, str]] = field(factory=dict, init=False)
     _children: dict[str, dict[str, dict[str, Any]]] = field(factory=dict, init=False)
-    """Folder -> what is in it, as resources."""
+    """Folder -> its direct children, as resources."""
     _servers: list[Any] = field(factory=list, init=False)
+    _faults: set[str] = field(factory=set, init=False)
+    """The errors of the last scan."""
     _scanned: float = field(default=0.0, init=False)
     _scanning: trio.Lock = field(factory=trio.Lock, init=False)
 
@@ -73,7 +75,7 @@ class Skills(Extension):
 
     @classmethod
     def from_folder(cls, path: str | os.PathLike[str], *, prefix: str = "", **settings: Any) -> Skills:
-        """Every folder below `path` that holds a SKILL.md, also inside of each other.
+        """Make the extension from every folder below `path` that holds a SKILL.md, nested ones included.
 
         Raises:
             DeclarationError: there is no such folder, or a skill in it breaks a rule.
@@ -97,7 +99,7 @@ class Skills(Extension):
     def skill(
         self, fn: F | None = None, /, *, path: str | None = None, dynamic: bool = False, **front_matter: Any
     ) -> Any:
-        """Declare a skill with a function that gives its instructions; its docstring is the description.
+        """Declare a skill with a function that returns its instructions; its docstring is the description.
 
         The function is called once, when it is declared; with `dynamic=True` for each reader, and then clients have no
         digest to check it with. Other arguments are fields of the front matter.
@@ -146,7 +148,7 @@ class Skills(Extension):
         self._given[skill.uri] = skill
         self._rebuild(self._scan())
 
-    # -- what the server needs to know
+    # -- declared to the server
 
     def settings(self) -> Mapping[str, Any]:
         return {"directoryRead": True}
@@ -159,7 +161,7 @@ class Skills(Extension):
         )
 
     def bind(self, server: Any) -> None:
-        if not self._servers:  # another one includes the first, whose resources it takes over by itself
+        if not self._servers:  # a server that includes the first one takes over its resources
             files = SCHEME + "{+path}"
             server.add_resource(files, self._read_file, name="skill-files", description="The files of the skills.")
             self._register(server, {}, self._skills)
@@ -169,21 +171,24 @@ class Skills(Extension):
         assert isinstance(other, Skills)
         raise DeclarationError("both servers have skills; add the folders of one to the other before including it")
 
-    # -- what is there
+    # -- scanning
 
     def _scan(self) -> dict[str, Skill]:
-        """All skills as they are now. One that has come to break a rule stays as it was."""
+        """Read all skills as they are now. A skill that breaks a rule is not served until it is corrected.
+
+        Its earlier entry would promise digests that its files no longer have.
+        """
         found = dict(self._given)
+        faults = set()
         for folder in self._folders:
-            faulty = False
             for skill in folder.scan():
                 if isinstance(skill, DeclarationError):
-                    logger.error("%s; it is served as it was before", skill)
-                    faulty = True
+                    faults.add(str(skill))
                 else:
                     found.setdefault(skill.uri, skill)
-            if faulty:
-                found = {**self._skills, **found}
+        for fault in sorted(faults - self._faults):  # each is logged once, not once per scan
+            logger.error("%s; the skill is not served until it is corrected", fault)
+        self._faults = faults
         return dict(sorted(found.items()))
 
     async def _look_again(self) -> None:
@@ -205,7 +210,7 @@ class Skills(Extension):
                 self._add_child(skill, relative)
         names = [skill.front_matter["name"] for skill in found.values()]
         for name in {name for name in names if names.count(name) > 1}:
-            logger.warning("several skills have the name %r; hosts will have to tell them apart by their paths", name)
+            logger.warning("several skills have the name %r; hosts can only distinguish them by their paths", name)
         for server in self._servers:
             self._register(server, before, found)
 
@@ -232,7 +237,7 @@ class Skills(Extension):
         return about
 
     def _register(self, server: Any, before: Mapping[str, Skill], found: Mapping[str, Skill]) -> None:
-        """Each SKILL.md is in the list of resources, under the name of the skill."""
+        """Register each SKILL.md as a resource with the name of its skill."""
         for uri, skill in before.items():
             if found.get(uri) != skill:
                 server.remove_resource(uri)
@@ -253,14 +258,14 @@ class Skills(Extension):
         await self._look_again()
         skill = self._skills.get(params.uri)
         if skill is None:
-            raise McpError(INVALID_PARAMS, "there is no such skill", {"uri": params.uri})
+            raise MCPError(INVALID_PARAMS, "there is no such skill", {"uri": params.uri})
         return self._listed(ctx, {"skill": skill.entry()}, None)
 
     async def read_directory(self, ctx: Context, params: ReadDirectoryParams) -> Any:
         await self._look_again()
         inside = self._children.get(params.uri)
         if inside is None:
-            raise McpError(INVALID_PARAMS, "there is no such folder", {"uri": params.uri})
+            raise MCPError(INVALID_PARAMS, "there is no such folder", {"uri": params.uri})
         page, following = _page(sorted(inside), params.cursor, self.page_size)
         children = trim_all(ctx._call.start.era, "resource", [inside[uri] for uri in page])
         return self._listed(ctx, {"resources": children}, following)
@@ -281,7 +286,7 @@ class Skills(Extension):
         return await self._read(ctx)
 
     async def _read(self, ctx: Context) -> Any:
-        """By its whole URI, among those that are known: no path is ever made from what the client sent."""
+        """Read a file by its URI. Only known URIs are served: no path is made from the client's text."""
         uri = str(ctx._call.start.params["uri"])
         found = self._files.get(uri)
         if found is None:
@@ -309,14 +314,14 @@ def mime_type(relative: str) -> str:
 
 
 def _page(uris: Sequence[str], cursor: str | None, size: int) -> tuple[Sequence[str], str | None]:
-    """The URIs after the one that the cursor names; they are sorted, so it need not be there any more."""
+    """Return the page after the URI in the cursor. URIs are sorted, so that one may have been removed meanwhile."""
     if cursor is not None:
         try:
             after = urlsafe_b64decode(cursor.encode("ascii")).decode()
         except ValueError:
             after = ""
         if not after.startswith(SCHEME):
-            raise McpError(INVALID_PARAMS, "unknown cursor: start again from the first page")
+            raise MCPError(INVALID_PARAMS, "unknown cursor: start again from the first page")
         uris = [uri for uri in uris if uri > after]
     page = uris[:size]
     more = len(uris) > size

@@ -1,4 +1,4 @@
-"""Reading files that a client names: never outside of the folder, whatever the name, whatever links are there."""
+"""Reading files below a folder: no name and no link leads out of it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from mcptrio.errors import MCPTrioException
+from mcptrio.errors import MCPTrioError
 
 MAX_DEPTH: Final = 64
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _DRIVE_OR_STREAM: Final = ":"
 
 
-class UnsafePath(MCPTrioException):
-    """A relative path that leads, or might lead, out of the folder it is for."""
+class UnsafePath(MCPTrioError):
+    """A relative path that leads, or might lead, out of its folder."""
 
 
 def safe_parts(relative: str) -> tuple[str, ...]:
-    """The parts of a relative path with `/` between them.
+    """Split a relative path at `/` and check its parts.
 
     Raises:
-        UnsafePath: it is absolute, climbs, or holds what some system reads in a way of its own.
+        UnsafePath: it is absolute, contains `..`, or has characters that some system treats specially.
     """
     parts = tuple(relative.split("/"))
     if not relative or len(parts) > MAX_DEPTH:
         raise UnsafePath(f"not a path inside the folder: {relative!r:.200}")
     for part in parts:
-        # Percent signs are refused too: what was decoded once must not be decoded again by the next reader.
+        # Percent signs are refused too: a later reader must not decode the path a second time.
         strange = any(sign in part for sign in ("\\", "\0", "%", _DRIVE_OR_STREAM)) or part != part.strip(" ")
         if part in ("", ".", "..") or strange or not part.isprintable() or part.endswith("."):
             raise UnsafePath(f"not a path inside the folder: {relative!r:.200}")
@@ -36,7 +36,7 @@ def safe_parts(relative: str) -> tuple[str, ...]:
 
 
 def safe_join(root: Path, relative: str) -> Path:
-    """The path below `root`, with every link resolved.
+    """Return the path below `root`, with every link resolved.
 
     Raises:
         UnsafePath: it is not below `root`.
@@ -49,10 +49,10 @@ def safe_join(root: Path, relative: str) -> Path:
 
 
 def safe_read(root: Path, relative: str, *, limit: int) -> bytes:
-    """The bytes of a regular file below `root`; no link on the way is followed.
+    """Read a regular file below `root` without following links.
 
     Raises:
-        UnsafePath: it leads out of `root`, over a link, or to something that is no file.
+        UnsafePath: it leads out of `root`, over a link, or to something that is not a file.
         OSError: it cannot be read.
     """
     parts = safe_parts(relative)

@@ -1,4 +1,4 @@
-"""The front matter of a SKILL.md: YAML at its head, read as JSON, and the rules for what stands in it."""
+"""The front matter of a SKILL.md: YAML at its start, read as JSON, and the rules for its fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD: Final = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", r
 
 
 def read_front_matter(text: str) -> dict[str, Any]:
-    """The front matter at the head of a text.
+    """Read the front matter at the start of a text.
 
     Raises:
         DeclarationError: there is none, it cannot be read, or it breaks a rule.
@@ -39,7 +39,7 @@ def read_front_matter(text: str) -> dict[str, Any]:
 
 
 def check_front_matter(fields: dict[str, Any]) -> dict[str, Any]:
-    """The same fields, if they keep the rules of the Agent Skills specification; else raises `DeclarationError`."""
+    """Return the fields; raise `DeclarationError` if they break a rule of the Agent Skills specification."""
     name, description = fields.get("name"), fields.get("description")
     if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
         hint = f"1 to {MAX_NAME} lower-case letters and digits, with single hyphens between them"
@@ -67,21 +67,21 @@ def _check_json(value: Any) -> None:
 
 
 def write_front_matter(fields: Mapping[str, Any]) -> str:
-    """Front matter as text. JSON is YAML, so each field is a line of its own."""
+    """Write front matter as text. JSON is YAML, so each field is one line."""
     lines = [f"{_inline(name)}: {_inline(value)}\n" for name, value in fields.items()]
     return f"---\n{''.join(lines)}---\n\n"
 
 
 def _inline(value: Any) -> str:
-    # Characters that JSON lets stand and YAML takes for ends of lines, or for nothing at all
+    # Characters that JSON keeps and YAML reads as line ends, or not at all
     return _NOT_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", msgspec.json.encode(value).decode())
 
 
 @cache
 def _yaml() -> tuple[Any, Any]:
-    """PyYAML, and its safe loader with the scalars of YAML 1.2.
+    """Return PyYAML and a safe loader with the scalars of YAML 1.2.
 
-    Its own are those of YAML 1.1, where `no` is false and `2026-07-28` no text. Hosts compare with JSON, so both must
+    Its own are those of YAML 1.1, where `no` is false and `2026-07-28` is a date. Hosts compare with JSON, so both must
     read the same. Aliases are refused, since they can grow without bound.
     """
     try:

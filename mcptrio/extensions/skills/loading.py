@@ -1,4 +1,4 @@
-"""The client's side of skills: list them, load one, and believe nothing that differs from what was listed."""
+"""Skills in a client: list them, load one, and refuse files that differ from the listed entry."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Any, Final
 from attrs import frozen
 
 from mcptrio.client.client import Client
-from mcptrio.errors import DeclarationError, MCPTrioException, RemoteProtocolError
+from mcptrio.errors import DeclarationError, MCPTrioError, RemoteProtocolError
 from mcptrio.extensions.skills.catalog import SKILL, digest
 from mcptrio.extensions.skills.frontmatter import read_front_matter
 
 MAX_PAGES: Final = 1000
 
 
-class SkillMismatch(MCPTrioException):
-    """A file of a skill is not what its entry says: changed meanwhile, or tampered with. It must not be used."""
+class SkillMismatch(MCPTrioError):
+    """A file of a skill differs from its entry: it was changed or tampered with, and must not be used."""
 
 
 @frozen
 class LoadedSkill:
-    """A skill whose front was read and found as listed. Its other files are checked when they are read."""
+    """A skill whose SKILL.md matches its entry. Its other files are checked when they are read."""
 
     client: Client
     entry: Mapping[str, Any]
     text: str
-    """SKILL.md."""
+    """The text of SKILL.md."""
 
     async def read(self, relative: str) -> bytes:
-        """A file of the skill, by its path from the skill's folder.
+        """Read a file of the skill by its path from the skill's folder.
 
         Raises:
-            SkillMismatch: it is not the file that was listed, or none was.
+            SkillMismatch: it differs from the listed file, or is not listed.
         """
         return await _read(self.client, self.entry, self.entry["uri"].removesuffix(SKILL) + relative)
 
 
 async def list_skills(client: Client) -> list[dict[str, Any]]:
-    """The entries of all skills that a server lists. No file is read."""
+    """Return the entries of all skills of a server, without reading files."""
     found: list[dict[str, Any]] = []
     cursor: dict[str, Any] = {}
     for _ in range(MAX_PAGES):
@@ -52,7 +52,7 @@ async def list_skills(client: Client) -> list[dict[str, Any]]:
 
 
 async def load_skill(client: Client, skill: str | Mapping[str, Any]) -> LoadedSkill:
-    """Read the SKILL.md of a skill: an entry of `list_skills`, or a URI, whose entry is asked for first.
+    """Read the SKILL.md of a skill, given by an entry of `list_skills` or by a URI.
 
     Raises:
         SkillMismatch: size, digest or front matter differ from the entry.
@@ -67,7 +67,7 @@ async def load_skill(client: Client, skill: str | Mapping[str, Any]) -> LoadedSk
         raise SkillMismatch(f"{uri}: {error}") from error
     # SEP-2640: hosts MUST compare the front matter field by field
     if front_matter != entry["frontmatter"]:
-        raise SkillMismatch(f"{uri}: its front matter is not the one that was listed")
+        raise SkillMismatch(f"{uri}: its front matter differs from the listed one")
     return LoadedSkill(client, entry, text)
 
 
@@ -90,5 +90,5 @@ async def _read(client: Client, entry: Mapping[str, Any], uri: str) -> bytes:
         if expected.get("size", len(data)) != len(data):
             raise SkillMismatch(f"{uri} has {len(data)} bytes, not {expected['size']}")
         if expected.get("digest") != digest(data):
-            raise SkillMismatch(f"{uri} has not the digest that was listed")
+            raise SkillMismatch(f"the digest of {uri} differs from the listed one")
     return data

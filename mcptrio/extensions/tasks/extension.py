@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
-import msgspec
 import trio
 from attrs import define, field
 from msgspec.structs import replace
@@ -25,20 +23,21 @@ from mcptrio._actors.extension import (
     require,
 )
 from mcptrio._actors.router import Route
-from mcptrio._peer.messages import Cause
-from mcptrio._wire.jsonrpc import ErrorResponse
+from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.shares import Shares
+from mcptrio._wire.jsonrpc import Error
 from mcptrio.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     DeclarationError,
-    McpError,
-    Overloaded,
+    MCPError,
     RemoteProtocolError,
 )
 from mcptrio.extensions.tasks.follow import follow_task
-from mcptrio.extensions.tasks.running import Nowhere, TaskRun, keep_task, topic
-from mcptrio.extensions.tasks.shapes import (
+from mcptrio.extensions.tasks.run import TaskRun, topic
+from mcptrio.extensions.tasks.running import STOPPED, RunningTasks, StoredTask
+from mcptrio.extensions.tasks.types import (
     IDENTIFIER,
     NOTIFICATION,
     TERMINAL,
@@ -47,10 +46,10 @@ from mcptrio.extensions.tasks.shapes import (
     failed,
 )
 from mcptrio.server.context import Context
-from mcptrio.server.features.tools import ToolEntry
+from mcptrio.server.features.scopes import require_scopes
+from mcptrio.server.features.tool_declaration import ToolEntry
 
-UNKNOWN: Final = "there is no such task; it may have expired"
-RESTARTED: Final = "the server was restarted while the task was at work"
+UNKNOWN: Final = "there is no such task; its time to live may be over"
 MAX_LISTENED: Final = 1000
 
 
@@ -62,14 +61,15 @@ class Tasks(Extension):
     tool_options: ClassVar[frozenset[str]] = frozenset({"task"})
 
     ttl: float | None = 3600.0
-    """Seconds from its creation for which a task is known; one that still works then is ended. None: no limit."""
+    """Seconds from its creation for which a task is known; one that still runs then is ended. None: no limit."""
     poll: float = 1.0
-    """Seconds between two looks that clients are asked to keep; raise it for work of hours."""
+    """Seconds between two polls of a client; raise it for work that takes hours."""
     max_running: int = 1000
-    """Tasks at work at the same time; further calls are answered that the server is overloaded."""
+    """Maximum running tasks; further calls wait for `Limits.busy_timeout` and then get an overload error. One client
+    gets at most three quarters of them, because tasks may run for hours."""
     max_result: int = 4 * 2**20
-    """The largest result, in bytes; a task with a larger one fails."""
-    _live: dict[str, TaskRun] = field(factory=dict, init=False)
+    """Maximum size of a result in bytes; a task with a larger one fails."""
+    _running: dict[Runtime, RunningTasks] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         for name in ("ttl", "poll", "max_running", "max_result"):
@@ -77,7 +77,16 @@ class Tasks(Extension):
             if value is not None and not value > 0:
                 raise DeclarationError(f"Tasks.{name} must be more than 0, not {value!r}")
 
-    # -- what the server needs to know
+    # -- declared to the server
+
+    def attach(self, runtime: Runtime) -> Callable[[], None]:
+        running = self._running[runtime] = RunningTasks(Shares(self.max_running, keep_free=self.max_running // 4))
+
+        def detach() -> None:
+            running.end_all()
+            del self._running[runtime]
+
+        return detach
 
     def routes(self) -> Iterable[Route]:
         return (
@@ -89,9 +98,9 @@ class Tasks(Extension):
     def tool(self, entry: ToolEntry, option: str, value: Any) -> ToolEntry:
         ways: Mapping[Any, Around | None] = {
             False: None,
-            True: self._at_once,
-            "auto": self._if_known,
-            "later": partial(self._when_it_says, entry.timeout),
+            True: partial(self._at_once, entry),
+            "auto": partial(self._if_known, entry),
+            "later": partial(self._when_it_says, entry),
         }
         if not isinstance(value, bool | str) or value not in ways:
             raise DeclarationError(f'tool {entry.name!r}: task= is True, False, "auto" or "later", not {value!r}')
@@ -99,63 +108,54 @@ class Tasks(Extension):
 
     # -- tools/call
 
-    async def _at_once(self, ctx: Context, proceed: Proceed) -> Any:
-        run = self._new(ctx, proceed)
+    async def _at_once(self, entry: ToolEntry, ctx: Context, proceed: Proceed) -> Any:
+        run = self._new(entry, ctx, proceed)
         try:
             await run.begin()
         except BaseException:
-            run.close_nowait(Cause.SESSION_END)
+            run.discard()
             raise
         run.launch()
-        return {"resultType": "task", **run.head()}
+        return {"resultType": "task", **run.summary()}
 
-    async def _if_known(self, ctx: Context, proceed: Proceed) -> Any:
-        return await (self._at_once(ctx, proceed) if knows_tasks(ctx) else proceed(ctx))
+    async def _if_known(self, entry: ToolEntry, ctx: Context, proceed: Proceed) -> Any:
+        return await (self._at_once(entry, ctx, proceed) if knows_tasks(ctx) else proceed(ctx))
 
-    async def _when_it_says(self, timeout: float | None, ctx: Context, proceed: Proceed) -> Any:
-        run = self._new(ctx, proceed)
-        if timeout is not None:
-            ctx._call.limit(timeout)
+    async def _when_it_says(self, entry: ToolEntry, ctx: Context, proceed: Proceed) -> Any:
+        run = self._new(entry, ctx, proceed)
+        if entry.timeout is not None:
+            ctx._call.limit(entry.timeout)
         run.launch()
         try:
             await run.ready.wait()
         finally:
-            if not run.begun and run.ended is None:
+            if not run.begun and run.exchange.ended is None:
                 run.stop()
         if run.begun:
-            return {"resultType": "task", **run.head()}
-        if isinstance(run.outcome, ErrorResponse):
-            raise McpError(run.outcome.code, run.outcome.message, run.outcome.data)
-        assert run.outcome is not None
-        return msgspec.json.decode(run.outcome.result)
+            return {"resultType": "task", **run.summary()}
+        if isinstance(run.outcome, Error):
+            raise MCPError(run.outcome.code, run.outcome.message, run.outcome.data)
+        if run.outcome is None:
+            raise MCPError(INTERNAL_ERROR, "the call failed")
+        return run.outcome.result
 
-    def _new(self, ctx: Context, proceed: Proceed) -> TaskRun:
+    def _new(self, entry: ToolEntry, ctx: Context, proceed: Proceed) -> TaskRun:
         if not knows_tasks(ctx):
             require({}, IDENTIFIER, "this tool")
-        session = ctx._session
         return TaskRun(
-            id="task",
-            service=session.service,
-            link=Nowhere(),
-            transport=session.transport,
-            runtime=session.runtime,
-            principal=session.principal,
-            extension=self,
-            task=secrets.token_urlsafe(24),  # 192 bits: who has it may look
-            owner=owner_of(session.principal),
+            running=self._running[ctx._session.runtime],
+            task=secrets.token_urlsafe(24),  # 192 bits: the id grants access
+            owner=owner_of(ctx._session.principal),
+            scopes=entry.scopes,
             ttl=self.ttl,
             poll=self.poll,
+            max_result=self.max_result,
             origin=ctx,
             proceed=proceed,
         )
 
-    def admit(self, run: TaskRun) -> None:
-        if len(self._live) >= self.max_running:
-            raise Overloaded("too many tasks are at work", retry_after=10)
-        self._live[run.task] = run
-
-    def forget(self, run: TaskRun) -> None:
-        self._live.pop(run.task, None)
+    def _run_of(self, ctx: Context, task: str) -> TaskRun | None:
+        return self._running[ctx._session.runtime].get(task)
 
     # -- tasks/*
 
@@ -166,52 +166,56 @@ class Tasks(Extension):
     async def update(self, ctx: Context, params: UpdateTaskParams) -> Any:
         self._check(ctx)
         await self._find(ctx, params.task_id)
-        run = self._live.get(params.task_id)
+        run = self._run_of(ctx, params.task_id)
         if run is not None:
-            run.update(dict(params.input_responses))
+            run.asks.update(params.input_responses)
         return {}
 
     async def cancel(self, ctx: Context, params: GetTaskParams) -> Any:
         self._check(ctx)
         await self._find(ctx, params.task_id)
-        run = self._live.get(params.task_id)
+        run = self._run_of(ctx, params.task_id)
         if run is not None:
             run.cancel()
         return {}
 
     def _check(self, ctx: Context) -> None:
         if ctx._call.start.era.stateful:
-            raise McpError(METHOD_NOT_FOUND, f"method not found: {ctx.method!r}")
+            raise MCPError(METHOD_NOT_FOUND, f"method not found: {ctx.method!r}")
         require(ctx._declared, IDENTIFIER, ctx.method)
 
     async def _find(self, ctx: Context, task: str) -> dict[str, Any]:
-        """The task as the caller may see it. One of somebody else is as unknown as one that never was.
+        """Return the task as the caller may see it. A task of another principal is unknown to the caller.
 
         Raises:
-            McpError: there is no such task.
+            MCPError: there is no such task.
+            RemoteProtocolError: the caller lacks a scope of the tool.
         """
         found = await self._look_up(ctx, task)
         if found is None:
-            raise McpError(INVALID_PARAMS, UNKNOWN)
+            raise MCPError(INVALID_PARAMS, UNKNOWN)
         return found
 
     async def _look_up(self, ctx: Context, task: str) -> dict[str, Any] | None:
         owner = owner_of(ctx.principal)
-        run = self._live.get(task)
+        run = self._run_of(ctx, task)
         if run is not None:
             await trio.lowlevel.checkpoint()
-            mine = run.begun and _same(run.owner, owner) and run.until > trio.current_time()
-            return run.view() if mine else None
+            if not run.begun or not _same(run.owner, owner):
+                return None
+            require_scopes(ctx, run.scopes)
+            run.expire()
+            return run.view()
         store = ctx._session.runtime.store.tasks
-        kept = await store.get(task)
-        record = None if kept is None else msgspec.json.decode(kept)
-        if record is None or not _same(record["owner"], owner):
+        record = await store.get(task)
+        stored = None if record is None else StoredTask.read(record)
+        if stored is None or not _same(stored.owner, owner):
             return None
-        found: dict[str, Any] = record["task"]
-        if found["status"] not in TERMINAL:  # nobody works on it any more
-            found = failed(found, INTERNAL_ERROR, RESTARTED)
-            keep_task(store, owner, found, None if record["until"] is None else record["until"] - time.time())
-        return found
+        require_scopes(ctx, stored.scopes)
+        if stored.task["status"] not in TERMINAL:  # the process that ran it was killed
+            stored.task = failed(stored.task, INTERNAL_ERROR, STOPPED)
+            stored.put(store, ctx._session.owner)
+        return stored.task
 
     # -- subscriptions/listen
 
@@ -222,26 +226,25 @@ class Tasks(Extension):
         require(ctx._declared, IDENTIFIER, "listening to tasks")
         if not isinstance(ids, list) or len(ids) > MAX_LISTENED or not all(isinstance(task, str) for task in ids):
             fault = f"params.notifications.taskIds: expected an array of at most {MAX_LISTENED} strings"
-            raise McpError(INVALID_PARAMS, fault)
+            raise MCPError(INVALID_PARAMS, fault)
         found = {task: seen for task in dict.fromkeys(ids) if (seen := await self._look_up(ctx, task)) is not None}
         bus = ctx._session.runtime.bus
 
         def begin(tell: Tell) -> Callable[[], None]:
             handle = bus.subscribe([topic(task) for task in found], lambda _topic, task: tell(NOTIFICATION, task))
-            for task, seen in found.items():  # how each stands now: nothing can be missed in between
-                run = self._live.get(task)
+            for task, seen in found.items():  # the present state of each, so that no change is missed in between
+                run = self._run_of(ctx, task)
                 tell(NOTIFICATION, seen if run is None else run.view())
-            close: Callable[[], None] = handle.close
-            return close
+            return handle.close
 
         return Heard(honoured={"taskIds": list(found)}, begin=begin)
 
-    # -- as a client's
+    # -- in a client
 
     def results(self, peer: ClientPeer) -> Mapping[str, CompleteResult]:
         async def complete(method: str, result: dict[str, Any]) -> dict[str, Any]:
             if method != "tools/call":
-                # SEP-2663: a task in answer to any other request MUST be taken for an invalid response
+                # SEP-2663: a task in answer to any other request MUST be treated as an invalid response
                 raise RemoteProtocolError(f"{method} was answered with a task")
             return await follow_task(peer, result)
 
@@ -249,12 +252,12 @@ class Tasks(Extension):
 
 
 def knows_tasks(ctx: Context) -> bool:
-    """Whether this request may be answered with a task. Before 2026-07-28 there are no results of other types."""
+    """Return whether this request may be answered with a task. Older revisions have no results of other types."""
     return not ctx._call.start.era.stateful and declared(ctx._declared, IDENTIFIER) is not None
 
 
 def owner_of(principal: Any) -> str:
-    return "" if principal is None else str(getattr(principal, "key", principal))
+    return "" if principal is None else str(principal.key)
 
 
 def _same(one: str, other: str) -> bool:

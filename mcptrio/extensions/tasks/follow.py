@@ -1,62 +1,101 @@
-"""The client's side of a task: look, answer what it asks, until it is over."""
+"""Following a task from the client: poll it, answer its questions, until it is over."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import Any, Final
 
 import trio
 from attrs import define, field
 
 from mcptrio._actors.extension import ClientPeer
-from mcptrio._wire.converter import StructureError, structure
-from mcptrio.errors import INTERNAL_ERROR, McpError, MCPTrioException, RemoteProtocolError
-from mcptrio.extensions.tasks.shapes import Task
+from mcptrio._wire.objects.converter import StructureError, structure
+from mcptrio.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MCPError,
+    MCPTrioError,
+    Overloaded,
+    RemoteProtocolError,
+)
+from mcptrio.extensions.tasks.types import TIME_OVER, Task
 
 FASTEST: Final = 0.05
 SLOWEST: Final = 60.0
 USUAL: Final = 1.0
+REFUSALS: Final = 20
+"""Refusals in a row, each with the time to wait, after which a task is given up."""
 
 
-class TaskCancelled(MCPTrioException):
-    """The task that was waited for was cancelled."""
+class TaskCancelled(MCPTrioError):
+    """A task was cancelled while its result was awaited."""
 
 
 @define(eq=False, repr=False)
 class Watch:
-    """Somebody who looks at a task now and then."""
+    """The polling of one task."""
 
     peer: ClientPeer
     task: str
     seen: Task | None = None
-    """As it was when it was last looked at."""
+    """The task at the last poll."""
     _answered: set[str] = field(factory=set)
+    """The keys of questions that are being answered, or were."""
+    _until: float = inf
+    """When its time to live is over at the latest, in Trio's time."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.seen is not None:
+            self._saw(self.seen)
+
+    def _saw(self, task: Task) -> None:
+        self.seen = task
+        if task.ttl_ms is not None:
+            self._until = min(self._until, trio.current_time() + task.ttl_ms / 1000)
 
     async def look(self) -> Task:
-        """How it stands now."""
-        self.seen = read_task(await self.peer.request("tasks/get", {"taskId": self.task}))
-        return self.seen
+        """Poll the task once.
+
+        Raises:
+            MCPError: the server refused, or does not know the task.
+        """
+        try:
+            found = read_task(await self._request("tasks/get"))
+        except MCPError as error:
+            if error.code == INVALID_PARAMS and trio.current_time() >= self._until:
+                raise MCPError(error.code, TIME_OVER, error.data) from error
+            raise
+        self._saw(found)
+        return found
 
     async def next(self) -> Task:
-        """How it stands after the pause that the server wants. What it asks is answered with the client's callbacks."""
+        """Poll the task after the interval that the server wants; answer its questions with the client's callbacks."""
         if self.seen is not None:
             await trio.sleep(_pause(self.seen))
         seen = await self.look()
         if seen.status == "input_required":
-            new = {key: asked for key, asked in (seen.input_requests or {}).items() if key not in self._answered}
-            if new:
-                answers = await self.peer.answer(new)
-                await self.peer.request("tasks/update", {"taskId": self.task, "inputResponses": answers})
-                self._answered.update(new)
+            await self._answer(seen)
         return seen
+
+    async def _answer(self, seen: Task) -> None:
+        new = {key: asked for key, asked in (seen.input_requests or {}).items() if key not in self._answered}
+        if not new:
+            return
+        self._answered.update(new)  # first: another Trio task may poll meanwhile
+        try:
+            await self._request("tasks/update", inputResponses=await self.peer.answer(new))
+        except BaseException:
+            self._answered.difference_update(new)
+            raise
 
     async def result(self) -> dict[str, Any]:
         """Wait for the result.
 
         Raises:
-            McpError: the call failed with it.
-            TaskCancelled: somebody cancelled the task.
+            MCPError: the call failed with it.
+            TaskCancelled: the task was cancelled.
         """
         seen = self.seen
         while seen is None or not seen.over:
@@ -66,34 +105,55 @@ class Watch:
         if seen.status == "failed":
             error = seen.error or {}
             text = str(error.get("message", seen.status_message or "the task failed"))
-            raise McpError(error.get("code", INTERNAL_ERROR), text, error.get("data"))
+            raise MCPError(error.get("code", INTERNAL_ERROR), text, error.get("data"))
         return dict(seen.result or {})
 
     async def cancel(self) -> None:
-        await self.peer.request("tasks/cancel", {"taskId": self.task})
+        """Cancel the task at the server."""
+        await self._request("tasks/cancel")
+
+    @asynccontextmanager
+    async def cancelled_on_failure(self) -> AsyncIterator[None]:
+        """Cancel the task if the block raises before it is over, because the handle was not given to the caller."""
+        try:
+            yield
+        except BaseException:
+            if self.seen is None or not self.seen.over:
+                with trio.move_on_after(1, shield=True), suppress(MCPTrioError):  # the server may be gone
+                    await self.cancel()
+            raise
+
+    async def _request(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a request about the task; retry as the server says while it is overloaded."""
+        refusals = 0
+        while True:
+            try:
+                return await self.peer.request(method, {"taskId": self.task, **params})
+            except (MCPError, Overloaded) as error:
+                refusals += 1
+                wait = _retry_after(error)
+                if wait is None or refusals >= REFUSALS:
+                    raise
+            await trio.sleep(wait)
 
 
 async def follow_task(peer: ClientPeer, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Wait for the task that a call was answered with, as if it were the call: whoever is cancelled cancels it.
+    """Wait for the task that a call was answered with, as if it were the call. A caller that stops cancels the task.
 
     Raises:
-        McpError, TaskCancelled
+        MCPError, TaskCancelled
     """
     task = read_task(result)
     watch = Watch(peer, task.task_id, task)
-    try:
+    async with watch.cancelled_on_failure():
         return await watch.result()
-    except trio.Cancelled:
-        with trio.move_on_after(1, shield=True), suppress(MCPTrioException):  # it is over, or the server is gone
-            await watch.cancel()
-        raise
 
 
 def read_task(result: Mapping[str, Any]) -> Task:
-    """A task from the wire.
+    """Read a task from the wire.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: it is not one.
     """
     try:
         return structure(result, Task, at="result")
@@ -104,3 +164,14 @@ def read_task(result: Mapping[str, Any]) -> Task:
 def _pause(task: Task) -> float:
     seconds = USUAL if task.poll_interval_ms is None else task.poll_interval_ms / 1000
     return min(SLOWEST, max(FASTEST, seconds))
+
+
+def _retry_after(error: MCPError | Overloaded) -> float | None:
+    """Return the seconds to wait before a retry; None if the server did not suggest one."""
+    if isinstance(error, Overloaded):
+        wait: object = error.retry_after
+    else:
+        wait = error.data.get("retryAfter") if isinstance(error.data, Mapping) else None
+    if isinstance(wait, bool) or not isinstance(wait, int | float):
+        return None
+    return min(SLOWEST, max(FASTEST, wait))

@@ -1,4 +1,4 @@
-"""Tasks that are held: begun with one call, looked at and waited for with others, from another process if need be."""
+"""Handles of tasks: begun with one call, polled and awaited with others, also from another process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeVar, Unpack, overload
 import trio
 from attrs import define, field
 
-from mcptrio.client.asking import How
 from mcptrio.client.client import Client
-from mcptrio.extensions.client import Peer
+from mcptrio.client.requester import How
+from mcptrio.extensions.client import ExtensionPeer
 from mcptrio.extensions.tasks.follow import Watch, read_task
-from mcptrio.extensions.tasks.shapes import Task, iso
+from mcptrio.extensions.tasks.types import Task, iso
 from mcptrio.types import CallToolResult
 
 T = TypeVar("T")
@@ -21,25 +21,25 @@ T = TypeVar("T")
 
 @define(eq=False, repr=False)
 class TaskHandle:
-    """A call that works on by itself. `TaskHandle(client, id)` is one whose id was kept. Lent: the client.
+    """A task that runs at the server; `TaskHandle(client, id)` makes one from an id.   Borrows: the client.
 
-    `async for task in handle` gives the task each time that its status or its message has changed, until it is over;
-    what it asks meanwhile is answered with the client's callbacks, as in `result`. Nothing but `cancel` ends the task.
+    `async for task in handle` yields the task each time that its status or its message has changed, until it is over;
+    its questions are answered with the client's callbacks, as in `result`. Only `cancel` ends the task.
     """
 
     client: Client
     id: str
-    """What to keep for another day; empty if the server answered at once, and there is no task."""
+    """The id of the task, for another client; empty if the server answered at once, without a task."""
     tool: str = ""
     _result: dict[str, Any] | None = None
     _watch: Watch = field(init=False)
     _over: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._watch = Watch(Peer(self.client), self.id)
+        self._watch = Watch(ExtensionPeer(self.client), self.id)
 
     async def status(self) -> Task:
-        """How it stands now."""
+        """Poll the task once."""
         if self._result is None:
             return await self._watch.look()
         await trio.lowlevel.checkpoint()
@@ -50,11 +50,11 @@ class TaskHandle:
     @overload
     async def result(self, *, into: type[T]) -> T: ...
     async def result(self, *, into: Any = None) -> Any:
-        """Wait for what the tool gives back; see `Client.call_tool`.
+        """Wait for the result of the tool; see `Client.call_tool`.
 
         Raises:
-            McpError: the call failed with it, or the server knows no such task.
-            TaskCancelled: somebody cancelled it.
+            MCPError: the call failed with it, or the server does not know the task.
+            TaskCancelled: the task was cancelled.
         """
         if self._result is None:
             self._result = await self._watch.result()
@@ -63,7 +63,7 @@ class TaskHandle:
         return self.client._tool_result(self.tool, self._result, into)
 
     async def cancel(self) -> None:
-        """Ask the server to cancel it. One that is over stays as it is."""
+        """Ask the server to cancel the task. A task that is over does not change."""
         if self.id:
             await self._watch.cancel()
         else:
@@ -99,22 +99,25 @@ def _same(one: Task, other: Task) -> bool:
 async def call_as_task(
     client: Client, name: str, arguments: Mapping[str, Any] | None = None, **how: Unpack[How]
 ) -> TaskHandle:
-    """Call a tool and do not wait for it: the handle of the task that it became.
+    """Call a tool and return the handle of the task that it became, without waiting for the result.
 
-    A server that answers at once (the tool is none that runs as a task) gives a handle whose result is there already.
+    If the tool does not run as a task, the server answers at once, and the handle has the result already. A caller
+    that is cancelled before it has the handle cancels the task.
 
     Args:
-        client: One that knows tasks: `extended(connect(...), Tasks())`.
-        name: Which tool.
-        arguments: What with.
+        client: A client with the extension: `extended(connect(...), Tasks())`.
+        name: The name of the tool.
+        arguments: Its arguments.
         how: See `Client.call_tool`.
 
     Raises:
-        McpError: the server refused the call.
+        MCPError: the server refused the call.
     """
 
     async def hold(method: str, result: dict[str, Any]) -> dict[str, Any]:
-        read_task(result)
+        watch = Watch(ExtensionPeer(client), read_task(result).task_id)
+        async with watch.cancelled_on_failure():
+            await trio.lowlevel.checkpoint_if_cancelled()
         return result
 
     raw = await client._call(name, arguments, {**how, "result_types": {"task": hold}})

@@ -1,1 +1,1 @@
-"""What a server can do, one feature per file: what is declared, listed, called, and told when it changes."""
+"""The features of a server, one file each: declaration, listing, calls and change notifications."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import trio
 from attrs import evolve
 
 from mcptrio import types
 from mcptrio._struct import Entity
-from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError
 from mcptrio.server.context import Context
-from mcptrio.server.features.invoke import Function, caller_names, declare, function_name
+from mcptrio.server.features.functions import Function, caller_names, declare, function_name
 from mcptrio.server.features.prompts import PromptEntry, Prompts
 from mcptrio.server.features.resources import ResourceEntry, Resources
-from mcptrio.server.features.scopes import require
+from mcptrio.server.features.scopes import is_visible, require
 
 if TYPE_CHECKING:
     from mcptrio.types import (
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 MAX_VALUES = 100  # server/utilities/completion: at most 100 values
 
 
-class Declared:
-    """What `@server.prompt` and `@server.resource` leave in the function's place: still callable, and completable."""
+class Completable:
+    """The object that `@server.prompt` and `@server.resource` return: callable like the function, with `complete`."""
 
     __slots__ = ("__wrapped__", "_entry")
 
@@ -47,7 +46,7 @@ class Declared:
         return "prompt" if isinstance(self._entry, PromptEntry) else "resource"
 
     def complete(self, argument: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare the function that completes an argument: `(prefix)`, with `arguments` and a Context if it likes."""
+        """Declare the function that completes an argument: `(prefix)`, optionally with `arguments` and a Context."""
         known = self._arguments()
         if not known:
             raise DeclarationError(f"{self!r} has no arguments to complete")
@@ -73,22 +72,21 @@ def _declare_completer(fn: Callable[..., Any], names: dict[str, Any]) -> Functio
     parameters = set(function.signature.input_schema.get("properties", {}))
     if "prefix" not in parameters or parameters - {"prefix", "arguments"}:
         raise DeclarationError(
-            f"the completion function {function_name(fn)} takes `prefix: str`, and if it likes "
+            f"the completion function {function_name(fn)} takes `prefix: str`, and optionally "
             "`arguments: dict[str, str]` (what is filled in already) and a Context"
         )
     return function
 
 
 class Completions(Entity):
-    """Finds who completes what."""
+    """The completion functions of a server."""
 
     prompts: Prompts
     resources: Resources
-    threads: trio.CapacityLimiter
 
     @property
     def any(self) -> bool:
-        """Whether anything at all can be completed."""
+        """Return whether anything can be completed."""
         entries = [*self.prompts.registry, *self.resources.templates]
         return any(entry.completers for entry in entries)
 
@@ -96,12 +94,12 @@ class Completions(Entity):
         entry: PromptEntry | ResourceEntry | None
         if isinstance(params.ref, types.PromptReference):
             entry = self.prompts.registry.get(params.ref.name)
-            shown = f"prompt {params.ref.name!r:.200}"
+            shown = f"prompt {params.ref.name[:200]!r}"
         else:
             entry = self.resources.templates.get(params.ref.uri) or self.resources.registry.get(params.ref.uri)
-            shown = f"resource {params.ref.uri!r:.200}"
-        if entry is None or (entry.visible is not None and not entry.visible(ctx)):
-            raise McpError(INVALID_PARAMS, f"unknown {shown}")
+            shown = f"resource {params.ref.uri[:200]!r}"
+        if entry is None or not is_visible(entry, ctx):
+            raise MCPError(INVALID_PARAMS, f"unknown {shown}")
         require(ctx, entry)
         function = entry.completers.get(params.argument.name)
         if function is None:
@@ -110,12 +108,12 @@ class Completions(Entity):
         if "arguments" in function.signature.input_schema["properties"]:
             context = params.context
             kwargs["arguments"] = dict(context.arguments or {}) if context is not None else {}
-        value = await function(ctx, kwargs, self.threads)
+        value = await function(ctx, kwargs)
         if isinstance(value, types.CompleteResult):
             return evolve(value, completion=_capped(value.completion))
         if isinstance(value, types.Completion):
             return types.CompleteResult(completion=_capped(value))
-        values = tuple(str(v) for v in value)
+        values = (value,) if isinstance(value, str) else tuple(str(v) for v in value)
         return types.CompleteResult(
             completion=_capped(types.Completion(values=values, total=len(values), has_more=False))
         )

@@ -1,4 +1,4 @@
-"""Tool arguments that travel in an HTTP header too, so that what stands between can route by them (`x-mcp-header`)."""
+"""Tool arguments that are repeated in an HTTP header, so that proxies can route by them (`x-mcp-header`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRIMITIVE: Final = ("string", "integer", "boolean")
 
 
 class Header(Struct, frozen=True):
-    """Marks a tool's parameter: `region: Annotated[str, Header("Region")]` is repeated in `Mcp-Param-Region`."""
+    """A mark on a tool's parameter: `region: Annotated[str, Header("Region")]` is repeated in `Mcp-Param-Region`."""
 
     name: str
 
@@ -29,10 +29,10 @@ class Header(Struct, frozen=True):
 
 
 def header_marks(tool: str, schema: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The marks in a tool's input schema.
+    """Return the marks in a tool's input schema.
 
     Raises:
-        DeclarationError: a mark stands where it cannot.
+        DeclarationError: a mark is at a place where it is not allowed.
     """
     # 2026-07-28 basic/transports/streamable-http, "Schema Extension"
     marks: dict[str, tuple[str, ...]] = {}
@@ -65,7 +65,7 @@ def _marked(
 
 
 def _count(schema: Any) -> int:
-    """How often the keyword stands anywhere; a property may have its name."""
+    """Count the keyword anywhere in a schema; a property may have the same name."""
     if isinstance(schema, list | tuple):
         return sum(_count(item) for item in schema)
     if not isinstance(schema, Mapping):

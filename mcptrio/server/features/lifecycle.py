@@ -1,4 +1,4 @@
-"""How a stateful session begins: `initialize`, `ping`, log levels, and the user's own session function."""
+"""The start of a session: `initialize`, `ping`, log levels, and the user's session function."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import field
 
 from mcptrio._actors.call import Call
-from mcptrio._actors.session import Session
+from mcptrio._actors.service import Actor
 from mcptrio._eras.shape import trim
 from mcptrio._peer.era import Era
 from mcptrio._struct import Entity
-from mcptrio._wire.converter import unstructure
-from mcptrio.errors import INVALID_REQUEST, METHOD_NOT_FOUND, McpError, RemoteProtocolError, SessionRefused
+from mcptrio._wire.objects.converter import unstructure
+from mcptrio.errors import INVALID_REQUEST, METHOD_NOT_FOUND, MCPError, RemoteProtocolError, SessionRefused
 from mcptrio.server.context import Context, RequestHandle, SessionHandle
-from mcptrio.server.features.hints import Hints
+from mcptrio.server.features.result_fields import ResultFields
 
 if TYPE_CHECKING:
     from mcptrio.types import (
@@ -30,18 +30,18 @@ SessionFunction = Callable[[SessionHandle], AbstractAsyncContextManager[Any]]
 
 
 class Lifecycle(Entity):
-    """What the server says of itself, and to whom it says no."""
+    """The handlers of the lifecycle methods."""
 
     info: Implementation
     instructions: str | None
     capabilities: Callable[[], dict[str, Any]]
-    """What is declared now, on the wire."""
-    hints: Hints
+    """Returns the current capabilities in their wire form."""
+    result_fields: ResultFields
     dates: Callable[[], tuple[str, ...]]
     session_function: SessionFunction | None = None
     _current: dict[str, Any] | None = None
     _offered: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Date -> the capabilities on the wire; sessions share them, as there may be thousands."""
+    """Date -> the capabilities in their wire form, shared by all sessions because there may be thousands."""
 
     def _shared_capabilities(self) -> dict[str, Any]:
         now = self.capabilities()
@@ -64,9 +64,9 @@ class Lifecycle(Entity):
         session.data["capabilities"] = self._shared_capabilities()
         if self.session_function is not None:
             try:
-                session.state = await session.hold(self.session_function(SessionHandle(session)))
+                session.state = await session.background.hold(self.session_function(SessionHandle(session)))
             except SessionRefused as refused:
-                raise McpError(INVALID_REQUEST, str(refused) or "the session was refused") from None
+                raise MCPError(INVALID_REQUEST, str(refused) or "the session was refused") from None
         era = ctx._call.start.era
         session.peer.offers = offered = self._offer(era, session.data["capabilities"])
         answer: dict[str, Any] = {
@@ -79,7 +79,7 @@ class Lifecycle(Entity):
         return answer
 
     def discover(self, ctx: Context, params: Params) -> dict[str, Any]:
-        """2026-07-28 server/discover: which versions, what capabilities; it opens nothing."""
+        """Return the supported versions and capabilities, without opening a session (2026-07-28 server/discover)."""
         era, offers = ctx._call.start.era, ctx._call.offers
         answer: dict[str, Any] = {
             "supportedVersions": list(reversed(self.dates())),
@@ -87,15 +87,15 @@ class Lifecycle(Entity):
         }
         if self.instructions is not None:
             answer["instructions"] = self.instructions
-        return self.hints.finish_list("discover", answer, era, varies=offers is not None)
+        return self.result_fields.finish_list("discover", answer, era, varies=offers is not None)
 
-    def around_request(self, session: Session, call: Call) -> AbstractAsyncContextManager[Any] | None:
-        """The session function around one request that has no session."""
+    def around_request(self, session: Actor, call: Call) -> AbstractAsyncContextManager[Any] | None:
+        """Return the context manager of the session function around one stateless request."""
         function = self.session_function
         return None if function is None else self._around_request(function, session, call)
 
     @asynccontextmanager
-    async def _around_request(self, function: SessionFunction, session: Session, call: Call) -> AsyncIterator[Any]:
+    async def _around_request(self, function: SessionFunction, session: Actor, call: Call) -> AsyncIterator[Any]:
         call.offers = self.capabilities()
         start = call.start
         try:
@@ -109,7 +109,7 @@ class Lifecycle(Entity):
                     )
                 yield state
         except SessionRefused as refused:
-            raise McpError(INVALID_REQUEST, str(refused) or "the session was refused") from None
+            raise MCPError(INVALID_REQUEST, str(refused) or "the session was refused") from None
 
 
 def ping(ctx: Context, params: Params) -> dict[str, Any]:

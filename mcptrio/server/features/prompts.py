@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+import inspect
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-import trio
 from msgspec import field
 
 from mcptrio import types
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._schema.build import ArgumentFaults
-from mcptrio._struct import Entity, Options
-from mcptrio._wire.converter import unstructure
-from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+from mcptrio._struct import Entity
+from mcptrio._wire.objects.converter import unstructure
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError, UrlElicitationRequired
 from mcptrio.server.context import Context
-from mcptrio.server.features.hints import Hints
-from mcptrio.server.features.invoke import Function, declare, function_name
-from mcptrio.server.features.media import names_files, read_files
-from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
+from mcptrio.server.features.functions import Function, declare, for_revision, function_name
+from mcptrio.server.features.media_files import names_files, read_files
+from mcptrio.server.features.options import check_options
+from mcptrio.server.features.result_fields import ResultFields
+from mcptrio.server.features.scopes import declared_scopes, is_visible, page_key, require, shown_to
 from mcptrio.server.registry import Registry, check_name
 
 if TYPE_CHECKING:
@@ -40,32 +43,45 @@ class PromptEntry(Entity):
     visible: Callable[[Context], bool] | None = None
     scopes: tuple[str, ...] = ()
     wire: dict[str, Any] = field(default_factory=dict)
+    waits: bool = False
+    """Whether its function has ever waited, see `lending`."""
 
 
-class PromptOptions(Options, total=False):
-    """What can be said of a prompt beside its function."""
+class PromptOptions(TypedDict, total=False):
+    """Options of a prompt."""
 
     name: str
-    """What clients ask for it by; without it the name of the function."""
+    """The name that clients use; default: the name of the function."""
     title: str
-    """What people see in the menu instead of the name."""
+    """A display name for users."""
     description: str
-    """What it is for; without it the docstring."""
+    """The purpose of the prompt; default: the docstring."""
     icons: Sequence[Icon]
-    """Pictures that hosts may show beside it."""
+    """Icons that hosts may show."""
     meta: Mapping[str, Any]
-    """The `_meta` that clients get with it, for what an extension or a host of your own looks for."""
+    """The prompt's `_meta`, for extensions or for your own host."""
     visible: Callable[[Context], bool]
-    """Who sees it and may get it, decided for each request."""
+    """Predicate that decides for each request whether the caller may see and get the prompt; not async. If it raises,
+    the prompt is hidden and the log says why."""
     scopes: Sequence[str]
-    """What a caller must be allowed to, where callers are authenticated."""
+    """Scopes the caller must hold; ignored if callers are not authenticated."""
 
 
 def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[PromptOptions]) -> PromptEntry:
-    """Make a prompt of a function; raises `DeclarationError` with a hint if it cannot be one."""
+    """Make a prompt from a function.
+
+    Raises:
+        DeclarationError: the function or an option cannot be used; the text says how to fix it.
+    """
     name = check_name("prompt", options.get("name") or function_name(fn))
+    check_options(options, PromptOptions.__annotations__, kind="prompt", name=name)
     try:
         function = declare(fn, names=names)
+        if not _gives_messages(returns := function.signature.returns):
+            raise DeclarationError(
+                f"it returns {getattr(returns, '__name__', returns)}, which has no messages; return a str, a Message, "
+                "or a list of these"
+            )
     except DeclarationError as error:
         raise DeclarationError(f"prompt {name!r}: {error}") from error
     schema = function.signature.input_schema
@@ -92,7 +108,7 @@ def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: 
         prompt=prompt,
         function=function,
         visible=options.get("visible"),
-        scopes=declared_scopes(options.get("scopes", ())),
+        scopes=declared_scopes(options.get("scopes") or ()),
         wire=unstructure(prompt),
     )
     for key, described in properties.items():
@@ -100,6 +116,24 @@ def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: 
         if values:  # a Literal or an Enum completes itself
             entry.completers[key] = _fixed([str(v) for v in values])
     return entry
+
+
+def _gives_messages(annotation: Any) -> bool:
+    """Return whether values of a return annotation can become the messages of a prompt."""
+    if annotation in (inspect.Signature.empty, Any, object, str):
+        return True
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _gives_messages(args[0])
+    if origin in (typing.Union, UnionType):
+        return all(_gives_messages(arg) for arg in args)
+    cls = origin or annotation
+    if not isinstance(cls, type):
+        return True  # an alias or a type variable, known at run time only
+    if issubclass(cls, list | tuple) or cls in (Sequence, Iterable, Collection):
+        return all(_gives_messages(arg) for arg in args if arg is not ...)
+    known = (types.GetPromptResult, types.PromptMessage, types.Message, *typing.get_args(types.ContentLike))
+    return issubclass(cls, tuple(one for one in known if isinstance(one, type)))
 
 
 def _fixed(values: Sequence[str]) -> Function:
@@ -112,8 +146,7 @@ def _fixed(values: Sequence[str]) -> Function:
 class Prompts(Entity):
     """The prompts of a server."""
 
-    threads: trio.CapacityLimiter
-    hints: Hints
+    result_fields: ResultFields
     page_size: int | None = None
     registry: Registry[PromptEntry] = field(default_factory=lambda: Registry("prompt"))
 
@@ -125,7 +158,7 @@ class Prompts(Entity):
         era = ctx._call.start.era
         varies = key is not None
         return registry.cached_page(
-            (era.date, params.cursor, key), lambda: self._page(ctx, params.cursor, varies=varies)
+            (era.date, params.cursor or None, key), lambda: self._page(ctx, params.cursor, varies=varies)
         )
 
     def _page(self, ctx: Context, cursor: str | None, *, varies: bool) -> dict[str, Any]:
@@ -140,20 +173,23 @@ class Prompts(Entity):
         page: dict[str, Any] = {"prompts": prompts}
         if following is not None:
             page["nextCursor"] = following
-        return self.hints.finish_list("prompts", page, era, varies=varies)
+        return self.result_fields.finish_list("prompts", page, era, varies=varies)
 
     async def get(self, ctx: Context, params: GetPromptParams) -> Any:
         entry = self.registry.get(params.name)
-        if entry is None or (entry.visible is not None and not entry.visible(ctx)):
-            raise McpError(INVALID_PARAMS, f"unknown prompt: {params.name!r:.200}")
+        if entry is None or not is_visible(entry, ctx):
+            raise MCPError(INVALID_PARAMS, f"unknown prompt: {params.name[:200]!r}")
         require(ctx, entry)
         try:
             kwargs = entry.function.signature.bind_text(params.arguments or {})
         except ArgumentFaults as error:
-            raise McpError(INVALID_PARAMS, "\n".join(error.faults)) from None
-        value = await entry.function(ctx, kwargs, self.threads)
+            raise MCPError(INVALID_PARAMS, "\n".join(error.faults)) from None
+        try:
+            value = await entry.function(ctx, kwargs)
+        except UrlElicitationRequired as error:
+            raise for_revision(error, ctx) from None
         if names_files(value):
-            value = await read_files(value, self.threads)
+            value = await read_files(value, ctx)
         wire = unstructure(prompt_result(entry.prompt, value))
         era = ctx._call.start.era
         for message in wire["messages"]:
@@ -162,7 +198,7 @@ class Prompts(Entity):
 
 
 def prompt_result(prompt: Prompt, value: Any) -> GetPromptResult:
-    """What a prompt function returned, as the protocol has it: text, a message, or several of either."""
+    """Convert the return value of a prompt function: a text, a message, or several of either."""
     if isinstance(value, types.GetPromptResult):
         return value
     values = value if isinstance(value, list | tuple) else [value]
@@ -175,6 +211,8 @@ def prompt_result(prompt: Prompt, value: Any) -> GetPromptResult:
         elif isinstance(item, types.ContentLike):
             messages.append(types.user(item).to_prompt_message())
         else:
-            kind = type(item).__name__
-            raise ValueError(f"prompt {prompt.name!r} returned a {kind}; return a text, a Message, or a list of these")
+            raise ValueError(
+                f"prompt {prompt.name!r} returned a value of type {type(item).__name__}; "
+                "return a text, a Message, or a list of these"
+            )
     return types.GetPromptResult(description=prompt.description, messages=messages)

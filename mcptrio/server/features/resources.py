@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import string
 from binascii import b2a_base64
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
 import trio
@@ -14,18 +16,20 @@ from msgspec import field
 from mcptrio import types
 from mcptrio._eras.shape import trim, trim_all
 from mcptrio._schema.build import ArgumentFaults, dump
-from mcptrio._struct import Entity, Options
-from mcptrio._wire.converter import unstructure, write_fields
-from mcptrio.errors import INVALID_PARAMS, DeclarationError, McpError
+from mcptrio._struct import Entity
+from mcptrio._wire.objects.converter import unstructure, write_fields
+from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError, UrlElicitationRequired
 from mcptrio.server.context import Context
-from mcptrio.server.features.hints import NO_CACHE, Cache, Hints
-from mcptrio.server.features.invoke import Function, declare, function_name
-from mcptrio.server.features.scopes import declared_scopes, page_key, require, shown_to
+from mcptrio.server.features.functions import Function, declare, for_revision, function_name
+from mcptrio.server.features.options import check_options
+from mcptrio.server.features.result_fields import NO_CACHE, Cache, ResultFields
+from mcptrio.server.features.scopes import declared_scopes, is_visible, page_key, require, shown_to
 from mcptrio.server.registry import Registry
-from mcptrio.types.base import as_optional_tuple
+from mcptrio.types._fields import as_optional_tuple
 
 if TYPE_CHECKING:
-    from mcptrio._wire.uri_template import UriTemplate
+    from mcptrio._uri.match import Subject
+    from mcptrio._uri.template import UriTemplate
     from mcptrio.types import (
         Annotations,
         BlobResourceContents,
@@ -38,14 +42,20 @@ if TYPE_CHECKING:
     )
 
 
+LONG_URI: Final = 2048
+"""Characters; matching a longer URI against templates takes noticeable time."""
 _LITERAL: Final = string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;="  # RFC 3986, without the percent sign
 
 
-class ResourceNotFound(McpError):
-    """Raise it in a resource function when there is nothing under the URI that was asked for."""
+class ResourceNotFound(MCPError):
+    """The error for a resource function to raise if the resource does not exist. Default `uri`: the requested one."""
 
     def __init__(self, uri: str | None = None) -> None:
-        super().__init__(INVALID_PARAMS, "resource not found", None if uri is None else {"uri": uri})
+        super().__init__(INVALID_PARAMS, _not_found(uri), None if uri is None else {"uri": uri})
+
+
+def _not_found(uri: str | None) -> str:
+    return "resource not found" if uri is None else f"resource not found: {uri[:200]!r}"
 
 
 class ResourceEntry(Entity):
@@ -53,7 +63,7 @@ class ResourceEntry(Entity):
 
     function: Function
     wire: dict[str, Any]
-    """What is listed."""
+    """The resource object in the list."""
     mime_type: str | None = None
     template: UriTemplate | None = None
     completers: dict[str, Function] = field(default_factory=dict)
@@ -61,51 +71,86 @@ class ResourceEntry(Entity):
     scopes: tuple[str, ...] = ()
     cache: Cache = NO_CACHE
     any_path: bool = False
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """The JSON type of each variable's parameter, where it is an array or an object."""
 
-    def match(self, uri: str) -> Mapping[str, Any] | None:
-        """The values of a template's variables in a URI; None if it is none of its URIs."""
-        from mcptrio.server.features.paths import leads_elsewhere  # few servers have templates
-
+    def match(self, uri: Subject) -> Mapping[str, Any] | None:
+        """Return the values of a template's variables in a URI, or None if the URI does not match."""
         found = None if self.template is None else self.template.match(uri)
-        return None if found is None or (leads_elsewhere(found) and not self.any_path) else found
+        if found is None or (not self.any_path and is_path_traversal(found)):
+            return None
+        # `{?tags*}` expands to `tags=a&tags=b` for a list: for such a parameter, `other=1` is another resource.
+        if any(isinstance(found.get(name), _OTHER_KIND[kind]) for name, kind in self.kinds.items()):
+            return None
+        return found
 
 
-class ResourceOptions(Options, total=False):
-    """What can be said of a resource beside its URI and function."""
+_OTHER_KIND: Final[Mapping[str, type]] = {"array": dict, "object": list}
+
+
+def _kind(schema: Mapping[str, Any]) -> str | None:
+    """Return "array" or "object" if a schema allows one of the two and not the other."""
+    found = {member.get("type") for member in (schema, *schema.get("anyOf", ()))} & _OTHER_KIND.keys()
+    return found.pop() if len(found) == 1 else None
+
+
+_TRAVERSAL: Final = re.compile(
+    r"\x00"
+    r"|^[/\\]"  # absolute, or a network share
+    r"|(?:^|[/\\])\.\.(?:[/\\]|$)"
+    r"|^[A-Za-z]:"
+    + ("" if os.name == "nt" else r"[/\\]")  # a drive letter; outside of Windows `a:1` is an ordinary name
+    + r"|%(?:00|2e|2f|5c)",  # encoded twice: a handler that decodes again gets one of the above
+    re.IGNORECASE,
+)
+
+
+def is_path_traversal(values: Mapping[str, Any]) -> bool:
+    """Return whether any value of a template variable, joined to a folder, might name a file outside of it."""
+    for value in values.values():
+        texts = [value] if isinstance(value, str) else value.values() if isinstance(value, Mapping) else value
+        if any(_TRAVERSAL.search(text) for text in texts):
+            return True
+    return False
+
+
+class ResourceOptions(TypedDict, total=False):
+    """Options of a resource or a resource template."""
 
     name: str
-    """A short name for programs; without it the name of the function."""
+    """A short name for programs, unique among the resources of a server; default: the name of the function."""
     title: str
-    """What people see instead of the name."""
+    """A display name for users."""
     description: str
-    """What it holds, for a model that chooses; without it the docstring."""
+    """The description that the model reads; default: the docstring."""
     mime_type: str
-    """What the contents are, e.g. `"application/json"`; without it the type of the returned value decides
-    (`text/plain`, `application/octet-stream`, `application/json`)."""
+    """The MIME type, for example `"application/json"`; default: by the type of the returned value (`text/plain`,
+    `application/octet-stream`, `application/json`)."""
     size: int
-    """How large it is in bytes, for hosts that estimate; left out it is not told."""
+    """The size in bytes, which hosts use for estimates; default: not sent."""
     annotations: Annotations
-    """For whom it is, how important, and when it changed."""
+    """The audience, the priority and the time of the last change."""
     icons: Sequence[Icon]
-    """Pictures that hosts may show beside it."""
+    """Icons that hosts may show."""
     meta: Mapping[str, Any]
-    """The `_meta` that clients get with it, for what an extension or a host of your own looks for."""
+    """The resource's `_meta`, for extensions or for your own host."""
     visible: Callable[[Context], bool]
-    """Who sees it and may read it, decided for each request."""
+    """Predicate that decides for each request whether the caller may see and read the resource; not async. If it
+    raises, the resource is hidden and the log says why. Subscriptions end when it says no."""
     scopes: Sequence[str]
-    """What a caller must be allowed to, where callers are authenticated."""
+    """Scopes the caller must hold; ignored if callers are not authenticated."""
     cache: Cache
-    """How long clients may keep what they read; without it what `Server(cache=…)` says."""
+    """Cache lifetime of the contents; default: stale at once."""
     any_path: bool
-    """Also give the function values that lead elsewhere in a file system: with `..`, absolute, with NUL, encoded twice.
-    Otherwise a URI with such a value names nothing."""
+    """Also accept variable values that could leave a folder in a file system: with `..`, absolute, with NUL, encoded
+    twice. By default a URI with such a value does not exist."""
 
 
 def _template(uri: str) -> UriTemplate | None:
-    """A URI as a template; None for the usual one, in which there is nothing to read."""
+    """Parse a URI as a template; return None for an ordinary URI without variables."""
     if len(uri) < 1024 and not uri.strip(_LITERAL):
         return None
-    from mcptrio._wire.uri_template import UriTemplate
+    from mcptrio._uri.template import UriTemplate
 
     return UriTemplate(uri)
 
@@ -113,7 +158,12 @@ def _template(uri: str) -> UriTemplate | None:
 def declare_resource(
     uri: str, fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[ResourceOptions]
 ) -> ResourceEntry:
-    """Make a resource or a template of a function; raises `DeclarationError` with a hint if it cannot be one."""
+    """Make a resource or a template from a function.
+
+    Raises:
+        DeclarationError: the URI, the function or an option cannot be used; the text says how to fix it.
+    """
+    check_options(options, ResourceOptions.__annotations__, kind="resource", name=uri)
     try:
         scheme, colon, _ = uri.partition(":")
         if not colon or not scheme or not scheme[0].isalpha():
@@ -134,10 +184,7 @@ def declare_resource(
             template.require_matchable()
     except DeclarationError as error:
         raise DeclarationError(f"resource {uri!r:.200}: {error}") from error
-    if unknown := sorted(options.keys() - ResourceOptions.__annotations__.keys()):
-        known = ", ".join(sorted(ResourceOptions.__annotations__))
-        raise DeclarationError(f"resource {uri!r:.200}: there is no option {', '.join(unknown)}; there are {known}")
-    if variables and "size" in options:
+    if variables and options.get("size") is not None:
         raise DeclarationError(f"resource {uri!r:.200}: a template has no size of its own")
     about = {
         "uri_template" if variables else "uri": uri,
@@ -156,24 +203,41 @@ def declare_resource(
         mime_type=options.get("mime_type"),
         template=template if variables else None,
         visible=options.get("visible"),
-        scopes=declared_scopes(options.get("scopes", ())),
-        cache=options.get("cache", NO_CACHE),
-        any_path=options.get("any_path", False),
+        scopes=declared_scopes(options.get("scopes") or ()),
+        cache=options.get("cache") or NO_CACHE,
+        any_path=options.get("any_path") or False,
+        kinds={name: kind for name in variables if (kind := _kind(schema["properties"][name])) is not None},
     )
 
 
 class Resources(Entity):
     """The resources and templates of a server."""
 
-    threads: trio.CapacityLimiter
-    hints: Hints
+    result_fields: ResultFields
     page_size: int | None = None
     template_page_size: int | None = None
     registry: Registry[ResourceEntry] = field(default_factory=lambda: Registry("resource"))
     templates: Registry[ResourceEntry] = field(default_factory=lambda: Registry("template"))
 
     def add(self, uri: str, entry: ResourceEntry) -> None:
+        """Add a resource or template.
+
+        Raises:
+            DeclarationError: its URI or its name is taken.
+        """
+        self.check_free(uri, entry)
         self.registry_for(entry).add(uri, entry)
+
+    def check_free(self, uri: str, entry: ResourceEntry) -> None:
+        """Raise `DeclarationError` if there is a resource, or a template, with the same URI or the same name."""
+        registry = self.registry_for(entry)
+        registry.check_free(uri)
+        name = entry.wire["name"]
+        for taken, other in registry.items():
+            if other.wire["name"] == name:  # hosts refer to resources by name, in menus and in mentions
+                raise DeclarationError(
+                    f"resource {uri!r:.200}: the name {name!r} is taken by {taken!r:.200}; pass another name="
+                )
 
     def registry_for(self, entry: ResourceEntry) -> Registry[ResourceEntry]:
         return self.registry if entry.template is None else self.templates
@@ -200,46 +264,66 @@ class Resources(Entity):
             if following is not None:
                 shown["nextCursor"] = following
             what = "templates" if kind == "template" else "resources"
-            return self.hints.finish_list(what, shown, era, varies=scopes is not None)
+            return self.result_fields.finish_list(what, shown, era, varies=scopes is not None)
 
         scopes = page_key(ctx, registry)
-        return page() if scopes is False else registry.cached_page((era.date, cursor, scopes), page)
+        return page() if scopes is False else registry.cached_page((era.date, cursor or None, scopes), page)
 
     # -- resources/read
 
-    def find(self, ctx: Context, uri: str) -> tuple[ResourceEntry, dict[str, Any]] | None:
-        """The entry that serves `uri`, with the values of its template's variables."""
-        entry = self.registry.get(uri)
-        if entry is not None:
-            return (entry, {}) if entry.visible is None or entry.visible(ctx) else None
-        for entry in self.templates:
-            found = entry.match(uri)
-            if found is not None and (entry.visible is None or entry.visible(ctx)):
-                return entry, dict(found)
-        return None
+    def find(self, ctx: Context, uri: str) -> tuple[ResourceEntry, Mapping[str, Any]] | None:
+        """Return the entry that serves `uri` to this caller, with the values of its template's variables."""
+        return next((found for found in self._candidates(uri) if is_visible(found[0], ctx)), None)
 
-    def entry_of(self, uri: str) -> ResourceEntry | None:
-        """The entry that serves `uri` to anybody."""
+    def scoped_entry_of(self, uri: str) -> ResourceEntry | None:
+        """Return the first entry that serves `uri`, visible or not; None if no entry requires a scope."""
+        registries = (self.registry, self.templates)
+        if not any(each.find_once("scoped", lambda found: any(entry.scopes for entry in found)) for each in registries):
+            return None  # no scopes: avoid matching a long URI twice
+        return next((entry for entry, _ in self._candidates(uri)), None)
+
+    def _candidates(self, uri: str) -> Iterator[tuple[ResourceEntry, Mapping[str, Any]]]:
         entry = self.registry.get(uri)
         if entry is not None:
-            return entry
-        return next((e for e in self.templates if e.match(uri) is not None), None)
+            yield entry, {}
+        elif len(self.templates):
+            from mcptrio._uri.match import Subject
+
+            subject = Subject(uri)  # normalised once for all templates
+            for entry in self.templates:
+                if (values := entry.match(subject)) is not None:
+                    yield entry, values
+
+    async def find_readable(self, ctx: Context, uri: str) -> tuple[ResourceEntry, Mapping[str, Any]]:
+        """Return what `find` returns, for a request that uses it.
+
+        Raises:
+            MCPError: there is no such resource for this caller.
+            RemoteProtocolError: the caller lacks a scope.
+        """
+        if len(uri) <= LONG_URI:
+            found = self.find(ctx, uri)
+        else:  # one after the other, so that a batch of such requests does not block the event loop
+            async with ctx._session.data.setdefault("long URIs", trio.Lock()):
+                found = self.find(ctx, uri)
+        if found is None:
+            raise self.not_found(ctx, uri)
+        require(ctx, found[0])
+        return found
 
     async def read(self, ctx: Context, params: ReadResourceParams) -> Any:
         uri = params.uri
-        found = self.find(ctx, uri)
-        if found is None:
-            raise self.not_found(ctx, uri)
-        entry, values = found
-        require(ctx, entry)
+        entry, values = await self.find_readable(ctx, uri)
         try:
             kwargs = entry.function.signature.bind_text(values)
         except ArgumentFaults as error:
-            raise McpError(INVALID_PARAMS, "\n".join(error.faults), {"uri": uri}) from None
+            raise MCPError(INVALID_PARAMS, "\n".join(error.faults), {"uri": uri}) from None
         try:
-            value = await entry.function(ctx, kwargs, self.threads)
+            value = await entry.function(ctx, kwargs)
         except ResourceNotFound:
             raise self.not_found(ctx, uri) from None
+        except UrlElicitationRequired as error:
+            raise for_revision(error, ctx) from None
         wire = unstructure(read_result(entry.mime_type, uri, value))
         era = ctx._call.start.era
         wire["contents"] = [trim(era, "contents", item) for item in wire["contents"]]
@@ -247,12 +331,12 @@ class Resources(Entity):
             entry.cache.add_to(wire)
         return wire
 
-    def not_found(self, ctx: Context, uri: str) -> McpError:
-        return McpError(ctx._call.start.era.resource_not_found, "resource not found", {"uri": uri})
+    def not_found(self, ctx: Context, uri: str) -> MCPError:
+        return MCPError(ctx._call.start.era.resource_not_found, _not_found(uri), {"uri": uri})
 
 
 def read_result(mime_type: str | None, uri: str, value: Any) -> ReadResourceResult:
-    """What a resource function returned, as the protocol has it."""
+    """Convert the return value of a resource function to a protocol result."""
     if isinstance(value, types.ReadResourceResult):
         return value
     if (

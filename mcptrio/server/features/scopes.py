@@ -1,12 +1,16 @@
-"""Scopes: what a caller may see and use. Where nobody is authenticated (stdio, or by explicit choice) all may.
+"""Access to tools, resources and prompts: the scopes of the caller, and the predicates given as `visible=`.
 
-A caller that lacks a scope does not see the thing in a list; one that uses it by name is told which scopes it needs, so
-that it can get a better token.
+Without authentication (stdio, or by explicit choice) scopes are not checked. A caller that lacks a scope does not see
+the entry in a list; a request that uses it by name gets an error with the required scopes, so that the client can ask
+for a better token. An entry that is not visible does not exist for the caller.
 """
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from mcptrio.errors import INVALID_REQUEST, DeclarationError, RemoteProtocolError
@@ -14,18 +18,20 @@ from mcptrio.server.context import Context
 from mcptrio.server.registry import Registry
 
 UNSET: Final[Any] = object()
-"""Nothing was said about who may come in, which is not the same as `auth=None`."""
+"""`auth=` was not given, unlike `auth=None`."""
+
+logger = logging.getLogger("mcptrio.access")
 
 
-class Entry(Protocol):
-    """What scopes can be declared for."""
+class ScopedEntry(Protocol):
+    """An entry with access rules: a tool, resource, template or prompt."""
 
     visible: Callable[[Context], bool] | None
     scopes: tuple[str, ...]
 
 
 def declared_scopes(scopes: str | Sequence[str]) -> tuple[str, ...]:
-    """The scopes of a declaration, each once."""
+    """Return the scopes of a declaration, each once."""
     listed = (scopes,) if isinstance(scopes, str) else tuple(scopes)
     for scope in listed:
         if not scope or any(sign in scope for sign in ' "\\') or not scope.isascii() or not scope.isprintable():
@@ -33,28 +39,73 @@ def declared_scopes(scopes: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(listed))
 
 
+def check_visible(visible: Any) -> Callable[[Context], bool] | None:
+    """Return the predicate of a declaration.
+
+    Raises:
+        DeclarationError: it is not a function, or an async one, whose result would always count as true.
+    """
+    if visible is None:
+        return None
+    plain = visible
+    while isinstance(plain, partial):
+        plain = plain.func
+    if isinstance(plain, type) or not callable(plain):
+        raise DeclarationError(f"visible= is a function that gets the context, not {visible!r:.80}: lambda ctx: ...")
+    for function in (plain, plain.__call__):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise DeclarationError(
+                "visible= must not be async: it is called while a list is made. Load what it needs beforehand, for "
+                "example in the session function, and read it from ctx.state"
+            )
+        if inspect.isgeneratorfunction(function):
+            raise DeclarationError("visible= must return True or False, not yield")
+    return visible  # type: ignore[no-any-return]  # checked above
+
+
+def is_visible(entry: ScopedEntry, ctx: Context) -> bool:
+    """Call the predicate of an entry. One that fails hides its entry, and the log says why."""
+    if entry.visible is None:
+        return True
+    try:
+        verdict: Any = entry.visible(ctx)
+        if inspect.isawaitable(verdict):
+            if inspect.iscoroutine(verdict):
+                verdict.close()
+            raise TypeError("visible= returned an awaitable; it must return True or False")
+        return bool(verdict)
+    except Exception:
+        logger.exception("visible= of %r failed; the entry is hidden from this request", _name(entry))
+        return False
+
+
+def _name(entry: Any) -> str:
+    wire = entry.wire
+    return str(wire.get("uri") or wire.get("uriTemplate") or wire.get("name"))
+
+
 def granted(ctx: Context) -> frozenset[str] | None:
-    """The scopes of the caller; None where they do not matter."""
+    """Return the scopes of the caller, or None if callers are not authenticated."""
     head = getattr(ctx._call.start.link, "head", None)
     return None if head is None else head.scopes
 
 
 def shown_to(ctx: Context) -> Callable[[Any], bool]:
-    """Which entries this caller sees."""
+    """Return the predicate of the entries that this caller sees."""
     scopes = granted(ctx)
 
-    def shown(entry: Entry) -> bool:
+    def shown(entry: ScopedEntry) -> bool:
         if scopes is not None and entry.scopes and not scopes.issuperset(entry.scopes):
             return False
-        return entry.visible is None or entry.visible(ctx)
+        return is_visible(entry, ctx)
 
     return shown
 
 
 def page_key(ctx: Context, registry: Registry[Any]) -> frozenset[str] | bool | None:
-    """What a list differs by: the caller's scopes as far as anything asks for them, None if it is the same for all.
+    """Return the caller's scopes that any entry requires, as the cache key of list pages; None if there are none.
 
-    False if it is decided anew for each request.
+    False means that the list is made for each request, because an entry has a `visible=` predicate.
     """
     asked = registry.find_once("scopes", _asked)
     if asked is None:
@@ -63,8 +114,8 @@ def page_key(ctx: Context, registry: Registry[Any]) -> frozenset[str] | bool | N
     return None if scopes is None else scopes & asked
 
 
-def _asked(entries: Iterable[Entry]) -> frozenset[str] | None:
-    """Every scope that any of them asks for; None if some decide for themselves who sees them."""
+def _asked(entries: Iterable[ScopedEntry]) -> frozenset[str] | None:
+    """Return every scope that an entry requires, or None if one has a `visible=` predicate."""
     asked: set[str] = set()
     for entry in entries:
         if entry.visible is not None:
@@ -73,18 +124,23 @@ def _asked(entries: Iterable[Entry]) -> frozenset[str] | None:
     return frozenset(asked)
 
 
-def require(ctx: Context, entry: Entry) -> None:
-    """Raises what is answered with 403 unless the caller has every scope that the entry asks for."""
-    if entry.scopes:
-        scopes = granted(ctx)
-        if scopes is not None and not scopes.issuperset(entry.scopes):
-            raise insufficient(entry.scopes)
+def require(ctx: Context, entry: ScopedEntry) -> None:
+    """Raise the error for a 403 unless the caller holds every scope of the entry."""
+    require_scopes(ctx, entry.scopes)
+
+
+def require_scopes(ctx: Context, scopes: Sequence[str]) -> None:
+    """Raise the error for a 403 unless the caller holds all of these scopes."""
+    if scopes:
+        held = granted(ctx)
+        if held is not None and not held.issuperset(scopes):
+            raise insufficient(scopes)
 
 
 def insufficient(scopes: Iterable[str]) -> RemoteProtocolError:
     needed = sorted(scopes)
     return RemoteProtocolError(
-        f"more is needed to do this: {' '.join(needed)}",
+        f"insufficient scope; required: {' '.join(needed)}",
         code=INVALID_REQUEST,
         http_status=403,
         data={"error": "insufficient_scope", "scopes": needed},
@@ -92,10 +148,10 @@ def insufficient(scopes: Iterable[str]) -> RemoteProtocolError:
 
 
 def caller_of(ctx: Context) -> str:
-    """What tells callers apart for limits: the principal, the session, or where the request comes from."""
+    """Return the key of a caller for limits: the principal, the session, or the remote address."""
     principal = ctx.principal
     if principal is not None:
-        return str(getattr(principal, "key", principal))
+        return str(principal.key)
     if ctx._call.start.era.stateful:
         return ctx._session.id
     client = getattr(getattr(ctx._call.start.link, "head", None), "client", None)

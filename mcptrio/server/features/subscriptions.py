@@ -1,26 +1,25 @@
-"""Subscriptions: which session wants to hear about which resource or list, and who tells it."""
+"""Change notifications: of lists to all sessions with `listChanged`, of resources to subscribers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import trio
 from msgspec import field
 
 from mcptrio._actors.runtime import Runtime
-from mcptrio._actors.session import Session
+from mcptrio._actors.service import Actor
 from mcptrio._struct import Entity
-from mcptrio.errors import INVALID_PARAMS, McpError
+from mcptrio._wire.jsonrpc import encode_value
+from mcptrio.errors import INVALID_PARAMS, MCPError
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
-from mcptrio.server.features.scopes import require
+from mcptrio.server.features.scopes import shown_to
+from mcptrio.server.session_handle import tell_list_changed, updated_params
 
 if TYPE_CHECKING:
-    from mcptrio.types import (
-        SubscribeParams,
-    )
+    from mcptrio.stores.base import Subscription
+    from mcptrio.types import SubscribeParams
 
 MAX_PER_SESSION = 1000
 _LISTS = ("tools", "prompts", "resources")
@@ -31,60 +30,95 @@ def topic(uri: str) -> str:
 
 
 class Publisher(Entity):
-    """Tells of changes, from any thread, wherever the server is served: that may be in several places at once."""
+    """The publisher of changes to every runtime that serves the server. Its methods can be called from any thread."""
 
-    runtimes: list[tuple[Runtime, trio.lowlevel.TrioToken]] = field(default_factory=list)
+    runtimes: list[Runtime] = field(default_factory=list)
 
-    def publish(self, subject: str, payload: Any) -> None:
-        inside = trio.lowlevel.in_trio_run()
-        for runtime, token in tuple(self.runtimes):
-            if inside and trio.lowlevel.current_trio_token() is token:
-                runtime.bus.publish(subject, payload)
-            else:
-                with suppress(trio.RunFinishedError):
-                    token.run_sync_soon(runtime.bus.publish, subject, payload)
+    def list_changed(self, kind: str) -> None:
+        """Announce that a list (`tools`, `prompts` or `resources`) has changed."""
+        self._publish(f"list {kind}", kind)
+
+    def resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:
+        """Announce that a resource has changed.
+
+        Raises:
+            TypeError, ValueError: `meta` has no JSON form.
+        """
+        params = updated_params(uri, meta)
+        encode_value(params)  # raise the error in the caller, not later in the session
+        self._publish(topic(uri), params)
+
+    def _publish(self, subject: str, payload: Any) -> None:
+        for runtime in tuple(self.runtimes):
+            runtime.call_soon(runtime.bus.publish, subject, payload)
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
-        """Tell a runtime, and the sessions in it, from now on until what is returned is called."""
-        entry = (runtime, trio.lowlevel.current_trio_token())
-        self.runtimes.append(entry)
+        """Announce changes to the sessions of a runtime until the returned function is called."""
+        self.runtimes.append(runtime)
 
         def changed(_subject: str, kind: str) -> None:
             for session in runtime.supervisor:
-                # Only where it was declared: a session may have been offered less, or the list was empty when it began.
-                offered = (session.peer.offers or {}).get(kind) or {}
-                if offered.get("listChanged"):
-                    session.notify_nowait(f"notifications/{kind}/list_changed", {})
+                tell_list_changed(session, kind)
 
         handle = runtime.bus.subscribe([f"list {kind}" for kind in _LISTS], changed)
 
         def detach() -> None:
             handle.close()
-            self.runtimes.remove(entry)
+            self.runtimes.remove(runtime)
 
         return detach
 
 
+def follow(
+    resources: Resources,
+    ctx: Context,
+    uri: str,
+    updated: Callable[[dict[str, Any]], None],
+    ended: Callable[[], None] = lambda: None,
+) -> Subscription:
+    """Call `updated` with the parameters of the notification for each change of a resource.
+
+    The subscription ends at the first change after the caller can no longer read the resource: it was removed, or
+    `visible=` hides it. `ended` is called then.
+    """
+
+    def changed(_topic: str, about: dict[str, Any]) -> None:
+        if may_read(resources, ctx, uri):
+            updated(about)
+        else:
+            handle.close()
+            ended()
+
+    handle: Subscription = ctx._session.runtime.bus.subscribe([topic(uri)], changed)
+    return handle
+
+
+def may_read(resources: Resources, ctx: Context, uri: str) -> bool:
+    """Return whether this caller sees the resource at `uri` and holds its scopes."""
+    found = resources.find(ctx, uri)
+    return found is not None and shown_to(ctx)(found[0])
+
+
 class Subscriptions(Entity):
-    """Serves `resources/subscribe` and `resources/unsubscribe`; the bus carries the changes."""
+    """The handlers of `resources/subscribe` and `resources/unsubscribe`; the bus carries the changes."""
 
     resources: Resources
 
-    def subscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:
-        found = self.resources.find(ctx, params.uri)
-        if found is None:
-            raise self.resources.not_found(ctx, params.uri)
-        require(ctx, found[0])
+    async def subscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:
+        await self.resources.find_readable(ctx, params.uri)
         session = ctx._session
         mine = _subscriptions(session)
         if params.uri not in mine:
             if len(mine) >= MAX_PER_SESSION:
-                raise McpError(INVALID_PARAMS, f"a session may have {MAX_PER_SESSION} subscriptions; unsubscribe first")
+                raise MCPError(INVALID_PARAMS, f"a session may have {MAX_PER_SESSION} subscriptions; unsubscribe first")
 
-            def updated(_topic: str, uri: str) -> None:
-                session.notify_nowait("notifications/resources/updated", {"uri": uri})
+            def updated(about: dict[str, Any]) -> None:
+                session.asks.notify_nowait("notifications/resources/updated", about)
 
-            mine[params.uri] = session.runtime.bus.subscribe([topic(params.uri)], updated)
+            def ended() -> None:
+                mine.pop(params.uri, None)
+
+            mine[params.uri] = follow(self.resources, ctx, params.uri, updated, ended)
         return {}
 
     def unsubscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:
@@ -94,8 +128,8 @@ class Subscriptions(Entity):
         return {}
 
 
-def _subscriptions(session: Session) -> dict[str, Any]:
-    mine: dict[str, Any] | None = session.data.get("subscriptions")
+def _subscriptions(session: Actor) -> dict[str, Subscription]:
+    mine: dict[str, Subscription] | None = session.data.get("subscriptions")
     if mine is None:
         mine = session.data["subscriptions"] = {}
 

@@ -1,219 +1,60 @@
-"""Tools: declared from functions, listed in pages, called with checked arguments."""
+"""Tools: paginated lists, calls with validated arguments, checked results."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
 from msgspec import field
 
 from mcptrio import types
-from mcptrio._actors.extension import Around
+from mcptrio._actors.exchange import Exchange
+from mcptrio._actors.places import hold_place
+from mcptrio._actors.router import asyncio_hint
 from mcptrio._eras.shape import lower_content, trim
-from mcptrio._schema.build import ArgumentFaults, OutputSchema, dump, output_schema
-from mcptrio._struct import Entity, Options
-from mcptrio._wire.converter import unstructure, write_fields
+from mcptrio._schema.build import ArgumentFaults, dump
+from mcptrio._struct import Entity
+from mcptrio._wire.jsonrpc import escape_surrogates
+from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import (
     INVALID_PARAMS,
     CapabilityMissing,
-    DeclarationError,
-    LinkClosed,
-    McpError,
+    ConnectionLost,
+    MCPError,
     Overloaded,
     RequestTimeout,
     ToolError,
+    UrlElicitationRequired,
 )
 from mcptrio.server.context import Context
-from mcptrio.server.features.headers import header_marks
-from mcptrio.server.features.hints import Hints
-from mcptrio.server.features.invoke import Function, declare, function_name
-from mcptrio.server.features.media import names_files, read_files
-from mcptrio.server.features.scopes import caller_of, declared_scopes, page_key, require, shown_to
-from mcptrio.server.registry import Registry, check_name
-from mcptrio.types.base import as_optional_tuple
+from mcptrio.server.features.media_files import names_files, read_files
+from mcptrio.server.features.result_fields import ResultFields
+from mcptrio.server.features.scopes import caller_of, is_visible, page_key, require, shown_to
+from mcptrio.server.features.tool_declaration import ToolEntry, content_classes
+from mcptrio.server.registry import Registry
 
 if TYPE_CHECKING:
     from mcptrio._actors.call import Call
     from mcptrio._actors.rates import Rates
     from mcptrio.types import (
         CallToolParams,
-        Icon,
         ListToolsParams,
     )
 
 logger = logging.getLogger("mcptrio.tools")
 
 
-def is_content(annotation: Any) -> bool:
-    if not isinstance(annotation, type) or not issubclass(annotation, types.Record):
-        return False
-    return issubclass(annotation, (*_content_classes(), types.CallToolResult))
-
-
-@cache
-def _content_classes() -> tuple[type, ...]:
-    """Imported when a tool gives back a `Record`: most give text, or data of their own."""
-    return (*types.CONTENT_BY_TYPE.values(), types.UnknownContent, types.Image, types.Audio, types.Link)
-
-
-class ToolEntry(Entity):
-    """A tool as it is listed, and how to call it."""
-
-    name: str
-    function: Function
-    wire: dict[str, Any]
-    """What is listed."""
-    output: OutputSchema | None = None
-    check_arguments: Any = None
-    """A `Checker` for an input schema that was written by hand."""
-    check_result: Any = None
-    timeout: float | None = None
-    serial: bool = False
-    limiter: trio.CapacityLimiter | None = None
-    visible: Callable[[Context], bool] | None = None
-    scopes: tuple[str, ...] = ()
-    rates: Rates | None = None
-    requires: tuple[str, ...] = ()
-    replay: bool = False
-    headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """`x-mcp-header` marks: the header's name -> the path of the argument that it repeats."""
-    around: Around | None = None
-    """How an extension runs it."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """The options that belong to extensions."""
-
-
-class ToolOptions(Options, total=False):
-    """What can be said of a tool beside its function."""
-
-    name: str
-    """What clients call it by; without it the name of the function."""
-    title: str
-    """What people see instead of the name."""
-    description: str
-    """What a model reads to choose it; without it the docstring."""
-    read_only: bool
-    """It changes nothing, so that a host may call it without asking the person, and a client may repeat it."""
-    destructive: bool
-    """It may destroy something, so that a host asks the person first; False says that it only adds."""
-    idempotent: bool
-    """Calling it again with the same arguments changes nothing more."""
-    open_world: bool
-    """It touches things outside the server."""
-    timeout: float
-    """Seconds without progress after which a call is ended, instead of `Limits.call_timeout`; the hard limit grows
-    with it."""
-    serial: bool
-    """One call at a time in each session."""
-    limit: int
-    """So many calls at a time in the whole server, e.g. as many as a database has connections."""
-    inline: bool
-    """A quick plain function that never blocks: called directly instead of in a thread."""
-    input_schema: Mapping[str, Any]
-    """A schema written by hand; the function then takes the arguments as one object."""
-    output_schema: Mapping[str, Any]
-    """What its structured result looks like; without it the return annotation says so."""
-    icons: Sequence[Icon]
-    """Pictures that hosts may show beside it."""
-    meta: Mapping[str, Any]
-    """The `_meta` that clients get with it, for what an extension or a host of your own looks for."""
-    visible: Callable[[Context], bool]
-    """Who sees it and may call it, decided for each request."""
-    scopes: Sequence[str]
-    """What a caller must be allowed to, e.g. `["orders:write"]`, where callers are authenticated."""
-    rate: float
-    """How often one caller may call it, in calls per second; a second's worth may come at once."""
-    requires: Sequence[str]
-    """Client capabilities that it cannot do without, e.g. `["sampling"]`."""
-    replay: bool
-    """It may be run again from the top when an answer reaches another process."""
-    task: bool | Literal["auto", "later"]
-    """It runs as a task (`mcptrio.extensions.tasks`): always, where the client knows tasks, or when it says so."""
-    ui: Any
-    """What its results are shown with: a `Ui`, or the URI of one (`mcptrio.extensions.apps`)."""
-
-
 _MAYBE_OBJECT: Final = (dict, type(None))
-OWN_OPTIONS: Final = frozenset(ToolOptions.__annotations__) - {"task", "ui"}
-"""The options that are not an extension's."""
-
-
-def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[ToolOptions]) -> ToolEntry:
-    """Make a tool of a function; raises `DeclarationError` with a hint if it cannot be one."""
-    name = check_name("tool", options.get("name") or function_name(fn))
-    inline, input_schema, output = (
-        options.get("inline", False),
-        options.get("input_schema"),
-        options.get("output_schema"),
-    )
-    checker = check_result = structured = None
-    try:
-        if input_schema is not None:
-            from mcptrio.server.features.by_hand import Checker, by_hand
-
-            checker = Checker(input_schema)
-            function = Function(fn, by_hand(fn, input_schema, names), inline)
-        else:
-            function = declare(fn, inline=inline, names=names)
-        if output is not None:
-            from mcptrio.server.features.by_hand import Checker
-
-            check_result = Checker(output)
-        else:
-            structured = output_schema(function.signature.returns, is_content=is_content, names=names)
-    except DeclarationError as error:
-        raise DeclarationError(f"tool {name!r}: {error}") from error
-    schema = function.signature.input_schema
-    about = {
-        "name": name,
-        "input_schema": schema,
-        "title": options.get("title"),
-        "description": options.get("description", function.signature.description),
-        "output_schema": structured.schema if structured is not None else output,
-        "annotations": _annotations(options),
-        "icons": as_optional_tuple(options.get("icons")),
-        "meta": options.get("meta"),
-    }
-    limit, rate = options.get("limit"), options.get("rate")
-    if rate is not None and not rate > 0:
-        raise DeclarationError(f"tool {name!r}: rate must be positive, got {rate!r}")
-    return ToolEntry(
-        name=name,
-        function=function,
-        wire=write_fields(about),
-        output=structured,
-        check_arguments=checker,
-        check_result=check_result,
-        timeout=options.get("timeout"),
-        serial=options.get("serial", False),
-        limiter=None if limit is None else trio.CapacityLimiter(limit),
-        visible=options.get("visible"),
-        scopes=declared_scopes(options.get("scopes", ())),
-        rates=None if rate is None else _rates(rate),
-        requires=tuple(options.get("requires", ())),
-        replay=any(options.get(key) for key in ("replay", "read_only", "idempotent")),
-        headers=header_marks(name, schema),
-    )
-
-
-def _annotations(options: ToolOptions) -> dict[str, Any] | None:
-    annotations = {
-        "title": options.get("title"),
-        "read_only_hint": options.get("read_only"),
-        "destructive_hint": options.get("destructive"),
-        "idempotent_hint": options.get("idempotent"),
-        "open_world_hint": options.get("open_world"),
-    }
-    return write_fields(annotations) or None
 
 
 def usual_call(params: dict[str, Any]) -> CallToolParams | None:
-    """Parameters of the shape that nearly all calls have: a name, arguments, and perhaps `_meta`."""
+    """Read parameters of the usual shape (name, arguments, perhaps `_meta`); None for any other shape."""
     name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
     if type(name) is not str or type(arguments) is not dict or len(params) != (2 if meta is None else 3):
         return None
@@ -223,8 +64,7 @@ def usual_call(params: dict[str, Any]) -> CallToolParams | None:
 class Tools(Entity):
     """The tools of a server."""
 
-    threads: trio.CapacityLimiter
-    hints: Hints
+    result_fields: ResultFields
     page_size: int | None = None
     registry: Registry[ToolEntry] = field(default_factory=lambda: Registry("tool"))
 
@@ -238,7 +78,7 @@ class Tools(Entity):
             return self._page(ctx, params.cursor, varies=True)
         varies = key is not None
         return registry.cached_page(
-            (era.date, params.cursor, key), lambda: self._page(ctx, params.cursor, varies=varies)
+            (era.date, params.cursor or None, key), lambda: self._page(ctx, params.cursor, varies=varies)
         )
 
     def _page(self, ctx: Context, cursor: str | None, *, varies: bool) -> dict[str, Any]:
@@ -247,14 +87,14 @@ class Tools(Entity):
         page: dict[str, Any] = {"tools": [trim(era, "tool", entry.wire) for entry in entries]}
         if following is not None:
             page["nextCursor"] = following
-        return self.hints.finish_list("tools", page, era, varies=varies)
+        return self.result_fields.finish_list("tools", page, era, varies=varies)
 
     # -- tools/call
 
     async def call(self, ctx: Context, params: CallToolParams) -> Any:
-        entry = self.registry.get(params.name)
-        if entry is None or (entry.visible is not None and not entry.visible(ctx)):
-            raise McpError(INVALID_PARAMS, f"unknown tool: {params.name!r:.200}")
+        entry = self.registry.entries.get(params.name)
+        if entry is None or (entry.visible is not None and not is_visible(entry, ctx)):
+            raise MCPError(INVALID_PARAMS, f"unknown tool: {params.name[:200]!r}")
         if entry.scopes:
             require(ctx, entry)
         if entry.rates is not None:
@@ -267,10 +107,8 @@ class Tools(Entity):
                     raise ArgumentFaults(tuple(faults))
             kwargs = entry.function.signature.bind(arguments)
         except ArgumentFaults as error:
-            text = "\n".join(error.faults)
-            if ctx._call.start.era.features.argument_faults_are_results:
-                return failed(text)
-            raise McpError(INVALID_PARAMS, text) from None
+            # From 2025-11-25 on the specification asks for a result; older clients show it to the model as well.
+            return failed("\n".join(error.faults))
         if entry.requires:
             _require(entry, ctx)
         if entry.around is not None:
@@ -278,33 +116,53 @@ class Tools(Entity):
         return await self._perform(entry, kwargs, ctx)
 
     async def _perform(self, entry: ToolEntry, kwargs: dict[str, Any], ctx: Context) -> Any:
-        if entry.timeout is not None:
-            ctx._call.limit(entry.timeout)
         try:
             if entry.limiter is None and not entry.serial:
-                value = await entry.function(ctx, kwargs, self.threads)
+                if entry.timeout is not None:
+                    ctx._call.limit(entry.timeout)
+                value = await entry.function(ctx, kwargs)
             else:
                 value = await self._one_of_few(entry, ctx, kwargs)
             if type(value) is not str and names_files(value):
-                value = await read_files(value, self.threads)
+                value = await read_files(value, ctx)
             return result_of(entry, value, ctx)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - answers the peer, or raises again
             return _failure(entry, error, ctx._call)
 
     async def _one_of_few(self, entry: ToolEntry, ctx: Context, kwargs: dict[str, Any]) -> Any:
+        call = ctx._call
         async with AsyncExitStack() as stack:
-            if entry.serial:
-                locks = ctx._session.data.setdefault("serial tools", {})
-                await stack.enter_async_context(locks.setdefault(entry.name, trio.Lock()))
-            if entry.limiter is not None:  # second: who waits for a turn in a session must not take a place from others
-                await stack.enter_async_context(entry.limiter)
-            return await entry.function(ctx, kwargs, self.threads)
+            call.scope.deadline = inf  # waiting for a slot has a limit of its own
+            with trio.move_on_after(call.soft) as waiting:
+                if entry.serial:
+                    await stack.enter_async_context(hold_place(call, _serial_place(entry, ctx)))
+                if entry.limiter is not None:  # second: a call that waits for its session must not hold a shared slot
+                    await stack.enter_async_context(hold_place(call, entry.limiter))
+            if waiting.cancelled_caught:
+                text = f"tool {entry.name!r} is busy, no slot became free within {call.soft:g} s"
+                raise Overloaded(text, retry_after=5, limit="tool")
+            call.limit(call.soft if entry.timeout is None else entry.timeout)
+            return await entry.function(ctx, kwargs)
+
+    def timed_out(self, call: Call) -> dict[str, Any]:
+        """Build the result of a call that timed out. It names the tool, the limit and the setting."""
+        name, limits = call.start.params.get("name"), call.session.service.limits
+        entry = self.registry.entries.get(name) if type(name) is str else None
+        about = f"The tool {name!r:.200} was stopped:"
+        if entry is not None and entry.timeout is not None:
+            return failed(f"{about} it may take {entry.timeout:g} s (`timeout=` of the tool).")
+        if trio.current_time() >= call.hard:
+            return failed(f"{about} a call may take {limits.call_timeout_hard:g} s (`Limits.call_timeout_hard`).")
+        return failed(f"{about} it made no progress for {limits.call_timeout:g} s (`Limits.call_timeout`).")
 
 
-def _rates(per_second: float) -> Rates:
-    from mcptrio._actors.rates import Rates  # few tools have one
-
-    return Rates(per_second, max(1.0, per_second))
+def _serial_place(entry: ToolEntry, ctx: Context) -> trio.CapacityLimiter:
+    """Return the place of a serial tool: one for each session, or for each caller where requests have no session."""
+    session = ctx._session
+    if isinstance(session, Exchange) and session.origin is not None:
+        session = session.origin  # a task counts as a call of the session that started it
+    key = (entry.name, caller_of(ctx) if isinstance(session, Exchange) else session.id)
+    return session.runtime.serial.setdefault(key, trio.CapacityLimiter(1))
 
 
 def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:
@@ -312,7 +170,7 @@ def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:
     if wait:
         from mcptrio._actors.rates import whole_seconds
 
-        text = f"{entry.name} is called too often"
+        text = f"rate limit exceeded for tool {entry.name}"
         raise Overloaded(text, retry_after=whole_seconds(wait), limit="rate", http_status=429)
 
 
@@ -320,36 +178,38 @@ def _require(entry: ToolEntry, ctx: Context) -> None:
     missing: dict[str, Any] = {name: {} for name in entry.requires if ctx._declared.get(name) is None}
     if missing:
         raise CapabilityMissing(
-            f"tool {entry.name!r} needs what the client did not declare: {', '.join(missing)}", required=missing
+            f"tool {entry.name!r} requires client capabilities that were not declared: {', '.join(missing)}",
+            required=missing,
         )
 
 
 def _failure(entry: ToolEntry, error: BaseException, call: Call) -> dict[str, Any]:
-    """The result of a call that raised `error`; what is no matter of the tool's own is raised again."""
+    """Build the result of a call that raised `error`; re-raise errors that are not the tool's own."""
     if isinstance(error, BaseExceptionGroup):
         if error.subgroup(lambda leaf: not isinstance(leaf, Exception)) is not None:
             raise error  # cancellation, or the end of the process
         if len(error.exceptions) == 1:
-            return _failure(entry, error.exceptions[0], call)  # a nursery's wrapping
-    if isinstance(error, McpError | Overloaded):
+            return _failure(entry, error.exceptions[0], call)  # wrapped by a nursery
+    if isinstance(error, UrlElicitationRequired) and not call.start.era.features.elicitation_error:
+        return failed(f"{error.message}: {' '.join(page['url'] for page in error.elicitations)}")
+    if isinstance(error, MCPError | Overloaded):
         raise error
     if isinstance(error, CapabilityMissing) and call.start.era.features.asks_in_results:
-        raise error  # 2026-07-28 basic/index: the client MUST be told in an error of its own
+        raise error  # 2026-07-28 basic/index: the client MUST get a protocol error
     if isinstance(error, ToolError | CapabilityMissing | RequestTimeout):
         return failed(str(error))
-    if isinstance(error, LinkClosed) and call.stopped is not None:
-        return failed(str(error))  # its session ended while it asked: no fault of its own, and nobody will read this
-    logger.error("tool %r failed", entry.name, exc_info=error)
-    return failed("The tool failed. Its log has the details.")
+    if isinstance(error, ConnectionLost) and call.stopped is not None:
+        return failed(str(error))  # the session ended during an ask: not the tool's fault, and not worth an error log
+    logger.error("tool %r failed%s", entry.name, asyncio_hint(error), exc_info=error)
+    return failed("The tool failed. The server log has the details.")
 
 
 def failed(text: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": True}
+    return {"content": [{"type": "text", "text": escape_surrogates(text)}], "isError": True}
 
 
 def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
-    """A tool's return value as it goes over the wire."""
-    era = ctx._call.start.era
+    """Convert a tool's return value to the wire form."""
     if type(value) is str and entry.output is None and entry.check_result is None:
         return {"content": [{"type": "text", "text": value}]}
     if isinstance(value, types.CallToolResult):
@@ -358,7 +218,7 @@ def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
     elif entry.output is not None:
         structured = entry.output.structured(value)
         bare = structured["result"] if entry.output.wrap else structured
-        if type(value) is not entry.function.signature.returns:  # an instance of it is taken at its word
+        if type(value) is not entry.function.signature.returns:  # instances of the annotated class are trusted
             _refuse_faults(entry, entry.output.faults(bare))
         wire = {"content": [_as_text(bare)], "structuredContent": structured}
     elif entry.check_result is not None:
@@ -367,12 +227,13 @@ def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
         _check(entry, wire)
     else:
         wire = {"content": _blocks(value)}
-    wire["content"] = lower_content(era, wire["content"])
-    return wire if era.features.structured_output else trim(era, "tool result", wire)
+    # Clients of revisions without `structuredContent` ignore it.
+    wire["content"] = lower_content(ctx._call.start.era, wire["content"])
+    return wire
 
 
 def _check(entry: ToolEntry, wire: Mapping[str, Any]) -> None:
-    """server/tools: a server MUST give structured results that conform to the output schema."""
+    """Check a structured result (server/tools: servers MUST conform to the output schema)."""
     if entry.check_result is None or wire.get("isError"):
         return
     _refuse_faults(entry, entry.check_result.faults(wire.get("structuredContent"), root="structuredContent"))
@@ -380,7 +241,9 @@ def _check(entry: ToolEntry, wire: Mapping[str, Any]) -> None:
 
 def _refuse_faults(entry: ToolEntry, faults: Sequence[str]) -> None:
     if faults:
-        raise ValueError(f"tool {entry.name!r} returned what its output schema forbids: {'; '.join(faults)}")
+        raise ValueError(
+            f"tool {entry.name!r} returned a result that does not match its output schema: {'; '.join(faults)}"
+        )
 
 
 def _blocks(value: Any) -> list[dict[str, Any]]:
@@ -388,13 +251,19 @@ def _blocks(value: Any) -> list[dict[str, Any]]:
         return []
     if _is_block(value):
         return [unstructure(types.to_content(value))]
-    if isinstance(value, list | tuple) and value and all(_is_block(v) for v in value):
-        return [unstructure(types.to_content(v)) for v in value]
+    if isinstance(value, list | tuple) and value:
+        blocks = [_is_block(v) for v in value]
+        # A list with media in it is a list of content blocks; what is no block there becomes text.
+        if all(blocks) or any(block and not isinstance(v, str) for block, v in zip(blocks, value, strict=True)):
+            return [
+                unstructure(types.to_content(v)) if block else _as_text(dump(v))
+                for block, v in zip(blocks, value, strict=True)
+            ]
     return [_as_text(dump(value))]
 
 
 def _is_block(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, types.Record) and isinstance(value, _content_classes()))
+    return isinstance(value, str) or (isinstance(value, types.Record) and isinstance(value, content_classes()))
 
 
 def _as_text(value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The hook for authorization: whoever signs in fills this role; the transport only asks."""
+"""The authorization hook of HTTP clients: the transport calls an `HttpAuth` for every request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attrs import frozen
 
 @frozen(kw_only=True, eq=False)
 class AuthRequest:
-    """A request that is about to be sent: the same object for each attempt at it, and another for each request."""
+    """A request that is about to be sent: one object for all attempts at a request."""
 
     method: str
     url: str
@@ -18,7 +18,7 @@ class AuthRequest:
 
 @frozen(kw_only=True)
 class AuthResponse:
-    """The head of what it was answered with."""
+    """The head of a response."""
 
     request: AuthRequest
     status: int
@@ -27,12 +27,18 @@ class AuthResponse:
 
 
 class HttpAuth(Protocol):
-    """Authorizes every HTTP request of a client, in whatever way."""
+    """The authorization of a client's HTTP requests."""
 
     async def authorize(self, request: AuthRequest) -> Mapping[str, str]:
-        """The headers to add, `Authorization` among them. Called once per attempt."""
+        """Return the headers to add, such as `Authorization`. Called once per attempt.
+
+        Request timeouts run meanwhile, so it must not wait for the user.
+        """
         ...
 
     async def on_response(self, response: AuthResponse) -> bool:
-        """Look at an answer, sign in if it asks for that, and say whether the request is worth repeating."""
+        """Sign in if a response asks for it; return whether to repeat the request.
+
+        Request timeouts are paused while this runs for a 401 or 403.
+        """
         ...

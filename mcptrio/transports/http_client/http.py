@@ -1,12 +1,11 @@
-"""One HTTP request at a time: redirects, authorization, bounds, and httpx2's exceptions turned into ours."""
+"""HTTP requests of the client: redirects, authorization, limits, and translation of httpx2's exceptions."""
 
 from __future__ import annotations
 
 import os
-import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import httpx2
@@ -14,10 +13,12 @@ import trio
 from attrs import define, field, frozen, validators
 
 from mcptrio._wire.headers import media_type
-from mcptrio._wire.sse import MAX_EVENT
-from mcptrio.errors import LinkClosed, McpError, Overloaded, RemoteProtocolError
-from mcptrio.transports.carrier import NotDelivered
+from mcptrio._wire.jsonrpc import Error, RequestId, decode
+from mcptrio.errors import ConnectionLost, MCPError, MCPTrioError, Overloaded, RemoteProtocolError
+from mcptrio.transports.client import NotDelivered, SessionGone, same_id
 from mcptrio.transports.http_client.auth import AuthRequest, AuthResponse, HttpAuth
+from mcptrio.transports.http_status import meaning_of, retry_after
+from mcptrio.transports.retry import Reconnect, Retries
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -30,7 +31,7 @@ _TAIL: Final = 0.1
 
 
 class HttpRefused(RemoteProtocolError):
-    """The server answered with an HTTP status that is no answer to a message."""
+    """The server answered with an HTTP status and without a JSON-RPC message."""
 
     def __init__(self, message: str, *, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(message, http_status=status)
@@ -38,7 +39,7 @@ class HttpRefused(RemoteProtocolError):
         self.headers = dict(headers)
 
 
-class HttpMcpError(McpError):
+class HttpMCPError(MCPError):
     """A JSON-RPC error that came with an HTTP status other than 200."""
 
     def __init__(self, code: int, message: str, data: Any, *, status: int) -> None:
@@ -48,61 +49,46 @@ class HttpMcpError(McpError):
 
 @frozen(kw_only=True)
 class HttpClientConfig:
-    """The bounds of an HTTP client, and how patient it is."""
+    """Limits and timeouts of an HTTP client."""
 
     max_reply: int = field(default=16 * 1024 * 1024, validator=validators.ge(1))
-    """Bytes of the largest answer that is read; a server that sends more is refused. Raise it for tools that return
-    files."""
-    max_event: int = field(default=MAX_EVENT, validator=validators.ge(1))
-    """Bytes of the largest event of a stream, as `max_reply`."""
+    """Maximum size in bytes of a response that is read, as JSON or as one event of a stream. Raise it for tools that
+    return files."""
     connect_timeout: float = field(default=10.0, validator=validators.gt(0))
-    """Seconds that a connection may take to be made, TLS included."""
+    """Timeout in seconds for connecting, TLS included."""
     write_timeout: float = field(default=30.0, validator=validators.gt(0))
-    """Seconds in which the server must take a piece of what is sent."""
-    reconnect_tries: int = field(default=8, validator=validators.ge(0))
-    """So many failed attempts in a row to take up a stream again are made; 0: a lost stream stays lost."""
-    reconnect_first: float = field(default=0.5, validator=validators.gt(0))
-    """The first pause between them in seconds, doubled each time; an explicit `retry` of the server is followed
-    instead."""
-    reconnect_most: float = field(default=30.0, validator=validators.gt(0))
-    """The longest pause between them, in seconds."""
+    """Timeout in seconds for sending one chunk of a request."""
     listen_timeout: float = field(default=2.0, validator=validators.ge(0))
-    """Seconds that `connect` waits for the server's own stream to open before it goes on without it."""
+    """Seconds that `connect` waits for the server's own stream to open before it continues without it."""
     goodbye_timeout: float = field(default=2.0, validator=validators.ge(0))
-    """Seconds that ending the session may take."""
+    """Timeout in seconds for ending the session."""
     verify: ssl.SSLContext | bool = True
-    """How the server's certificate is checked: True with the usual authorities, an `ssl.SSLContext` for one of your
-    own, False (for trials only) not at all."""
-
-    def pause(self, failures: int, retry: int | None) -> float:
-        """How long to wait before the next attempt, in seconds."""
-        if retry is not None:
-            return min(max(retry / 1000, 0.1), 60.0)
-        most = min(self.reconnect_first * 2.0 ** min(failures, 16), self.reconnect_most)
-        return random.uniform(most / 2, most)
+    """TLS certificate verification: True uses the usual authorities, an `ssl.SSLContext` your own, and False
+    (for experiments only) turns it off."""
 
 
 @define(eq=False, repr=False)
 class Http:
-    """Sends requests to one origin. Lent: the httpx2 client."""
+    """The sender of HTTP requests to one origin. Borrows: the httpx2 client."""
 
     client: httpx2.AsyncClient
     url: str
     config: HttpClientConfig
+    reconnect: Reconnect
     auth: HttpAuth | None = None
     headers: Mapping[str, str] = field(factory=dict)
-    """The user's own, sent with every request, to this origin only."""
+    """Headers of the user, sent with every request, to this origin only."""
 
     @asynccontextmanager
     async def send(
         self, method: str, headers: Mapping[str, str], content: bytes | None = None, *, url: str | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """A response whose body is not read yet, after redirects and authorization.
+        """Return a response whose body is not read yet, after redirects and authorization.
 
         Raises:
             NotDelivered: no connection could be made.
-            LinkClosed: the connection broke.
-            RemoteProtocolError: it redirects to somewhere else, or too often.
+            ConnectionLost: the connection broke.
+            RemoteProtocolError: it redirects to another origin, or too often.
         """
         with translated():
             response = await self._send(method, headers, content, url or self.url)
@@ -116,7 +102,10 @@ class Http:
         about = AuthRequest(method=method, url=url)
         while True:
             signed = await self.auth.authorize(about) if self.auth is not None else {}
-            whole = {"Accept-Encoding": "identity", **self.headers, **headers, **signed}
+            # UTF-8, because an event id that comes back as `Last-Event-ID` may be any text
+            whole = httpx2.Headers(
+                {"Accept-Encoding": "identity", **self.headers, **headers, **signed}, encoding="utf-8"
+            )
             request = self.client.build_request(method, about.url, headers=whole, content=content)
             response = await self.client.send(request, stream=True, follow_redirects=False)
             try:
@@ -140,51 +129,102 @@ class Http:
             raise RemoteProtocolError(f"the server redirects more than {_MAX_HOPS} times")
         target = response.url.join(response.headers["location"])
         if _origin(target) != _origin(response.url):
-            # What is in the body and the headers was meant for this origin.
+            # The body and the headers were meant for this origin only.
             raise RemoteProtocolError(f"the server redirects to another origin, {target.scheme}://{target.host}")
         return str(target)
 
-    async def read(self, response: httpx2.Response, limit: int | None = None) -> bytes:
-        """The whole body.
+    async def read(self, response: httpx2.Response) -> bytes:
+        """Read the whole body.
 
         Raises:
-            RemoteProtocolError: it is too large.
+            RemoteProtocolError: it is larger than `max_reply`.
         """
-        limit = limit or self.config.max_reply
+        limit = self.config.max_reply
         body = bytearray()
 
         async def take(chunk: bytes) -> bool:
             body.extend(chunk)
             if len(body) > limit:
-                raise RemoteProtocolError(f"the server's reply has more than {limit} bytes")
+                raise RemoteProtocolError(f"the server's answer has more than {limit} bytes (max_reply)")
             return False
 
         await feed(response, take)
         return bytes(body)
 
-    async def refusal(self, response: httpx2.Response, body: bytes | None = None) -> RemoteProtocolError | Overloaded:
-        """What a status that is no success means to the caller."""
-        status = response.status_code
-        if body is None:
+    async def tell(
+        self,
+        data: bytes,
+        headers: Callable[[], Mapping[str, str]],
+        *,
+        repeat: bool,
+        url: str | None = None,
+        session: bool = False,
+    ) -> None:
+        """Post a message that has no response, and retry if that fails.
+
+        Args:
+            data: The body.
+            headers: Called for every attempt.
+            repeat: Whether it may arrive twice. Otherwise it is repeated only if it cannot have arrived.
+            url: Another URL of this origin.
+            session: Whether the request belongs to a session.
+
+        Raises:
+            MCPTrioError: it was refused, or the attempts are used up.
+        """
+        retries = Retries(self.reconnect)
+        while True:
             try:
-                body = await self.read(response, 64 * 1024)
-            except RemoteProtocolError:
-                body = b""
-        text = " ".join(body[:_QUOTED].decode(errors="replace").split())
-        message = f"the server answered HTTP {status}" + (f": {text}" if text else "")
-        if kind_of(response) == HTML:
-            message = f"the server answered HTTP {status} with a web page: is it an MCP endpoint?"
-        if status in (429, 503):
-            after = response.headers.get("retry-after", "")
-            return Overloaded(message, retry_after=int(after) if after.isdecimal() and len(after) < 7 else 1)
-        return HttpRefused(message, status=status, headers=_plain(response.headers))
+                async with self.send("POST", headers(), data, url=url) as response:
+                    if response.is_success:
+                        return
+                    raise await self.refusal(response, session=session)
+            except (ConnectionLost, Overloaded) as error:
+                if isinstance(error, SessionGone) or not (repeat or isinstance(error, NotDelivered)):
+                    raise
+                retries.failed(error)
+                await retries.pause(error)
+
+    async def refusal(
+        self, response: httpx2.Response, *, session: bool = False, request_id: RequestId | None = None
+    ) -> MCPTrioError:
+        """Return the exception for a response that is not a success. `session`: the request belongs to a session."""
+        if session and meaning_of(response.status_code).no_session:
+            return SessionGone("the server no longer knows the session")
+        body = b""
+        with suppress(RemoteProtocolError):
+            body = await self.read(response)
+        return refusal_of(response, body, request_id)
+
+
+def refusal_of(response: httpx2.Response, body: bytes, request_id: RequestId | None = None) -> MCPTrioError:
+    """Return the exception for a response that is not a success, from its status and its body."""
+    status, kind = response.status_code, kind_of(response)
+    error: Error | None = None
+    text = " ".join(body[:_QUOTED].decode(errors="replace").split())
+    if kind == JSON:
+        with suppress(RemoteProtocolError):
+            frame = decode(body)
+            if isinstance(frame, Error) and (frame.id is None or same_id(frame.id, request_id)):
+                error, text = frame, frame.message
+    message = f"the server answered HTTP {status}" + (f": {text}" if text else "")
+    if kind == HTML and not meaning_of(status).retry:
+        message = f"the server answered HTTP {status} with a web page: is it an MCP endpoint?"
+    elif kind == HTML:
+        message = f"the server answered HTTP {status}"
+    if meaning_of(status).retry:
+        after = retry_after(response.headers.get("retry-after"))
+        return Overloaded(message, retry_after=after, http_status=status)
+    if error is not None and request_id is not None:
+        return HttpMCPError(error.code, error.message, error.data, status=status)
+    return HttpRefused(message, status=status, headers=_plain(response.headers))
 
 
 async def feed(response: httpx2.Response, take: Callable[[bytes], Awaitable[bool]]) -> bool:
-    """Give the body to `take`, piece by piece, until it has enough (True) or the body ends (False).
+    """Pass the body to `take`, chunk by chunk, until it returns True (return True) or the body ends (return False).
 
-    A body is a pile of generators that nobody closes if the reading just stops: it is stopped by a cancellation, which
-    passes through all of them. Who has enough waits a moment for the end, so that the connection can be used again.
+    The body is a chain of async generators that stay open if the loop is left early. Cancelling the read unwinds all of
+    them. After `take` returns True, wait a moment for the end of the body, so that the connection can be reused.
     """
     enough = False
     failure: BaseException | None = None
@@ -205,7 +245,7 @@ async def feed(response: httpx2.Response, take: Callable[[bytes], Awaitable[bool
 
 
 def kind_of(response: httpx2.Response) -> str:
-    """The media type of a response, empty if there is none that can be read."""
+    """Return the media type of a response, empty if there is none or it cannot be read."""
     try:
         return media_type(response.headers.get("content-type", ""))
     except ValueError:
@@ -213,7 +253,7 @@ def kind_of(response: httpx2.Response) -> str:
 
 
 def head_of(request: AuthRequest, response: httpx2.Response) -> AuthResponse:
-    """What an authorization gets to see of an answer."""
+    """Return the head of a response for the authorization hook."""
     return AuthResponse(request=request, status=response.status_code, headers=_plain(response.headers))
 
 
@@ -227,7 +267,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise our own exceptions for what goes wrong on the way."""
+    """Translate exceptions of httpx2."""
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError) as error:
@@ -235,9 +275,9 @@ def translated() -> Iterator[None]:
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
         raise NotDelivered(f"not a URL to connect to: {error}") from error
     except (httpx2.TransportError, httpx2.StreamError) as error:
-        raise LinkClosed(f"the connection to the server broke: {str(error) or type(error).__name__}") from error
+        raise ConnectionLost(f"the connection to the server broke: {str(error) or type(error).__name__}") from error
     except httpx2.RequestError as error:
-        raise RemoteProtocolError(f"the server's HTTP cannot be read: {error}") from error
+        raise RemoteProtocolError(f"the server's HTTP response is invalid: {error}") from error
 
 
 def _at(error: httpx2.RequestError) -> str:
@@ -249,7 +289,7 @@ def _at(error: httpx2.RequestError) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """What the system said at the bottom of it: httpx2's own words are few, or none."""
+    """Return the operating system's message for an error, because httpx2 gives little or no text."""
     below = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
     match error:
         case ssl.SSLCertVerificationError():
@@ -259,13 +299,13 @@ def _why(error: BaseException) -> str:
         case ssl.SSLError():
             return f"no TLS, {(error.reason or str(error)).replace('_', ' ').lower()}"
         case OSError(errno=int(number), strerror=str(words)):
-            return os.strerror(number) if number > 0 else words  # trio's words repeat the address
+            return os.strerror(number) if number > 0 else words  # trio's text repeats the address
     return (_why(below) if below is not None else "") or str(error) or type(error).__name__
 
 
 @asynccontextmanager
 async def lent_or_own(lent: httpx2.AsyncClient | None, config: HttpClientConfig) -> AsyncIterator[httpx2.AsyncClient]:
-    """Somebody else's client, which stays open, or one of our own."""
+    """Yield the caller's client, which stays open, or a new one."""
     client = lent or open_http(config)
     try:
         yield client

@@ -1,11 +1,10 @@
-"""Streamable HTTP, client side, in both lives of the protocol.
+"""Streamable HTTP, client side, for the stateful and the stateless revisions.
 
-Theory of operation. Every frame that is posted becomes a POST in a task of its own. What comes back, as one JSON object
-or as a stream of events, is handed to the receiver; an exchange is over when the answer to its request has come. A
-stream that ends before that is taken up again with GET and `Last-Event-ID` where the date has that, in a loop and not
-for ever; otherwise the request fails. Whatever goes wrong is reported as the answer to the request that it happened to.
-Cancelling means: in the stateless life the exchange is closed and that says it all; in the stateful life the
-notification is sent, and the stream is not waited for any longer.
+Every frame that is posted becomes a POST in a task of its own. Its answer, one JSON object or a stream of events, is
+handed to the receiver; an exchange is over when the answer to its request has come. A stream that ends before that is
+continued with GET and `Last-Event-ID` where the revision has that; otherwise the request fails. An error is reported as
+the answer to the request that it happened to. To cancel a request, its exchange is closed; at the stateful revisions
+`notifications/cancelled` is sent too.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -23,22 +23,22 @@ from attrs import define, field, frozen
 from mcptrio._eras.stateless import declared_date
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import encode_header_value, is_visible_ascii
-from mcptrio._wire.jsonrpc import Batch, ErrorResponse, Frame, Request, RequestId, Response, decode
-from mcptrio._wire.sse import SseReader
-from mcptrio.errors import LinkClosed, MCPTrioException, RemoteProtocolError
-from mcptrio.transports.carrier import NotDelivered, Receiver, SessionGone, failure
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, RequestId, Response, decode
+from mcptrio.errors import ConnectionLost, MCPTrioError, Overloaded, RemoteProtocolError
+from mcptrio.transports.client import Receiver, SessionGone, failure, hand_over, same_id
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import (
     EVENTS,
     JSON,
     Http,
     HttpClientConfig,
-    HttpMcpError,
     HttpRefused,
-    feed,
     kind_of,
     lent_or_own,
 )
+from mcptrio.transports.http_client.stream import EventStream
+from mcptrio.transports.http_status import meaning_of
+from mcptrio.transports.retry import Reconnect, Retries
 
 logger = logging.getLogger("mcptrio.client.http")
 
@@ -52,60 +52,64 @@ _NAMED_BY: Final = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-_NO_STREAM: Final = frozenset({400, 401, 403, 404, 405, 406, 501})
+_WARNINGS: Final = 5
 _decode: Final = msgspec.json.Decoder().decode
 
 
 @frozen(kw_only=True)
-class HttpCarrier:
-    """Reaches a server by its URL."""
+class HttpTransport:
+    """Transport to a server with an http or https URL."""
 
     url: str
     headers: Mapping[str, str] = field(factory=dict)
     auth: HttpAuth | None = None
     config: HttpClientConfig = field(factory=HttpClientConfig)
+    reconnect: Reconnect = field(factory=Reconnect)
     client: httpx2.AsyncClient | None = None
-    """Somebody else's client to send with; it stays open."""
+    """An httpx2 client of the caller to send with; it stays open."""
     name: str = "http"
 
     @asynccontextmanager
-    async def open(self, receiver: Receiver) -> AsyncIterator[HttpLine]:
+    async def open(self, receiver: Receiver) -> AsyncIterator[HttpClientLink]:
         async with lent_or_own(self.client, self.config) as client, trio.open_nursery() as nursery:
-            http = Http(client, self.url, self.config, self.auth, self.headers)
-            line = HttpLine(http, receiver, nursery)
+            http = Http(client, self.url, self.config, self.reconnect, self.auth, self.headers)
+            link = HttpClientLink(http, receiver, nursery)
             try:
-                yield line
+                yield link
             finally:
-                await line.goodbye()
+                await link.goodbye()
                 nursery.cancel_scope.cancel()
 
 
 @define(eq=False, repr=False)
-class HttpLine:
-    """One server, many exchanges.
+class HttpClientLink:
+    """The link to one server, over many HTTP exchanges.
 
-    Owns: the tasks of its exchanges.   Lent: their nursery, the receiver, the HTTP client.
+    Owns: the tasks of its exchanges.   Borrows: their nursery, the receiver, the HTTP client.
     """
 
     http: Http
     receiver: Receiver
     nursery: trio.Nursery
     full: bool = False
-    """Never: every message has an exchange of its own, which ends when its caller gives up."""
+    """Never: every message has its own exchange, which ends when its caller gives up."""
     session_id: str | None = None
     _era: Era | None = None
     _exchanges: dict[RequestId, trio.CancelScope] = field(factory=dict)
     _confirmed: trio.Event = field(factory=trio.Event)
     _refused: Exception | None = None
+    _deaf: bool = False
+    """Whether the server's own stream was given up; it is opened again after the next response."""
+    _skipped: int = 0
 
-    # -- what the client does
+    # -- the client's side
 
     def post(self, data: bytes) -> None:
         frame: dict[str, Any] = _decode(data)
         if frame.get("method") == CANCELLED:
             exchange = self._exchanges.get(frame["params"].get("requestId"))
             if exchange is None:
-                return  # answered, or failed, already
+                return  # already answered or failed
             exchange.cancel()
             if self._era is None or not self._era.stateful:
                 return  # 2026-07-28 basic/patterns/cancellation: closing the stream is the signal
@@ -122,20 +126,28 @@ class HttpLine:
         if self._refused is not None:
             raise self._refused
         if self._era is not None and self._era.http.sessions:
-            # A server need not keep what it says while nobody listens: begin to listen before anything is asked.
-            stream = _Stream(SseReader(self.http.config.max_event))
-            self.nursery.start_soon(self._hear, stream, name="standalone stream")
+            # A server need not keep messages while no stream is open: open it before the first request.
+            stream = self._listen()
             with trio.move_on_after(self.http.config.listen_timeout):
                 await stream.opened.wait()
 
+    def _listen(self) -> EventStream:
+        self._deaf = False
+        stream = self._new_stream()
+        self.nursery.start_soon(self._hear, stream, name="standalone stream")
+        return stream
+
+    def _new_stream(self) -> EventStream:
+        return EventStream(self.http.config.max_reply, Retries(self.http.reconnect))
+
     async def goodbye(self) -> None:
-        """End the session that the server keeps for us."""
+        """End the session at the server."""
         session_id, self.session_id = self.session_id, None
         if session_id is None:
             return
         # basic/transports: a client that leaves SHOULD delete the session
         headers = {**self._standing_headers(), "Mcp-Session-Id": session_id}
-        with trio.move_on_after(self.http.config.goodbye_timeout, shield=True), suppress(MCPTrioException):
+        with trio.move_on_after(self.http.config.goodbye_timeout, shield=True), suppress(MCPTrioError):
             async with self.http.send("DELETE", headers):
                 pass
 
@@ -153,12 +165,12 @@ class HttpLine:
                     await self._ask(data, frame, request_id)
                 finally:
                     del self._exchanges[request_id]
-        except LinkClosed as error:
+        except ConnectionLost as error:
             await self._fail(request_id if method is not None else None, method, error)
             if isinstance(error, SessionGone):
                 self.session_id = None
                 self.receiver.lost(str(error))
-        except Exception as error:  # noqa: BLE001 - the caller sees it: also what the user's own authorization raises
+        except Exception as error:  # noqa: BLE001 - the caller sees it, also exceptions of the user's authorization
             await self._fail(request_id if method is not None else None, method, error)
         finally:
             if method == INITIALIZED:
@@ -166,7 +178,7 @@ class HttpLine:
 
     async def _fail(self, request_id: RequestId | None, method: str | None, error: Exception) -> None:
         if request_id is not None:
-            with suppress(LinkClosed):
+            with suppress(ConnectionLost):
                 await self.receiver.deliver(failure(request_id, error))
         elif method == INITIALIZED:
             self._refused = error
@@ -174,19 +186,22 @@ class HttpLine:
             logger.warning("%s did not arrive: %s", method or "an answer", error)
 
     async def _tell(self, data: bytes, frame: dict[str, Any]) -> None:
-        """Send something that has no answer."""
-        async with self.http.send("POST", self._headers(frame), data) as response:
-            if not response.is_success:
-                raise await self._refusal(response)
+        """Send a notification or an answer."""
+        # A response settles its id only once, and the protocol's notifications are idempotent, so both may be repeated.
+        repeat = frame.get("method", "notifications/").startswith("notifications/")
+        has_session = self.session_id is not None
+        await self.http.tell(data, partial(self._headers, frame), repeat=repeat, session=has_session)
 
     async def _ask(self, data: bytes, frame: dict[str, Any], request_id: RequestId) -> None:
-        stream = _Stream(SseReader(self.http.config.max_event))
+        stream = self._new_stream()
+        broken: ConnectionLost | None = None
         async with self.http.send("POST", self._headers(frame), data) as response:
             if not response.is_success:
-                await self._refuse(response, request_id)
-                return
+                raise await self.http.refusal(response, session=self.session_id is not None, request_id=request_id)
             if frame["method"] == "initialize":
                 self._remember(response)
+            elif self._deaf:
+                self._listen()
             kind = kind_of(response)
             if response.status_code != 200 or kind not in (JSON, EVENTS):
                 said = f"HTTP {response.status_code}, {kind or 'no content type'}"
@@ -198,27 +213,11 @@ class HttpLine:
             try:
                 if await self._follow(stream, response, request_id):
                     return
-            except LinkClosed:
+            except ConnectionLost as error:
                 if not self._resumable(stream):
                     raise
-        await self._resume(stream, request_id, frame["method"])
-
-    async def _refuse(self, response: httpx2.Response, request_id: RequestId) -> None:
-        if response.status_code == 404 and self.session_id is not None:
-            raise SessionGone("the server no longer knows the session")
-        body = await self.http.read(response)
-        if kind_of(response) == JSON:
-            with suppress(RemoteProtocolError):
-                frame = decode(body)
-                if isinstance(frame, ErrorResponse) and frame.id in (None, request_id):
-                    status = response.status_code
-                    raise HttpMcpError(frame.code, frame.message, frame.data, status=status)
-        raise await self.http.refusal(response, body)
-
-    async def _refusal(self, response: httpx2.Response) -> MCPTrioException:
-        if response.status_code == 404 and self.session_id is not None:
-            return SessionGone("the server no longer knows the session")
-        return await self.http.refusal(response)
+                broken = error
+        await self._resume(stream, broken, request_id, frame["method"])
 
     def _remember(self, response: httpx2.Response) -> None:
         session_id = response.headers.get("mcp-session-id")
@@ -227,87 +226,106 @@ class HttpLine:
         self.session_id = session_id
 
     async def _take(self, frame: Frame | Batch, request_id: RequestId | None) -> bool:
-        """Hand a frame on; True if it answers `request_id`."""
+        """Deliver a frame; return whether it answers `request_id`."""
         members = frame if isinstance(frame, tuple) else (frame,)
         if self._era is not None and not self._era.stateful and any(isinstance(one, Request) for one in members):
             raise RemoteProtocolError("the server sent a request, which this protocol version forbids")
         await self.receiver.deliver(frame)
-        return any(isinstance(one, Response | ErrorResponse) and one.id == request_id for one in members)
+        answers = [one for one in members if isinstance(one, Response | Error)]
+        return any(one.id is not None and same_id(one.id, request_id) for one in answers)
 
     # -- streams
 
-    async def _follow(self, stream: _Stream, response: httpx2.Response, request_id: RequestId | None) -> bool:
-        """Read events until the answer has come (True) or the stream ends."""
+    async def _follow(self, stream: EventStream, response: httpx2.Response, request_id: RequestId | None) -> bool:
+        """Read events until the response has arrived (True) or the connection ends (False)."""
 
-        async def take(chunk: bytes) -> bool:
-            for event in stream.reader.feed(chunk):
-                if event.event == "message" and event.data:
-                    stream.failures = 0
-                    if await self._take(decode(event.data), request_id):
-                        return True
+        async def on_message(data: bytes) -> bool:
+            if request_id is not None:
+                return await self._take(decode(data), request_id)
+            if (error := await hand_over(self.receiver, data)) is not None:
+                self._skip(error)
             return False
 
-        if await feed(response, take):
-            return True
-        stream.reader.eof()
-        return False
+        return await stream.read(response, on_message)
 
-    def _resumable(self, stream: _Stream) -> bool:
+    def _skip(self, error: RemoteProtocolError) -> None:
+        """Skip an event that is not a message, on a stream that no call waits for."""
+        self._skipped += 1
+        if self._skipped <= _WARNINGS:
+            logger.warning("the server's own stream had an event that is not a message: %s", error)
+
+    def _resumable(self, stream: EventStream) -> bool:
         era = self._era
-        return stream.cursor != "" and (era is None or era.http.resumable)
+        return stream.cursor is not None and (era is None or era.http.resumable)
 
-    async def _resume(self, stream: _Stream, request_id: RequestId, method: str) -> None:
-        tries = self.http.config.reconnect_tries
+    async def _resume(
+        self, stream: EventStream, error: ConnectionLost | Overloaded | None, request_id: RequestId, method: str
+    ) -> None:
+        """Continue the stream of a call until its answer has come.
+
+        Raises:
+            ConnectionLost: it cannot be continued. Never `NotDelivered`: the request arrived and may have run.
+        """
         while self._resumable(stream):
-            if stream.failures > tries:
-                raise LinkClosed(f"{method}: the stream could not be taken up again after {tries} attempts")
-            await trio.sleep(self.http.config.pause(stream.failures, stream.reader.retry))
+            try:
+                stream.ended(error)
+            except (ConnectionLost, Overloaded) as last:
+                raise ConnectionLost(f"{method}: the stream could not be continued: {last}") from last
+            await stream.pause(error)
+            error = None
             try:
                 if await self._get(stream, request_id):
                     return
-            except SessionGone as error:
-                raise LinkClosed(f"{method}: {error}") from error  # it did arrive, and may have been done
-            except LinkClosed:
-                stream.failures += 1
-        raise LinkClosed(f"{method}: the stream ended before the answer")
+            except SessionGone as gone:
+                raise ConnectionLost(f"{method}: {gone}") from gone
+            except (ConnectionLost, Overloaded) as failed:
+                error = failed
+        raise ConnectionLost(f"{method}: the stream ended before the answer") from error
 
-    async def _get(self, stream: _Stream, request_id: RequestId | None) -> bool:
-        headers = {**self._standing_headers(), "Accept": EVENTS}
-        if stream.cursor:
+    async def _get(self, stream: EventStream, request_id: RequestId | None) -> bool:
+        headers: dict[str, str] = {**self._standing_headers(), "Accept": EVENTS}
+        if stream.cursor is not None:
             headers["Last-Event-ID"] = stream.cursor
+        stream.connecting()
         async with self.http.send("GET", headers) as response:
             stream.opened.set()
             if not response.is_success:
-                raise await self._refusal(response)
+                raise await self.http.refusal(response, session=self.session_id is not None)
             if kind_of(response) != EVENTS:
-                raise RemoteProtocolError(f"a stream was wanted, {kind_of(response) or 'nothing'} was given")
-            before = stream.again(self.http.config.max_event)
-            answered = await self._follow(stream, response, request_id)
-            if stream.cursor == before:
-                stream.failures += 1  # nothing new: polling is slowed down, and not done for ever
-            return answered
+                raise RemoteProtocolError(f"expected an event stream, got {kind_of(response) or 'no content type'}")
+            return await self._follow(stream, response, request_id)
 
-    async def _hear(self, stream: _Stream) -> None:
-        """What the server says on its own account: one stream, for as long as the line is open."""
-        while stream.failures <= self.http.config.reconnect_tries:
-            try:
-                await self._get(stream, None)
-            except HttpRefused as error:
-                if error.status not in _NO_STREAM:
-                    logger.warning("the server's own stream was refused: %s", error)
-                return
-            except SessionGone as error:
-                self.session_id = None
-                self.receiver.lost(str(error))
-                return
-            except LinkClosed:
-                stream.failures += 1
+    async def _hear(self, stream: EventStream) -> None:
+        """Keep the server's own stream open while the link is open. Raises nothing."""
+        try:
+            while True:
+                error: ConnectionLost | Overloaded | None = None
+                try:
+                    await self._get(stream, None)
+                except HttpRefused as refused:
+                    if not meaning_of(refused.status).stream_in_use:
+                        raise
+                    error = ConnectionLost(str(refused))
+                except SessionGone:
+                    raise
+                except (ConnectionLost, Overloaded) as failed:
+                    error = failed
                 stream.opened.set()
-            except MCPTrioException as error:
-                logger.warning("the server's own stream is given up: %s", error)
-                return
-            await trio.sleep(self.http.config.pause(stream.failures, stream.reader.retry))
-        logger.warning("the server's own stream could not be kept open; what it tells on it is missed")
+                stream.ended(error)
+                await stream.pause(error)
+        except SessionGone as gone:
+            self.session_id = None
+            self.receiver.lost(str(gone))
+        except HttpRefused as refused:
+            if not meaning_of(refused.status).no_stream:
+                logger.warning("the server refused to open its own stream: %s", refused)
+        except (ConnectionLost, Overloaded) as failed:
+            self._deaf = True
+            logger.warning("the server's own stream is closed until the server answers again: %s", failed)
+        except Exception as broken:  # noqa: BLE001 - includes exceptions of the user's authorization
+            logger.warning("the server's own stream cannot be read; its messages are missed: %s", broken)
+        finally:
+            stream.opened.set()
 
     # -- headers
 
@@ -334,29 +352,3 @@ class HttpLine:
                 headers["Mcp-Name"] = encode_header_value(name)
             headers.update(self.receiver.headers_for(method, params))
         return headers
-
-
-@define(eq=False, repr=False)
-class _Stream:
-    """How far one stream has been read, over all the connections that it took."""
-
-    reader: SseReader
-    failures: int = 0
-    opened: trio.Event = field(factory=trio.Event)
-    """The server has answered, or could not be reached."""
-    _cursor: str = ""
-
-    @property
-    def cursor(self) -> str:
-        return self.reader.last_event_id or self._cursor
-
-    def again(self, max_event: int) -> str:
-        """Begin to read another connection; returns where the stream stands."""
-        reader = SseReader(max_event)
-        reader.retry = self.reader.retry
-        self._cursor = self.cursor
-        self.reader = reader
-        return self._cursor
-
-
-__all__ = ["HttpCarrier", "HttpLine", "NotDelivered"]

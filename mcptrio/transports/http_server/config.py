@@ -1,8 +1,8 @@
-"""Every setting of the HTTP endpoint, checked when built."""
+"""The settings of the HTTP server, endpoint and listener, validated on construction."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from attrs import field, frozen
 
@@ -27,6 +27,16 @@ _POSITIVE: Final = (
     "max_sessions_per_principal",
     "outbox_events",
     "outbox_bytes",
+    "backlog",
+    "header_timeout",
+    "keep_alive_timeout",
+    "keep_alive_max_requests",
+    "max_header_bytes",
+    "max_headers",
+    "max_connections",
+    "handshake_timeout",
+    "websocket_max_message",
+    "websocket_ping_interval",
 )
 _NOT_NEGATIVE: Final = ("stream_after", "retry_ms", "resume_grace", "drain_timeout")
 
@@ -39,100 +49,146 @@ def _optional_tuple(value: Any) -> tuple[str, ...] | None:
 
 @frozen(kw_only=True)
 class HttpConfig:
-    """How the endpoint behaves, and every bound of it. Times are seconds."""
+    """The settings of the HTTP server. Times are in seconds."""
 
     path: str = "/mcp"
-    """Where the endpoint is; change it where another application has `/mcp` already."""
-    host: str | None = "127.0.0.1"
-    """The address that is listened on: it is allowed as a Host. Set by whatever listens, so seldom by hand."""
+    """The path of the endpoint, with or without a trailing slash; change it if another application has `/mcp`."""
+    engine: Literal["hypercorn", "direct"] = "hypercorn"
+    """The HTTP engine: `"hypercorn"` serves a standard ASGI application; `"direct"` answers plain requests for the
+    endpoint without ASGI, which costs less, and hands everything else to Hypercorn."""
 
-    # -- who may talk to it
+    # -- addresses
+    host: str | None = "127.0.0.1"
+    """The address to listen on; it is allowed as a Host. `"0.0.0.0"` means all addresses of IPv4, None all addresses
+    of IPv4 and IPv6."""
+    port: int = 8000
+    """The port to listen on; 0 takes any free port, which `nursery.start` returns."""
+    unix_path: str | None = None
+    """A Unix socket to listen on instead of host and port, for a proxy on the same machine."""
+    unix_mode: int = 0o600
+    """The permissions of that socket; 0o660 if the proxy runs as another user of the same group."""
+    reuse_port: bool = False
+    """Let several processes listen on the same port; each serves only the sessions that it opened."""
+    backlog: int = 1024
+    """Connections that may wait to be accepted; the system has a limit of its own (`somaxconn`)."""
+
+    # -- connections
+    max_connections: int = 10_000
+    """Maximum open connections; further ones are refused. The process needs as many file descriptors (`ulimit -n`)."""
+    header_timeout: float = 5
+    """Seconds for the whole head of a request; protects against clients that send slowly to hold a connection."""
+    keep_alive_timeout: float = 75
+    """Seconds that a connection may be idle between two requests; set it higher than that of a proxy in front."""
+    keep_alive_max_requests: int = 100_000
+    """Requests on one connection before it is closed; lower it to spread clients over new processes."""
+    write_timeout: float = 30
+    """Seconds that a client may take to accept 64 KiB; a slower one is disconnected and may resume its stream."""
+    max_header_bytes: int = 16 * 1024
+    """Maximum size of the head of a request in bytes; raise it for long tokens or cookies."""
+    max_headers: int = 100
+    """Maximum header fields of a request."""
+    websocket_max_message: int = 4 * 1024 * 1024
+    """Maximum size of one WebSocket message in bytes; raise it together with `max_body`."""
+    websocket_ping_interval: float | None = 20
+    """Seconds between two WebSocket pings, which keep the connection open through proxies. A connection that leaves one
+    unanswered for as long is closed (1011). None turns pings off."""
+
+    # -- TLS
+    certfile: str | None = None
+    """A certificate (PEM file) with its chain, which enables TLS. Leave it out behind a proxy that terminates TLS."""
+    keyfile: str | None = None
+    """The certificate's key (PEM file); None: it is in the certificate's file."""
+    keyfile_password: str | None = None
+    """The password of the key, if it is encrypted."""
+    client_ca: str | None = None
+    """A CA bundle (PEM file); clients need a certificate of it (mutual TLS)."""
+    handshake_timeout: float = 10
+    """Timeout of the TLS handshake in seconds."""
+
+    # -- Host and Origin
     allowed_hosts: tuple[str, ...] | None = field(default=None, converter=_optional_tuple)
-    """Names that clients may put into `Host`: `"example.org"` with any port, `"example.org:8443"` with this one,
-    `"*"` for all. None: the names of the loopback interface and `host`."""
+    """Allowed `Host` headers: `"example.org"` with any port, `"example.org:8443"` with this one, `"*"` for all. None:
+    the names of the loopback interface and `host`."""
     allowed_origins: tuple[str, ...] | None = field(default=None, converter=_optional_tuple)
-    """Web pages that may talk to it: `"https://app.example.org"`, with `":*"` behind for any port, `"*"` for all.
-    Pages that come from the endpoint's own host and port may always. None: pages from the loopback interface too."""
+    """Allowed `Origin` headers of web pages: `"https://app.example.org"`, with `":*"` appended for any port, `"*"` for
+    all. Pages from the endpoint's own host and port are always allowed. None: pages from the loopback interface too."""
 
     # -- requests
     max_body: int = 4 * 1024 * 1024
-    """The largest body of a request, in bytes; a larger one is answered with 413. Raise it for tools that take
-    files."""
-    max_body_memory: int = 32 * 1024 * 1024
-    """Bodies of more than 64 KiB that are read or answered at the same time, in bytes; others wait, unread. A larger
-    one is let in alone."""
+    """Maximum size of a request body in bytes; a larger one is refused with 413. Raise it for tools that take files."""
+    max_body_memory: int = 16 * 1024 * 1024
+    """Maximum bytes of all bodies over 64 KiB that are read or processed at the same time; others wait, unread. A body
+    larger than this is admitted alone."""
     body_timeout: float = 10
-    """Seconds that a body may take to arrive; raise it for large bodies over slow lines."""
+    """Seconds for receiving a body; raise it for large bodies over slow connections."""
     json_limits: JsonLimits = DEFAULT_LIMITS
-    """What JSON may hold: levels, values, messages of a batch; see `JsonLimits`."""
+    """Limits of JSON: nesting depth, values, messages of a batch; see `JsonLimits`."""
     max_calls: int = 1024
-    """Requests being served at the same time, over all sessions; lower it to spare what the tools work with."""
+    """Maximum concurrent requests, over all sessions; lower it to protect the resources that tools use."""
     max_waiting: int = 1024
-    """Requests that wait for one of these places, for `busy_timeout` and in turns of their clients; further ones
-    are told at once to come back."""
+    """Requests that may wait for a slot of `max_calls`, for `busy_timeout` and in turns of their clients; further ones
+    are refused at once with `Retry-After`."""
     max_calls_per_principal: int = 256
-    """Of all these places, how many one principal may have; raise it for a gateway that signs in once for many
-    people. Anonymous clients are not counted."""
-    rate: float | None = None
-    """Requests that a client may send in a second, on average: by principal, else by session, else by address.
-    None: no limit; set it where anybody may call."""
-    rate_burst: float = 100
-    """How many requests may come at once before `rate` counts."""
-    max_listeners: int = 10_000
-    """Streams of `subscriptions/listen` that are open at the same time; each is a connection, so no more than
-    `max_connections` make sense."""
-    max_sessions_per_principal: int = 200
-    """Sessions of one principal at the same time; raise it for a gateway that signs in once for many people.
+    """Slots of `max_calls` that one principal may hold; raise it for a gateway that signs in once for many users.
     Anonymous clients are not counted."""
+    rate: float | None = None
+    """Average requests per second of one client, counted by principal, else by session, else by address. None: no
+    limit; set it if the endpoint is public."""
+    rate_burst: float = 100
+    """Requests that a client may send at once before `rate` applies."""
+    max_listeners: int = 10_000
+    """Maximum concurrent `subscriptions/listen` streams; each is a connection, so keep it at or below
+    `max_connections`. One client gets at most three quarters of them, because they stay open for long."""
+    max_sessions_per_principal: int = 200
+    """Maximum sessions of one principal; raise it for a gateway that signs in once for many users. Anonymous clients
+    are not counted."""
     busy_timeout: float = 0.25
-    """Seconds that a request waits for room, in its session and in the process, before it is told to come back;
-    raise it to ride out peaks, at the price of slower refusals."""
+    """Seconds that a request waits for room, in its session and in the process, before it is refused; raise it to ride
+    out peaks, at the price of slower refusals."""
 
-    # -- answers
+    # -- responses
     stream_after: float = 0.05
-    """A call that takes more seconds, or that sends anything before its answer, is answered with a stream; raise it
-    for clients that are better at plain JSON."""
+    """Seconds after which a running call is answered with a stream; a call that sends a message before its response
+    becomes one at once. Raise it for clients that prefer plain JSON."""
     json_only: bool = False
-    """Never answer with a stream, for clients and proxies that cannot take one: what a call sends before its answer
-    is lost, what it asks goes to the GET stream."""
+    """Never answer with a stream, for clients and proxies without support for it: notifications of a call are lost, and
+    its requests go to the GET stream."""
     sse_only: bool = False
-    """Answer every call with a stream, also a quick one, for clients that expect nothing else."""
+    """Answer every call with a stream, even a quick one, for clients that support nothing else."""
     heartbeat: float = 15
-    """A silent stream gets a comment after so many seconds; lower it where a proxy closes idle connections
-    sooner."""
+    """Seconds after which a silent stream gets a comment; lower it if a proxy closes idle connections sooner."""
     retry_ms: int = 1000
-    """Milliseconds that a client should wait before it comes back after a stream was closed on purpose."""
+    """Milliseconds that a client should wait before it reconnects after the server closed a stream on purpose."""
     resume_grace: float = 300
-    """Seconds that a call goes on although its connection was lost; raise it for clients that are often offline,
-    lower it to save work that nobody fetches."""
-    write_timeout: float = 30
-    """A client that does not take a piece for so many seconds is cut; it may resume."""
+    """Seconds that a call continues after its connection was lost; raise it for clients that are often offline, lower
+    it to save work whose result is never fetched."""
     outbox_events: int = 256
-    """Events that may wait for a connection, as `outbox_bytes`."""
+    """Events that may wait for a connection; see `outbox_bytes`."""
     outbox_bytes: int = 1024 * 1024
-    """Bytes that may wait for a connection before handlers have to wait; also what is kept for a connection to
-    come. Raise it together with `StoreLimits.stream_bytes`."""
+    """Bytes that may wait for a connection before handlers block; also the amount kept for a later connection. Raise it
+    together with `StoreLimits.stream_bytes`."""
     drain_timeout: float = 25
-    """Seconds that running calls may take to finish when the server is told to stop; keep it below what the service
-    manager grants before it kills."""
+    """Seconds that running calls may take to finish at shutdown; keep it below the grace period of the service
+    manager."""
 
-    # -- what else is served
+    # -- other paths
     legacy_sse: bool = False
-    """Also serve the HTTP+SSE pair of endpoints of 2024-11-05, for hosts that know nothing newer."""
+    """Also serve the HTTP+SSE transport of 2024-11-05, for hosts that support nothing newer."""
     sse_path: str = "/sse"
-    """Of `legacy_sse`: where the stream is opened."""
+    """Path of the event stream of `legacy_sse`."""
     messages_path: str = "/messages"
-    """Of `legacy_sse`: where messages are sent."""
+    """Path for the messages of `legacy_sse`."""
     health: bool = True
-    """Serve /livez, /readyz and, if there is a source for it, /metrics; False where the application around it has
-    such paths."""
+    """Serve /livez, /readyz and, if there is a source for it, /metrics; False if the surrounding application has such
+    paths."""
     open_metrics: bool = False
-    """Serve /metrics to everybody, although other requests need credentials. Without `auth=` it is open anyway."""
+    """Serve /metrics without credentials although other requests need them. Without `auth=` it is open anyway."""
 
     def __attrs_post_init__(self) -> None:
         for name in _POSITIVE:
-            if not getattr(self, name) > 0:
-                raise DeclarationError(f"HttpConfig.{name} must be positive, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise DeclarationError(f"HttpConfig.{name} must be positive, got {value!r}")
         for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise DeclarationError(f"HttpConfig.{name} must not be negative, got {getattr(self, name)!r}")
@@ -140,6 +196,10 @@ class HttpConfig:
             raise DeclarationError(f"HttpConfig.rate must be positive, or None for no limit, got {self.rate!r}")
         if self.json_only and self.sse_only:
             raise DeclarationError("HttpConfig.json_only and sse_only exclude each other")
+        self._check_paths()
+        self._check_listening()
+
+    def _check_paths(self) -> None:
         paths = [self.path]
         if self.legacy_sse:
             paths += [self.sse_path, self.messages_path]
@@ -156,9 +216,29 @@ class HttpConfig:
             bare = entry.removesuffix(":*")
             _check_entry("allowed_origins", entry, bare, parse_origin, "https://example.org or https://example.org:*")
 
+    def _check_listening(self) -> None:
+        if self.port not in range(65536):  # also rejects a string
+            raise DeclarationError(f"HttpConfig.port must be a number from 0 to 65535, got {self.port!r}")
+        if self.engine not in ("hypercorn", "direct"):
+            raise DeclarationError(f"HttpConfig.engine is hypercorn or direct, not {self.engine!r}")
+        if self.max_header_bytes < 1024:
+            raise DeclarationError("HttpConfig.max_header_bytes below 1024 would refuse ordinary requests")
+        if self.unix_path == "":
+            raise DeclarationError("HttpConfig.unix_path is empty; leave it out to listen on host and port")
+        if self.certfile is None and (self.keyfile is not None or self.keyfile_password is not None):
+            raise DeclarationError("HttpConfig.keyfile needs certfile: both make TLS")
+        if self.certfile is None and self.client_ca is not None:
+            raise DeclarationError("HttpConfig.client_ca needs certfile: without TLS there are no certificates")
+
+    def served_path(self, path: str) -> str:
+        """Return the configured path that a request's path stands for, ignoring a trailing slash."""
+        served = (self.path, self.sse_path, self.messages_path)
+        other = path[:-1] if path.endswith("/") else f"{path}/"
+        return other if path not in served and other in served else path
+
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What is allowed as a Host, with the defaults filled in."""
+        """The allowed `Host` values, with the defaults filled in."""
         if self.allowed_hosts is not None:
             return self.allowed_hosts
         bound = () if self.host is None or self.host in _WILDCARDS else (self.host,)

@@ -1,12 +1,12 @@
-"""The server's side of HTTP+SSE, as part of the same exchange.
+"""The deprecated transport HTTP+SSE (2024-11-05), server side, next to the HTTP endpoint.
 
-One connection is one session: GET opens both and names, in its first event, where to POST to; when it ends the session
-ends too. There are no cursors and nothing is stored.
+One connection is one session: GET opens both, and its first event names the address to POST to. When the connection
+ends, the session ends too. There are no cursors, and nothing is stored.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qs
 
 import trio
@@ -19,16 +19,24 @@ from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
 from mcptrio._wire.jsonrpc import Request, decode
 from mcptrio._wire.sse import COMMENT, encode_event
-from mcptrio.errors import LinkClosed, Overloaded, RemoteProtocolError
-from mcptrio.transports.http_server.admission import identity, refuse_excess
-from mcptrio.transports.http_server.message import EVENTS, Head, Plain, Stream, overloaded, refuse, refuse_frame
-from mcptrio.transports.http_server.sessions import ACCEPTED
-
-if TYPE_CHECKING:
-    from mcptrio.transports.http_server.answer import Endpoint
+from mcptrio.errors import ConnectionLost, Overloaded, RemoteProtocolError
+from mcptrio.transports.http_server.endpoint.admission import refuse_excess
+from mcptrio.transports.http_server.endpoint.event_stream import leased
+from mcptrio.transports.http_server.endpoint.guard import Guard
+from mcptrio.transports.http_server.endpoint.message import (
+    EVENTS,
+    HttpRequest,
+    Plain,
+    Stream,
+    overloaded,
+    refuse,
+    refuse_frame,
+)
+from mcptrio.transports.http_server.endpoint.shared import Shared
+from mcptrio.transports.http_server.endpoint.stateful import ACCEPTED, Sessions
 
 _OPENING_TIME: Final = 60.0
-"""A client that opened a stream and did not initialize by then is hung up on."""
+"""Seconds until a stream whose client has not sent `initialize` is closed."""
 
 
 @define(eq=False, repr=False, kw_only=True)
@@ -37,8 +45,8 @@ class LegacyLink:
 
     shared: bool = field(default=True, init=False)
 
-    endpoint: Endpoint
-    head: Head
+    parts: Shared
+    head: HttpRequest
     """The request that opened the stream."""
     identity: str
     outbox: Outbox
@@ -73,9 +81,9 @@ class LegacyLink:
             chunk, self._prologue = self._prologue, b""
             return chunk
         try:
-            with trio.move_on_after(self.endpoint.config.heartbeat):
+            with trio.move_on_after(self.parts.config.heartbeat):
                 return b"".join([encode_event(data, event="message") for data in await self.outbox.take_all()])
-        except LinkClosed:
+        except ConnectionLost:
             return None
         if self.session.peer.state is State.NEW and trio.current_time() - self.opened > _OPENING_TIME:
             return None
@@ -87,20 +95,22 @@ class LegacyLink:
         self.attached = False
         self.outbox.close()
         self.session.close_nowait(Cause.DISCONNECT)
-        hub = self.endpoint.hub
+        hub = self.parts.hub
         if hub:
             hub.emit(telemetry.StreamClosed(session=self.session.id, cause=cause))
 
 
 @define(eq=False, repr=False)
 class LegacyEndpoint:
-    """GET `sse_path` and POST `messages_path`, beside the endpoint."""
+    """GET `sse_path` and POST `messages_path`, next to the endpoint."""
 
-    endpoint: Endpoint
+    parts: Shared
+    guard: Guard
+    sessions: Sessions
 
-    def refuse_early(self, head: Head) -> Plain | None:
-        guard = self.endpoint.guard
-        wanted = "GET" if head.path == self.endpoint.config.sse_path else "POST"
+    def refuse_early(self, head: HttpRequest) -> Plain | None:
+        guard = self.guard
+        wanted = "GET" if head.path == self.parts.config.sse_path else "POST"
         if head.method != wanted:
             refusal = guard.check_sender(head)
             allowed = ((b"allow", wanted.encode()),)
@@ -109,55 +119,55 @@ class LegacyEndpoint:
             return guard.check_post(head, ())  # answers come on the stream
         return guard.check_sender(head) or guard.check_accept(head, ("text/event-stream",))
 
-    async def answer(self, head: Head, body: bytes) -> Plain | Stream:
+    async def answer(self, head: HttpRequest, body: bytes) -> Plain | Stream:
         if head.method == "GET":
             return self._open(head)
         return await self._deliver(head, body)
 
-    def _open(self, head: Head) -> Plain | Stream:
-        endpoint = self.endpoint
-        config = endpoint.config
+    def _open(self, head: HttpRequest) -> Plain | Stream:
+        parts = self.parts
+        config = parts.config
         outbox = Outbox(max_items=config.outbox_events, max_bytes=config.outbox_bytes)
         link = LegacyLink(
-            endpoint=endpoint,
+            parts=parts,
             head=head,
-            identity=identity(head.principal),
+            identity=head.identity,
             outbox=outbox,
             opened=trio.current_time(),
         )
         try:
-            endpoint.admission.check_sessions(link.identity)
-            session = endpoint.runtime.new_session(link, transport="sse", principal=head.principal)
+            parts.admission.check_sessions(link.identity)
+            session = parts.runtime.new_session(link, transport="sse", principal=head.principal, owner=head.owner)
         except Overloaded as error:
-            return overloaded(str(error), error.retry_after, close=endpoint.draining, limit=error.limit)
-        endpoint.admission.carry(session, link.identity)
+            return overloaded(str(error), error.retry_after, close=parts.draining, limit=error.limit)
+        parts.admission.carry(session, link.identity)
         # 2024-11-05 basic/transports: the first event MUST hold a URI for the client to send messages to
         link.start(session, f"{head.root}{config.messages_path}?session_id={session.id}")
-        hub = endpoint.hub
+        hub = parts.hub
         if hub:
             hub.emit(telemetry.StreamOpened(session=session.id, resumed=False))
-        return Stream(200, EVENTS, link)
+        return leased(head, Stream(200, EVENTS, link))
 
-    async def _deliver(self, head: Head, body: bytes) -> Plain:
-        endpoint = self.endpoint
+    async def _deliver(self, head: HttpRequest, body: bytes) -> Plain:
+        parts = self.parts
         try:
-            frame = decode(body, endpoint.config.json_limits)
+            frame = decode(body, parts.config.json_limits)
         except RemoteProtocolError as error:
             return refuse_frame(error)
         ids = parse_qs(head.query.decode("latin-1")).get("session_id", [])
         if len(ids) != 1:
             return refuse(400, "session_id is missing: POST to the address that the endpoint event named")
-        session = endpoint.runtime.supervisor.find(ids[0])
+        session = parts.runtime.supervisor.find(ids[0])
         link = None if session is None else session.link
         if session is None or not isinstance(link, LegacyLink) or not self._owns(link, head):
             return refuse(404, "there is no such session; open a new stream")
-        refusal = endpoint.check_scopes(head, frame)
+        refusal = parts.scopes.check(head, frame)
         if refusal is None and type(frame) in (Request, tuple):
             try:
-                endpoint.admission.check_carried(session, link.identity)
+                parts.admission.check_carried(session, link.identity, frame)
             except Overloaded as error:
                 return refuse_excess(error, frame.id if type(frame) is Request else None)
-        return refusal or await endpoint.sessions.hand_over(session, frame, link) or ACCEPTED
+        return refusal or await self.sessions.hand_over(session, frame, link) or ACCEPTED
 
-    def _owns(self, link: LegacyLink, head: Head) -> bool:
-        return link.attached and link.endpoint is self.endpoint and link.identity == identity(head.principal)
+    def _owns(self, link: LegacyLink, head: HttpRequest) -> bool:
+        return link.attached and link.parts is self.parts and link.identity == head.identity

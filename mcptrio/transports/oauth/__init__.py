@@ -1,8 +1,8 @@
-"""OAuth 2.1 for the HTTP client: what is given to `mcptrio.connect(url, auth=…)`.
+"""OAuth 2.1 for the HTTP client: the values of `auth` in `mcptrio.connect(url, auth=…)`.
 
     async with mcptrio.connect("https://example.org/mcp", auth=OAuth(client_name="My app")) as client: ...
 
-Each object signs in to one server and may be used for any number of connections to it.
+Each object authorizes one client at one server and may be used for any number of connections to it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from mcptrio.auth.client.acquire import Grant
 from mcptrio.auth.client.binding import FIRST_SEEN
 from mcptrio.auth.client.code_grant import CodeGrant
 from mcptrio.auth.client.credentials import Credentials, PrivateKey
 from mcptrio.auth.client.errors import AuthorizationFailed
 from mcptrio.auth.client.machine_grants import ID_TOKEN, ClientCredentialsGrant, EnterpriseGrant, WorkloadGrant
-from mcptrio.auth.client.registration import About, check_metadata_url
-from mcptrio.auth.client.storage import FileStorage, KeyringStorage, MemoryStorage, TokenStorage
+from mcptrio.auth.client.registration import ClientMetadata, check_metadata_url
+from mcptrio.auth.client.storage import FileStorage, KeyringStorage, LockingStorage, MemoryStorage, TokenStorage
 from mcptrio.errors import DeclarationError
 from mcptrio.transports.oauth.browser import open_page
-from mcptrio.transports.oauth.running import LOOPBACK, Desk, Visitor
-from mcptrio.transports.oauth.signer import Plan, Signer
+from mcptrio.transports.oauth.runner import LOOPBACK, SignInSettings, Visitor
+from mcptrio.transports.oauth.token_source import TokenSource
 
 if TYPE_CHECKING:
     import ssl
@@ -37,6 +38,7 @@ __all__ = [
     "EnterpriseManaged",
     "FileStorage",
     "KeyringStorage",
+    "LockingStorage",
     "MemoryStorage",
     "OAuth",
     "PrivateKey",
@@ -46,44 +48,44 @@ __all__ = [
 
 
 class AuthorizationSettings(TypedDict, total=False):
-    """What can be said of every way to get tokens."""
+    """Settings that every grant has."""
 
     storage: TokenStorage | None
-    """What keeps tokens and registrations; without it they live as long as the object. `FileStorage` spares a person
-    the next sign-in."""
+    """Stores tokens and registrations; default: in memory. With `FileStorage` the user need not sign in again after a
+    restart."""
     dpop: bool | None
-    """True binds tokens to a key and proves possession with every request, False never does; without it that is done
-    where the server asks for it."""
+    """True binds tokens to a key and proves possession with every request (DPoP), False never does; default: if the
+    server asks for it."""
     trusted_hosts: Iterable[str]
-    """Names that may lie in a private network, for authorization servers inside a company; without it none but those
-    of this machine, for a server on this machine."""
+    """Host names that may resolve to private addresses, for authorization servers in a private network; default: none,
+    except loopback for a server on loopback."""
     verify: ssl.SSLContext | bool
-    """How certificates are checked: by the usual authorities unless an `ssl.SSLContext` says otherwise."""
+    """How certificates are verified: with the system's authorities, or with an `ssl.SSLContext`."""
     http_client: httpx2.AsyncClient | None
-    """What makes the requests of the flow in place of a client of our own, for instance through a proxy."""
+    """The HTTP client for the requests of the flow, for example with a proxy; default: one of its own."""
 
 
 class Authorization:
-    """What the four ways to get tokens have in common: the role that the HTTP transport asks for."""
+    """The common base of the four grants: implements the `HttpAuth` protocol of the HTTP transport."""
 
     def __init__(
         self,
-        plan: Plan,
+        grant: Grant,
         *,
         kind: str,
         named: Iterable[str | None],
-        desk: Desk | None = None,
+        sign_in: SignInSettings | None = None,
         storage: TokenStorage | None = None,
         dpop: bool | None = None,
         trusted_hosts: Iterable[str] = (),
         verify: ssl.SSLContext | bool = True,
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
-        self._signer = Signer(
-            plan,
+        self._source = TokenSource(
+            grant,
             kind,
             storage if storage is not None else MemoryStorage(),
-            desk or Desk(),
+            sign_in or SignInSettings(),
             dpop,
             tuple(url for url in named if url is not None and url != FIRST_SEEN),
             frozenset(host.lower() for host in trusted_hosts),
@@ -92,22 +94,22 @@ class Authorization:
         )
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} for {self._signer.endpoint or 'no server yet'}>"
+        return f"<{type(self).__name__} for {self._source.endpoint or 'no server yet'}>"
 
     async def authorize(self, request: AuthRequest) -> Mapping[str, str]:
-        """The headers to add to a request."""
-        return await self._signer.authorize(request)
+        """Return the headers to add to a request."""
+        return await self._source.authorize(request)
 
     async def on_response(self, response: AuthResponse) -> bool:
-        """Sign in if the answer asks for that; says whether the request is worth repeating."""
-        return await self._signer.on_response(response)
+        """Sign in if the response asks for it; return whether to repeat the request."""
+        return await self._source.on_response(response)
 
 
 class OAuth(Authorization):
-    """A person signs in, in a browser.
+    """Sign-in of a user in a browser (authorization code grant).
 
-    Without `client_id` the client makes itself known: by `client_metadata_url`, where the authorization server takes
-    that, otherwise by registering.
+    Without `client_id` the client identifies itself by `client_metadata_url`, if the authorization server supports
+    that, otherwise by dynamic registration.
     """
 
     def __init__(
@@ -132,55 +134,57 @@ class OAuth(Authorization):
     ) -> None:
         """
         Args:
-            client_name: What the person reads on the page that asks them.
-            client_uri: Where they learn more about the application.
-            client_id: Under which name the authorization server knows the application, if it does.
-            client_secret: What belongs to `client_id`, for applications that can keep a secret; needs `issuer`.
-            private_key: The same as a key, which never leaves the program.
-            issuer: The one authorization server that gets these; `FIRST_SEEN` takes the first that the server names.
-            client_metadata_url: The https address of a document about the application, in place of `client_id`.
-            client_metadata: Further fields of the registration, or what that document says.
-            scopes: Asked for beside those that the server wants.
-            offline_access: Ask for a refresh token where the authorization server has a scope for it.
-            redirect_uri: Where the answer comes back to, and a listener waits; port 0 takes any.
-            visit: Replaces browser and listener: it is called with the page's URL, and returns the URL that it
+            client_name: The name that the user sees on the consent page.
+            client_uri: The home page of the application.
+            client_id: The ID of the application at the authorization server, if it is registered there.
+            client_secret: The secret of `client_id`, for confidential clients; needs `issuer`.
+            private_key: A key to authenticate with instead of a secret; it is never sent.
+            issuer: The authorization server of the credentials; `FIRST_SEEN`: the first that the server names.
+            client_metadata_url: The https URL of a client metadata document, used as the client ID.
+            client_metadata: Further fields of the registration, or the content of that document.
+            scopes: Scopes to request in addition to those that the server requires.
+            offline_access: Request a refresh token if the authorization server supports the scope `offline_access`.
+            redirect_uri: Where the redirect is received by a loopback listener; port 0 selects any free port.
+            visit: Replaces browser and listener: it is called with the URL of the page, and returns the URL that it
                 redirected to.
-            open_browser: Opens the page; it says whether it could.
-            sign_in_timeout: Seconds that the person may take.
-            legacy: Also sign in to servers of 2025-03-26, which have no metadata of their own.
+            open_browser: Opens the page; returns whether it succeeded.
+            sign_in_timeout: Seconds for the user to sign in.
+            legacy: Also support servers of 2025-03-26, which publish no protected resource metadata.
             settings: See `AuthorizationSettings`.
         """
         own = None
         if client_id is not None:
             own = Credentials(client_id=client_id, secret=client_secret, key=private_key)
         elif client_secret is not None or private_key is not None:
-            raise DeclarationError("client_secret and private_key belong to a client_id: give that too")
+            raise DeclarationError("client_secret and private_key need a client_id: pass client_id= too")
         if client_secret is not None:
             _need_issuer(issuer)
         named = (client_metadata or {}).get("client_id", client_metadata_url)
         if named != client_metadata_url:  # 2026-07-28 client-registration: MUST match the document's URL exactly
-            raise DeclarationError("client_metadata names another client_id than client_metadata_url")
+            raise DeclarationError("the client_id in client_metadata must be equal to client_metadata_url")
         if visit is not None and redirect_uri == LOOPBACK:
-            redirect_uri = "http://127.0.0.1:8765/callback"  # nobody listens there: the visitor sees the redirect
+            redirect_uri = "http://127.0.0.1:8765/callback"  # no listener: `visit` returns the redirect
         super().__init__(
             CodeGrant(
                 own=own,
                 issuer=issuer,
                 metadata_url=None if client_metadata_url is None else check_metadata_url(client_metadata_url),
-                about=About(client_name=client_name, client_uri=client_uri, extra=client_metadata or {}),
+                metadata=ClientMetadata(client_name=client_name, client_uri=client_uri, extra=client_metadata or {}),
                 scopes=_scopes(scopes),
                 offline=offline_access,
                 legacy=legacy,
             ),
             kind="tokens",
             named=(issuer,),
-            desk=Desk(redirect_uri=redirect_uri, visit=visit, open_browser=open_browser, patience=sign_in_timeout),
+            sign_in=SignInSettings(
+                redirect_uri=redirect_uri, visit=visit, open_browser=open_browser, timeout=sign_in_timeout
+            ),
             **settings,
         )
 
 
 class ClientCredentials(Authorization):
-    """The program signs in as itself, with a `client_secret` or a `private_key`; no person is needed."""
+    """Sign-in of the program as itself, with a `client_secret` or a `private_key` (client credentials grant)."""
 
     def __init__(
         self,
@@ -206,10 +210,10 @@ class ClientCredentials(Authorization):
 
 
 class WorkloadIdentity(Authorization):
-    """The platform that the program runs on vouches for it: `assertion` is its signed JWT.
+    """Sign-in with a signed JWT of the platform that the program runs on, the `assertion`.
 
     A function is called with the issuer that the assertion is for, each time one is needed, and may be async. An
-    assertion only goes to the authorization server that it names as its audience, or to `issuer`.
+    assertion is only sent to the authorization server in its audience, or to `issuer`.
     """
 
     def __init__(
@@ -232,7 +236,7 @@ class WorkloadIdentity(Authorization):
 
 
 class EnterpriseManaged(Authorization):
-    """The company's identity provider decides: the user's `id_token` is exchanged there for a grant to this server.
+    """Sign-in through the company's identity provider, which exchanges the `id_token` for a grant to this server.
 
     `client_id` and `client_secret` are those at the server's authorization server, `idp_client_id` and
     `idp_client_secret` those at the identity provider, which is found by `idp_issuer` or at `idp_token_endpoint`.
@@ -283,6 +287,6 @@ def _scopes(scopes: Iterable[str] | None) -> tuple[str, ...] | None:
 def _need_issuer(issuer: str | None) -> None:
     if issuer is None:
         raise DeclarationError(
-            "say whom the client_secret belongs to: issuer='https://…', the authorization server that gave it; "
+            "a client_secret needs its issuer: pass issuer='https://…', the authorization server that issued it, "
             "or issuer=FIRST_SEEN to trust the first one that the server names"
         )

@@ -1,21 +1,24 @@
-"""Opening a page in the person's browser: one program, one argument, never a shell."""
+"""Opens a page in the user's browser: one program, one argument, never a shell."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from typing import Final
 
 import trio
 
 from mcptrio.auth.client.code_grant import check_page
 
+_START_TIME: Final = 5.0
+
 
 def command_for(url: str, platform: str = sys.platform) -> list[str] | None:
-    """The program that opens a page, as its list of arguments; None where there is none but a call of the system.
+    """Return the command that opens a page; None on Windows, where a system call does it.
 
     Raises:
-        AuthorizationFailed: it is not a page to open.
+        AuthorizationFailed: the URL is not a web page.
     """
     check_page(url)
     if platform == "win32":
@@ -24,22 +27,28 @@ def command_for(url: str, platform: str = sys.platform) -> list[str] | None:
 
 
 async def open_page(url: str) -> bool:
-    """Open a page; says whether a browser was found.
+    """Open a page; return whether a browser was found.
 
     Raises:
-        AuthorizationFailed: it is not a page to open.
+        AuthorizationFailed: the URL is not a web page.
     """
     command = command_for(url)
     if command is None:
         return await trio.to_thread.run_sync(_start_file, url)
-    quiet = subprocess.DEVNULL
     try:
-        with trio.move_on_after(5) as patience:  # a browser that stays in the foreground has opened the page too
-            done = await trio.run_process(command, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
-            return done.returncode == 0
+        process = _start_program(command)
     except OSError:
         return False
-    return patience.cancelled_caught
+    with trio.move_on_after(_START_TIME):
+        # The thread stays until the process ends, and collects its exit status.
+        return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True) == 0
+    return True  # a browser that stays in the foreground has opened the page too
+
+
+def _start_program(command: list[str]) -> subprocess.Popen[bytes]:
+    # In a session of its own: neither Ctrl-C in this terminal nor the end of this program ends the browser.
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
 
 def _start_file(url: str) -> bool:

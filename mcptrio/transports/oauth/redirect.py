@@ -1,7 +1,7 @@
-"""Waits on this machine for the browser to come back (RFC 8252 section 7.3).
+"""A loopback listener for the redirect of a sign-in (RFC 8252 section 7.3).
 
-Serves one path, answers every request with a fixed page, and believes only a redirect that knows the state. Nothing
-of a request is ever shown.
+It serves one path with a fixed page, and accepts only a redirect with the expected state. Nothing from a request is
+reflected in a response.
 """
 
 from __future__ import annotations
@@ -33,60 +33,86 @@ _HEADERS: Final = (
     ("Connection", "close"),
 )
 _MOST_AT_ONCE: Final = 16
-_REQUEST_TIME: Final = 10.0
+_REQUEST_TIME: Final = 2.0  # seconds for a request and its response; a browser on this machine needs milliseconds
+_ACCEPT_PAUSE: Final = 0.1
+
+
+def _response(status: bytes, page: bytes) -> bytes:
+    lines = [b"HTTP/1.1 " + status, *(f"{name}: {value}".encode() for name, value in _HEADERS)]
+    return b"\r\n".join([*lines, b"Content-Length: %d" % len(page), b"", page])
+
+
+_ACCEPTED: Final = _response(b"200 OK", _PAGE)
+_NOT_FOUND: Final = _response(b"404 Not Found", _OTHER)
 
 
 @define(eq=False, repr=False)
 class RedirectListener:
-    """A socket on loopback that redirects are sent to. Owns: the socket."""
+    """A loopback socket that receives the redirect. Owns: the socket, and its connections during `wait`."""
 
     redirect_uri: str
     _socket: trio.socket.SocketType
     _answers: list[dict[str, str]] = field(factory=list, init=False, repr=False)
     _state: str = field(default="", init=False, repr=False)
+    _open: dict[trio.CancelScope, None] = field(factory=dict, init=False, repr=False)
+    """The open connections, oldest first."""
 
     async def wait(self, state: str) -> Mapping[str, str]:
-        """The query of the redirect that carries this state."""
+        """Wait for the redirect with this state and return its query."""
         self._state = state
         self._answers.clear()
         async with trio.open_nursery() as nursery:
             await self._accept(nursery)
-        return self._answers[0]  # the only way out but cancellation
+        return self._answers[0]  # the nursery ends only with a redirect or by cancellation
 
     async def _accept(self, nursery: trio.Nursery) -> None:
-        room = trio.CapacityLimiter(_MOST_AT_ONCE)
-        while not nursery.cancel_scope.cancel_called:
-            stream, _ = await self._socket.accept()
-            nursery.start_soon(self._serve, trio.SocketStream(stream), room, nursery.cancel_scope)
+        while True:
+            try:
+                sock, _ = await self._socket.accept()
+            except OSError:  # the connection has ended already, or this process has too many open files
+                await trio.sleep(_ACCEPT_PAUSE)
+                continue
+            if len(self._open) >= _MOST_AT_ONCE:
+                # Connections that send nothing (browsers open some in advance) must not keep the redirect out.
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                oldest.cancel()
+            scope = trio.CancelScope(deadline=trio.current_time() + _REQUEST_TIME)
+            self._open[scope] = None
+            nursery.start_soon(self._serve, trio.SocketStream(sock), scope, nursery.cancel_scope)
 
-    async def _serve(self, stream: trio.SocketStream, room: trio.CapacityLimiter, waiting: trio.CancelScope) -> None:
-        async with stream, room:
-            with trio.move_on_after(_REQUEST_TIME):
-                try:
+    async def _serve(self, stream: trio.SocketStream, scope: trio.CancelScope, waiting: trio.CancelScope) -> None:
+        try:
+            with scope:
+                async with stream:
                     await self._exchange(stream)
-                except (h11.RemoteProtocolError, trio.BrokenResourceError, trio.ClosedResourceError):
-                    return
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        finally:
+            self._open.pop(scope, None)
         if self._answers:
             waiting.cancel()
 
     async def _exchange(self, stream: trio.SocketStream) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=16 * 1024)
-        while (event := connection.next_event()) is h11.NEED_DATA:
-            connection.receive_data(await stream.receive_some())
-        if not isinstance(event, h11.Request):
-            return
-        answer = self._read(event)
-        page = _PAGE if answer is not None else _OTHER
-        head = h11.Response(
-            status_code=200 if answer is not None else 404, headers=[*_HEADERS, ("Content-Length", str(len(page)))]
-        )
-        parts = (head, h11.Data(data=page), h11.EndOfMessage())
-        await stream.send_all(b"".join(connection.send(part) or b"" for part in parts))
+        answer = None
+        try:
+            while (event := connection.next_event()) is h11.NEED_DATA:
+                connection.receive_data(await stream.receive_some())
+            if isinstance(event, h11.Request):
+                answer = self._read(event)
+        except (h11.RemoteProtocolError, ValueError):
+            pass  # malformed: answered as any other request that is not the redirect
+        await stream.send_all(_ACCEPTED if answer is not None else _NOT_FOUND)
         if answer is not None:
             self._answers.append(answer)
 
     def _read(self, request: h11.Request) -> dict[str, str] | None:
-        """The query, if this is the redirect that is waited for."""
+        """Return the query if this is the expected redirect.
+
+        Raises:
+            ValueError: the target is malformed.
+        """
         own = urlsplit(self.redirect_uri)
         target = urlsplit(request.target.decode("latin-1"))
         hosts = [value.decode("latin-1") for name, value in request.headers if name == b"host"]
@@ -95,7 +121,7 @@ class RedirectListener:
         query = parse_qsl(target.query, keep_blank_values=True, max_num_fields=50)
         answer = dict(query)
         if len(answer) != len(query):
-            return None  # OAuth 2.1 section 3.1: no parameter twice
+            return None  # OAuth 2.1 section 3.1: parameters must not repeat
         known = hmac.compare_digest(answer.get("state", "").encode(), self._state.encode())
         return answer if known else None
 
@@ -104,10 +130,10 @@ class RedirectListener:
 
 
 async def open_listener(wanted: str, preferred: str | None) -> RedirectListener:
-    """A listener at a redirect URI. Port 0 in it means any: the preferred one's if that is free.
+    """Open a listener at a redirect URI. Port 0 means any port: that of `preferred` if it is free.
 
     Raises:
-        AuthorizationFailed: the URI is not of this machine, or its port is taken.
+        AuthorizationFailed: the URI is not on loopback, or its port is in use.
     """
     host, port, path = _parts(wanted)
     ports = [port]
@@ -124,7 +150,7 @@ async def open_listener(wanted: str, preferred: str | None) -> RedirectListener:
         family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
         sock = trio.socket.socket(family, trio.socket.SOCK_STREAM)
         try:
-            if os.name != "nt":  # there it would let another program take the port over
+            if os.name != "nt":  # on Windows it would let another program take over the port
                 sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_REUSEADDR, 1)
             await sock.bind((address, number))
             sock.listen(8)

@@ -11,11 +11,12 @@ from attrs import define, field
 
 from mcptrio import Context, Server
 from mcptrio.auth.server import Principal, StaticTokens
-from mcptrio.transports.http_server.answer import Endpoint
-from mcptrio.transports.http_server.authorize import Auth, Authorizer
+from mcptrio.auth.server.refusal import Auth
+from mcptrio.transports.bearer.authorizer import Authorizer
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.exchange import NAMED
-from mcptrio.transports.http_server.message import Plain
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import Plain
+from mcptrio.transports.http_server.endpoint.stateless import NAMED
 from tests.stateless.kit import DATE as STATELESS
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import LATEST, Reader, exchange, head, initialize, request

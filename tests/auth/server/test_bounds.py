@@ -13,10 +13,10 @@ from attrs import define
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Server
-from mcptrio.transports.http_server.answer import Endpoint
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.message import Plain, Stream
-from mcptrio.transports.websocket import serve_websocket
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import Plain, Stream
+from mcptrio.transports.websocket.server import serve_websocket
 from tests.transports.app_for_tests import LATEST, Reader, exchange, head, initialize, request
 
 from .callers import TOKENS, Caller, open_protected
@@ -201,7 +201,7 @@ async def test_a_request_that_waits_for_a_place_has_that_of_a_socket_in_time(aut
         assert await socket.error_of(call(10, seconds=5)) is None
         over_http = await Caller.open(endpoint, "2026-07-28", "bob")
         assert (await over_http.call("slow", seconds=1)).status == 200
-        assert (endpoint.calls, endpoint.admission.waiting) == (0, 0)
+        assert (endpoint.calls, endpoint.admission.places.waiting) == (0, 0)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

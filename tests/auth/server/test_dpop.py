@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 from typing import Any
 
 import pytest
 from joserfc.jwk import ECKey
 
 from mcptrio.auth.server import BearerAuth, Principal
-from mcptrio.auth.server.dpop import Nonces, Replays, check_possession
+from mcptrio.auth.server.dpop import NonceIssuer, Replays, check_possession
 from mcptrio.auth.server.errors import CredentialsRefused, Unavailable
 
 from .kit import ISSUER, NOW, b64, ec, proof, settings, shown, token
 
 MINE, THEIRS = ec("mine"), ec("theirs")
 TOKEN = token()
-NONCES = Nonces(b"secret")
+NONCES = NonceIssuer(b"secret")
 
 
 def bound_to(key: ECKey = MINE) -> Principal:
@@ -81,14 +82,50 @@ def test_a_proof_works_once() -> None:
 
 
 def test_used_proofs_are_forgotten_when_they_are_too_old_anyway_and_never_before() -> None:
-    replays = Replays(most=2)
-    assert replays.use(b"a", 10, 0)
-    assert replays.use(b"b", 20, 0)
+    replays = Replays(most=4)
+    assert replays.use("mine", b"a", 10, 0)
+    assert replays.use("mine", b"b", 20, 0)
     with pytest.raises(Unavailable):
-        replays.use(b"c", 20, 9)
-    assert replays.use(b"c", 20, 11)
+        replays.use("mine", b"c", 20, 9)
+    assert not replays.use("mine", b"a", 10, 9)
+    assert replays.use("mine", b"c", 20, 11)
     assert len(replays) == 2
-    assert not replays.use(b"b", 20, 11)
+    assert not replays.use("mine", b"b", 20, 11)
+
+
+@pytest.mark.defect("S9")
+def test_a_key_that_uses_many_proofs_takes_no_room_from_others() -> None:
+    replays, refused = Replays(most=1000), []
+    for key in ("greedy", "greedier", "third"):
+        for number in range(1000):
+            try:
+                assert replays.use(key, f"{key} {number}".encode(), 60, 0)
+            except Unavailable:
+                refused.append(key)
+                break
+        assert replays.use(f"friend of {key}", key.encode(), 60, 0)
+    assert refused == ["greedy", "greedier", "third"]
+    assert len(replays) < 1000
+    assert not replays.use("greedy", b"greedy 0", 60, 0)  # none was dropped to make room
+
+
+@pytest.mark.defect("S9")
+def test_the_cost_of_a_proof_does_not_grow_with_the_number_of_proofs() -> None:
+    replays = Replays()
+    for number in range(20_000):
+        replays.use("mine", b"%d" % number, 60, 0)
+    peaks = []
+    tracemalloc.start()
+    for number in range(10):
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        replays.use("mine", b"later %d" % number, 60, 0)
+        peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    tracemalloc.stop()
+    assert min(peaks) < 10_000  # no copy of the table
+    held = len(replays)
+    replays.use("mine", b"next", 160, 100)
+    assert held - 20 < len(replays) < held  # expired proofs are removed a few at a time
 
 
 @pytest.mark.parametrize("setting", [False, True, "required"])
@@ -110,11 +147,11 @@ def test_a_nonce_of_ours_is_wanted_if_set() -> None:
     with pytest.raises(CredentialsRefused) as caught:
         check([proof(TOKEN, MINE)], auth=auth)
     assert caught.value.error == "use_dpop_nonce"
-    fresh = proof(TOKEN, MINE, nonce=NONCES.now(NOW))
+    fresh = proof(TOKEN, MINE, nonce=NONCES.current(NOW))
     check([fresh], auth=auth)
-    check([proof(TOKEN, MINE, nonce=NONCES.now(NOW - 100))], auth=auth)
+    check([proof(TOKEN, MINE, nonce=NONCES.current(NOW - 100))], auth=auth)
     with pytest.raises(CredentialsRefused):
-        check([proof(TOKEN, MINE, nonce=NONCES.now(NOW - 400))], auth=auth)
+        check([proof(TOKEN, MINE, nonce=NONCES.current(NOW - 400))], auth=auth)
 
 
 def test_a_token_may_be_bound_to_a_certificate() -> None:

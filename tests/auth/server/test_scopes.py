@@ -12,12 +12,14 @@ import trio
 import mcptrio
 from mcptrio import Context, Overloaded, Server
 from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
+from mcptrio.auth.server.errors import CredentialsRefused
+from mcptrio.auth.server.principal import require_principal
 from mcptrio.errors import DeclarationError
-from mcptrio.server.serving import asgi
-from mcptrio.transports.http_server.answer import Endpoint
+from mcptrio.server.serve import asgi
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.message import Head, Plain, Stream
-from mcptrio.transports.websocket import serve_websocket
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream
+from mcptrio.transports.websocket.server import serve_websocket
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import Reader, exchange, head, initialize, notification, request
 
@@ -211,7 +213,7 @@ async def test_a_pipe_is_trusted() -> None:
 
 
 async def test_an_authenticator_of_ones_own_may_grant_scopes_too() -> None:
-    async def who(head: Head) -> Any:
+    async def who(head: HttpRequest) -> Any:
         name = head.text(b"authorization")
         return Plain(401) if name is None else Principal(subject="ada", scopes="orders:read")
 
@@ -224,6 +226,42 @@ async def test_an_authenticator_of_ones_own_may_grant_scopes_too() -> None:
             403,
             'Bearer error="insufficient_scope", scope="orders:read orders:write"',
         )
+
+
+class Anyone:
+    """Neither a principal nor anything that could be told from another one."""
+
+
+@pytest.mark.defect("S5", "S14")
+@pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages", "/metrics"])
+@pytest.mark.parametrize(
+    "found", [None, False, True, "ada", {"subject": "ada"}, Anyone()], ids=lambda value: type(value).__name__
+)
+async def test_an_auth_function_that_returns_no_principal_lets_no_caller_in(
+    found: object, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def who(head: HttpRequest) -> Any:
+        return found
+
+    async with make_server().make_runtime().open() as runtime:
+        endpoint = Endpoint(runtime, HttpConfig(legacy_sse=True), authenticator=who)
+        request = head("POST", path)
+        refusal = await endpoint.authenticate(request)
+    assert refusal is not None
+    assert refusal.status == 401
+    assert request.principal is None
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert f"returned {type(found).__name__}" in record.getMessage()
+
+
+@pytest.mark.defect("S14")
+def test_only_a_principal_with_a_key_identifies_a_caller() -> None:
+    ada = Principal(subject="ada")
+    assert require_principal(ada) is ada
+    object.__setattr__(ada, "key", "")
+    for value in (ada, None, "", 0, object(), Principal):
+        with pytest.raises(CredentialsRefused, match="could not be identified"):
+            require_principal(value)
 
 
 @pytest.mark.parametrize("scope", ["", "two words", 'quo"te', "ümlaut", "new\nline"])

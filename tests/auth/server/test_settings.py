@@ -36,7 +36,7 @@ def test_neg_verifier_needs_audience() -> None:
         ({"algorithms": []}, "nothing"),
         ({"dpop": "always"}, "required"),
         ({"clock_skew": 3600}, "clock_skew"),
-        ({"jwks": None, "jwks_uri": "https://x.example/k", "issuers": [ISSUER, "https://b.example"]}, "which issuer"),
+        ({"jwks": None, "jwks_uri": "https://x.example/k", "issuers": [ISSUER, "https://b.example"]}, "several"),
         ({"jwks": None, "jwks_uri": {"https://b.example": "https://x.example/k"}}, "not in issuers"),
         ({"jwks_uri": "https://x.example/k"}, "keys of one issuer"),
         ({"fetch_timeout": 0}, "fetch_timeout"),
@@ -155,7 +155,7 @@ def test_static_tokens_from_a_file() -> None:
     for text, hint in [
         ("a" * 20, "line 1"),
         ("short ada", "16 or more"),
-        ("", "nobody"),
+        ("", "at least one"),
         (f"{first} x\n{first} y", "line 2"),
     ]:
         with pytest.raises(DeclarationError, match=hint):

@@ -10,14 +10,14 @@ import threading
 import tracemalloc
 from typing import Any
 
+import msgspec
 import trio
 from canary import server
 
-from mcptrio._actors.supervisor import SupervisorLimits
 from mcptrio.stores import MemoryStore, StoreLimits
 from mcptrio.transports.http_server.config import HttpConfig
 
-server.session_limits = SupervisorLimits(parked_ttl=10, idle_timeout=20)
+server.limits = msgspec.structs.replace(server.limits, parked_ttl=10, idle_timeout=20)
 trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda keep=0: 0)
 
 TRACED = "MCPTRIO_TRACE" in os.environ
@@ -54,5 +54,5 @@ if __name__ == "__main__":
         tracemalloc.start(3)
     config = HttpConfig(resume_grace=5)
     store = MemoryStore(StoreLimits(stream_age=10))
-    port, lane = sys.argv[1:]
-    trio.run(lambda: server.serve_http(config, store=store, port=int(port), lane=lane))
+    port, engine = sys.argv[1:]
+    trio.run(lambda: server.serve_http(config, store=store, port=int(port), engine=engine))

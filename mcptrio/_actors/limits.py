@@ -1,0 +1,87 @@
+"""The limits of sessions and their calls."""
+
+from msgspec import Struct
+
+from mcptrio.errors import DeclarationError
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The limits of a server: the number of its sessions, and the calls of each session."""
+
+    max_sessions: int = 10_000
+    """Maximum sessions; further clients get an `overloaded` error. Lower it if each session holds expensive
+    resources, and let a durable store keep as many."""
+    idle_timeout: float = 1800.0
+    """Seconds after which a session without running calls and open streams is ended; its client opens a new one.
+    Lower it if sessions hold expensive resources."""
+    confirm_timeout: float = 60.0
+    """Seconds after which a session is ended if its client sent nothing after `initialize`, as probes do."""
+    parked_max: int = 1000
+    """Maximum calls that wait for their request to be repeated with answers; the oldest is cancelled first."""
+    parked_ttl: float = 600.0
+    """Seconds that they wait, and that the state which leads back to them is valid: the time for the user to
+    answer."""
+    check_every: float = 0.5
+    """Seconds between two checks for idle sessions, zombies and expired calls; there is rarely a reason to change
+    it."""
+    inbox: int = 64
+    """Messages that wait for the session's loop; senders block when it is full. It only smooths bursts, so there is
+    rarely a reason to change it."""
+    running: int = 32
+    """Handlers that run at the same time; further requests wait their turn. Lower it to protect the resources that
+    handlers use."""
+    waiting: int = 64
+    """Requests that wait for their turn. When it is reached, the transport stops reading, or answers that the server is
+    overloaded."""
+    call_timeout: float = 60.0
+    """Seconds without progress after which a handler is cancelled. If only one tool is slow, set its own `timeout`."""
+    call_timeout_hard: float = 900.0
+    """Seconds after which a handler is cancelled, whatever it reports; waiting for the user does not count. Raise it
+    for work of hours, or make the tool a task."""
+    ask_timeout: float = 600.0
+    """Seconds that the user or a model may take to answer a request of a handler."""
+    ignore_cancel: float = 1.0
+    """Seconds after which a cancelled handler that still runs counts as a zombie: it shields itself, or blocks in a
+    thread."""
+    zombies: int = 8
+    """Number of zombies that ends the session, because each one holds resources that cannot be reclaimed."""
+    end_grace: float = 5.0
+    """Seconds that the session's own state may take to be torn down. Raise it if the session function closes slowly."""
+    busy_timeout: float = 5.0
+    """Seconds that a call of a plain function waits for a worker thread before it is answered as overloaded. Raise
+    `Server(threads=…)` if threads are the bottleneck."""
+    gather: float = 0.005
+    """Seconds to wait for further questions of a call, so that they travel in one round; each round costs the client a
+    request. Used where questions travel in results (2026-07-28)."""
+    notify_rate: float = 50.0
+    """Progress and log messages per second that a call may send. Progress beyond it is held back; the newest wins."""
+    notify_burst: int = 500
+    """Messages that a call may send before `notify_rate` applies."""
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise DeclarationError(f"Limits.{name} must be positive, got {getattr(self, name)!r}")
+        if self.call_timeout > self.call_timeout_hard:
+            raise DeclarationError(
+                f"Limits.call_timeout ({self.call_timeout:g} s without progress) is more than call_timeout_hard "
+                f"({self.call_timeout_hard:g} s in all), so it would have no effect: raise call_timeout_hard too"
+            )
+
+
+_POSITIVE = (
+    "max_sessions",
+    "idle_timeout",
+    "confirm_timeout",
+    "parked_max",
+    "parked_ttl",
+    "check_every",
+    "inbox",
+    "running",
+    "waiting",
+    "call_timeout",
+    "call_timeout_hard",
+    "ask_timeout",
+    "zombies",
+    "busy_timeout",
+)

@@ -1,0 +1,197 @@
+"""Places: slots of a limiter that a call holds while it works, and gives back while it waits for the user.
+
+A tool's `limit=` and `serial=True` are limiters, and so are the worker threads for plain functions. A user may take
+minutes to answer; a call that kept its places meanwhile would lock out everyone else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from math import inf
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import trio
+from msgspec import field
+
+from mcptrio import telemetry
+from mcptrio._actors.shares import Shares
+from mcptrio._struct import Entity
+from mcptrio.errors import Overloaded
+
+if TYPE_CHECKING:
+    from mcptrio._actors.call import Call
+
+T = TypeVar("T")
+
+logger = logging.getLogger("mcptrio.call")
+
+
+class Place(Entity):
+    """One slot of a limiter for one call. It is its own borrower, so that any task of the call may give it back."""
+
+    limiter: trio.CapacityLimiter
+    held: bool = False
+    _taking: trio.Lock = field(default_factory=trio.Lock)
+
+    def take_nowait(self) -> bool:
+        """Take the place if it is free; return whether it is held."""
+        if not self.held and not self._taking.locked():
+            try:
+                self.limiter.acquire_on_behalf_of_nowait(self)
+            except trio.WouldBlock:
+                return False
+            self.held = True
+        return self.held
+
+    async def take(self) -> None:
+        """Wait for the place."""
+        async with self._taking:
+            if not self.held:
+                await self.limiter.acquire_on_behalf_of(self)
+                self.held = True
+
+    def give_back(self) -> None:
+        if self.held:
+            self.held = False
+            self.limiter.release_on_behalf_of(self)
+
+
+@asynccontextmanager
+async def hold_place(call: Call, limiter: trio.CapacityLimiter) -> AsyncIterator[None]:
+    """Hold a place of a limiter, except while the call waits for the user."""
+    place = Place(limiter)
+    if not place.take_nowait():
+        await place.take()
+    call.places.append(place)
+    try:
+        yield
+    finally:
+        call.places.remove(place)
+        place.give_back()
+
+
+class ThreadPlace(Entity, kw_only=True):
+    """The place of one worker thread, held until the thread ends. Trio uses it as the limiter of the thread."""
+
+    shares: Shares
+    call: Call
+    held: bool = False
+    abandoned_at: float | None = None
+    """When the call was cancelled while its thread still ran."""
+    is_zombie: bool = False
+    started: bool = False
+    on_end: Callable[[], None] | None = None
+
+    def take_nowait(self) -> bool:
+        """Take the place if it is free; return whether it is held."""
+        self.held = self.held or self.shares.take(self.call.session.owner)
+        return self.held
+
+    async def take(self) -> None:
+        """Wait for the place."""
+        if not self.held:
+            self.held = await self.shares.wait(self.call.session.owner, timeout=inf)
+
+    def give_back(self) -> None:
+        if self.held:
+            self.held = False
+            self.shares.give_back(self.call.session.owner)
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        self.started = True
+        await trio.lowlevel.checkpoint()
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        self.give_back()
+        if self.on_end is not None:
+            self.on_end()
+
+
+class Threads(Entity):
+    """The worker threads for the plain functions of one runtime.
+
+    A thread cannot be stopped from outside: when its call is cancelled, the thread is abandoned and keeps its place
+    until it ends. If that takes longer than `Limits.ignore_cancel`, it counts as a zombie.
+    """
+
+    shares: Shares = field(default_factory=lambda: Shares(16))
+    """The places of the threads, shared between the owners of the calls."""
+    zombies: int = 0
+    _running: set[ThreadPlace] = field(default_factory=set)
+
+    async def run(self, call: Call, fn: Callable[[], T]) -> T:
+        """Run a plain function in a thread.
+
+        Raises:
+            Overloaded: no thread became free within `Limits.busy_timeout`.
+        """
+        place = ThreadPlace(shares=self.shares, call=call)
+        await self._admit(place, call)
+        place.on_end = lambda: self._ended(place)
+        self._running.add(place)
+        call.places.append(place)
+        try:
+            limiter = cast(trio.CapacityLimiter, place)  # Trio uses two methods of it
+            return await trio.to_thread.run_sync(fn, limiter=limiter, abandon_on_cancel=True, thread_name=call.name)
+        finally:
+            call.places.remove(place)
+            if not place.started:
+                place.release_on_behalf_of(place)
+            elif place in self._running:
+                place.abandoned_at = trio.current_time()
+
+    async def _admit(self, place: ThreadPlace, call: Call) -> None:
+        timeout = call.session.service.limits.busy_timeout
+        place.held = await self.shares.wait(call.session.owner, timeout=timeout)
+        if not place.held:
+            if hub := call.session.service.telemetry:
+                hub.emit(telemetry.LimitHit(name="threads", session=call.session.id))
+            raise Overloaded("every worker thread is busy", retry_after=1, limit="threads")
+
+    def _ended(self, place: ThreadPlace) -> None:
+        self._running.discard(place)
+        if place.is_zombie:
+            self.zombies -= 1
+
+    def find_zombies(self, now: float) -> None:
+        """Count and name threads that still run long after their call was cancelled. Called at intervals."""
+        for place in self._running:
+            call = place.call
+            if place.abandoned_at is None or place.is_zombie:
+                continue
+            if now - place.abandoned_at >= call.session.service.limits.ignore_cancel:
+                place.is_zombie = True
+                self.zombies += 1
+                start, session = call.start, call.session
+                logger.error("%s (id %r) still runs in a thread although it was cancelled", call.name, start.request_id)
+                if hub := session.service.telemetry:
+                    hub.emit(telemetry.Zombie(session=session.id, method=start.method, request_id=start.request_id))
+
+
+def give_back(places: list[Place | ThreadPlace]) -> None:
+    """Give places back, because their call waits for the user."""
+    for place in reversed(places):
+        place.give_back()
+
+
+async def take_again(places: list[Place | ThreadPlace], *, patience: float | None) -> None:
+    """Take places again after an answer, in their order.
+
+    Without `patience` it waits as long as the call may. With it, the caller is being cancelled and may catch that: it
+    waits so many seconds, shielded, because a handler must not go on without its places.
+
+    Raises:
+        Overloaded: a place was not free in time.
+    """
+    for place in tuple(places):
+        if place.take_nowait():
+            continue
+        if patience is None:
+            await place.take()
+            continue
+        with trio.move_on_after(patience, shield=True):
+            await place.take()
+        if not place.held:
+            raise Overloaded("the place of this call was taken while it waited for the user", retry_after=1)

@@ -1,0 +1,204 @@
+"""The protocols of a store and of a bus, as the runtime, the transports and the extensions use them.
+
+*The store is the stream.* A session appends events, which never blocks; any number of connections follow. A follower
+is one cursor over one sequence for the events it missed and for those that arrive, so that no event can be lost or
+repeated between the two.
+
+`EventStore` keeps the streams, `SessionDirectory` the records of sessions, `TaskStore` tasks and their results, `Marks`
+single-use entries and results of `once`; `Bus` delivers changes to subscribers. `mcptrio.stores` has the
+implementations, and its `base` module exports these names; one test suite runs over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+MarkKind = Literal["state", "once", "dpop"]
+
+
+class StreamKey(Struct, frozen=True):
+    """The name of a stream. It includes the session, so that no session can reach the events of another."""
+
+    session: str
+    stream: str
+
+
+class StoredEvent(Struct, frozen=True):
+    """One event of a stream. Numbers are 1, 2, 3 … in each stream; a cursor is the number of the last event seen."""
+
+    seq: int
+    data: bytes
+
+
+class Follower(Protocol):
+    """A cursor on one stream: the events kept after it, then new ones, in order, each once."""
+
+    @property
+    def cursor(self) -> int:
+        """The number of the last event received; at first, the position where following began."""
+
+    async def receive(self) -> StoredEvent:
+        """Wait for the next event. A cancelled call consumes nothing.
+
+        Raises:
+            trio.EndOfChannel: the stream is finished and every event was received.
+            LaggedBehind: the next event is no longer kept.
+            trio.ClosedResourceError: this follower was closed.
+        """
+
+    def receive_nowait(self) -> StoredEvent:
+        """Return the next event; raise `trio.WouldBlock` if there is none yet, or if it must be read from disk."""
+
+    def close(self) -> None:
+        """End this follower, also one that waits in another task. The stream continues."""
+
+
+class EventStore(Protocol):
+    """Streams of events that can be followed from any position."""
+
+    durable: bool
+    """Whether the events outlive the process."""
+
+    @property
+    def secret(self) -> bytes:
+        """32 random bytes from which event ids and session ids are made; a durable store keeps them."""
+
+    @property
+    def degraded(self) -> str | None:
+        """The reason why events are not stored as promised at present; `None` if they are."""
+
+    def begin(self, key: StreamKey) -> None:
+        """Create a stream, so that it can be followed before its first event; do nothing if it exists.
+
+        Raises:
+            Overloaded: there are too many running streams.
+        """
+
+    def append(self, key: StreamKey, data: bytes, *, last: bool = False, keep_after: int | None = None) -> int:
+        """Add an event and return its number; never blocks. Followers end after the `last` one.
+
+        Followers see the event when it is stored. An unknown stream is created. Events after `keep_after` were not
+        read by the connected client yet: they are kept although the stream exceeds its bounds.
+
+        Raises:
+            Overloaded: the stream is new and there are too many running ones.
+            LocalProtocolError: the stream is finished.
+        """
+
+    def finish(self, key: StreamKey) -> None:
+        """End a stream without an event; do nothing if it is unknown or finished."""
+
+    def follow(self, key: StreamKey, after: int = 0) -> Follower:
+        """Follow a stream: every event after number `after`, then new ones.
+
+        Raises:
+            UnknownCursor: that is not possible without a gap.
+        """
+
+    def forget(self, session: str) -> None:
+        """End and remove the streams of a session. Open followers receive what is in memory, then the end."""
+
+    async def flush(self) -> None:
+        """Wait until everything accepted so far is stored, or until the store degrades: check `degraded`."""
+
+    def open(self) -> AbstractAsyncContextManager[None]:
+        """Run the store's own tasks. After the block everything that was accepted is on disk.
+
+        Raises:
+            StoreFailed: the store cannot be used at all; also raised out of a running block.
+        """
+
+
+class SessionDirectory(Protocol):
+    """The records of sessions that a restarted process needs: the owner and the protocol revision.
+
+    When there is no room, the owner that has most records loses its oldest.
+    """
+
+    def put(self, session: str, record: bytes, /, *, owner: str = "") -> None:
+        """Set the record of a session of an owner; never blocks."""
+
+    async def get(self, session: str, /) -> bytes | None:
+        """Return the record of a session, if there is one."""
+
+    def drop(self, session: str, /) -> None:
+        """Remove the record of a session; never blocks."""
+
+
+class TaskStore(Protocol):
+    """Tasks by their ids, each with a time to live. A durable store keeps them across restarts.
+
+    When there is no room, the owner that has most loses the record that it has not changed for longest. `Store.flush`
+    waits until a record is stored.
+    """
+
+    def put(self, task: str, record: bytes, /, ttl: float | None = None, *, owner: str = "") -> None:
+        """Set the record of a task of an owner for `ttl` seconds (None: until there is no room); never blocks."""
+
+    async def get(self, task: str, /) -> bytes | None:
+        """Return the record of a task, unless it is unknown or expired."""
+
+    def drop(self, task: str, /) -> None:
+        """Remove the record of a task; never blocks."""
+
+
+class Marks(Protocol):
+    """Single-use entries with an expiry: used request states, results of `once`, DPoP proofs.
+
+    Each kind has its own bounds, so that a flood of one kind evicts no mark of another, and no session. When there is
+    no room, the owner that has most marks of the kind loses its oldest.
+    """
+
+    async def use(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> bytes | None:
+        """Set a mark for `ttl` seconds unless it is set, in one step.
+
+        Returns:
+            None if the mark was free and is set now; otherwise its value, and nothing has changed.
+        """
+
+    def done(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> None:
+        """Set the final value of a mark for `ttl` seconds; never blocks. `Store.flush` waits until it is stored."""
+
+    async def get(self, kind: MarkKind, mark: str) -> bytes | None:
+        """Return the value of a mark, unless it is free or expired."""
+
+
+class Store(EventStore, Protocol):
+    """The complete store that a runtime opens: streams, sessions, tasks and marks."""
+
+    on_state: Callable[[str | None], None] | None
+    """Called with the reason when the store degrades, and with `None` when it has recovered."""
+
+    @property
+    def sessions(self) -> SessionDirectory: ...
+    @property
+    def tasks(self) -> TaskStore: ...
+    @property
+    def marks(self) -> Marks: ...
+
+
+class Subscription(Protocol):
+    """A callback on the bus; it is not called after `close()`."""
+
+    def close(self) -> None:
+        """Leave the bus; closing twice is allowed."""
+
+
+class Bus(Protocol):
+    """Change notifications to sessions and listen streams."""
+
+    def publish(self, topic: str, payload: Any = None) -> None:
+        """Call every callback that is subscribed to the topic, in the order of subscription."""
+
+    def subscribe(self, topics: Iterable[str], callback: Callable[[str, Any], None]) -> Subscription:
+        """Call `callback(topic, payload)` for each change: a plain function that neither blocks nor raises.
+
+        An exception in a callback is logged and does not affect other callbacks.
+
+        Raises:
+            Overloaded: a topic has too many subscriptions.
+        """

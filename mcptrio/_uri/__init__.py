@@ -1,0 +1,1 @@
+"""URI templates (RFC 6570): `syntax` parses and expands them, `match` matches URIs, `template` is the public class."""

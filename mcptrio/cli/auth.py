@@ -1,0 +1,100 @@
+"""Authentication options of `mcptrio run`: tokens from a file, or TLS client certificates."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mcptrio.errors import DeclarationError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from mcptrio.auth.server import Principal, StaticTokens
+    from mcptrio.auth.server.certificates import Certificate
+    from mcptrio.server.server import Server
+
+_MAX_FILE = 1024 * 1024
+
+
+def auth_settings(arguments: argparse.Namespace, server: Server) -> dict[str, Any]:
+    """Return the authentication settings for `Server.run`.
+
+    Raises:
+        DeclarationError: the options cannot be used; the text says why in one line.
+    """
+    token_file, client_ca = arguments.token_file, arguments.client_ca
+    if arguments.state_key_file:
+        warn_if_readable(arguments.state_key_file)
+    if arguments.transport == "stdio":
+        if token_file or client_ca:
+            option = "--token-file" if token_file else "--client-ca"
+            raise DeclarationError(f"{option} is an HTTP option: add --transport http")
+        return {}
+    token_file = token_file or os.environ.get("MCPTRIO_TOKEN_FILE")
+    settings: dict[str, Any] = {}
+    if key := arguments.keyfile or arguments.certfile:  # without a key file, the key is in the certificate's file
+        warn_if_readable(key)
+    if client_ca:
+        if not arguments.certfile:
+            raise DeclarationError("--client-ca needs --certfile: client certificates require TLS")
+        _read(client_ca, "--client-ca")
+        settings["client_ca"] = client_ca
+    if token_file:
+        settings["auth"] = _tokens(token_file)
+    elif client_ca:
+        from mcptrio.auth.server import ClientCertificates
+
+        if scopes := sorted(server.all_scopes()):
+            raise DeclarationError(
+                f"the server declares scopes ({', '.join(scopes)}), which client certificates do not carry: "
+                "assign them with --token-file as well, or with ClientCertificates in the program"
+            )
+        settings["auth"] = ClientCertificates(_principal)
+    return settings
+
+
+def _tokens(path: str) -> StaticTokens:
+    from mcptrio.auth.server import StaticTokens
+
+    text = _read(path, "--token-file")
+    if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
+        raise DeclarationError(f"--token-file {path} has no token: write one line TOKEN NAME [SCOPE ...] per caller")
+    warn_if_readable(path)
+    try:
+        return StaticTokens.read(text)
+    except DeclarationError as error:
+        raise DeclarationError(f"--token-file {path}: {error}") from None
+
+
+def warn_if_readable(path: str) -> None:
+    """Print a warning if other users can read or replace a file with secrets. A missing file is reported elsewhere."""
+    try:
+        mode = os.stat(path).st_mode if os.name == "posix" else 0
+    except OSError:
+        return
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        print(f"mcptrio: other users of this machine can read {path}: chmod 600 {path}", file=sys.stderr)
+
+
+def _read(path: str, option: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MAX_FILE + 1)
+    except OSError as error:
+        raise DeclarationError(f"{option} {path}: {error.strerror or type(error).__name__}") from None
+    except UnicodeDecodeError:
+        raise DeclarationError(f"{option} {path}: not a text file in UTF-8") from None
+    if len(text) > _MAX_FILE:
+        raise DeclarationError(f"{option} {path}: more than {_MAX_FILE} characters")
+    return text
+
+
+def _principal(certificate: Certificate) -> Principal:
+    """Identify a caller by the name in its certificate, which TLS has verified."""
+    from mcptrio.auth.server import Principal
+
+    name = certificate.common_name or next(iter(certificate.names), None) or certificate.subject
+    return Principal(subject=name or certificate.fingerprint)

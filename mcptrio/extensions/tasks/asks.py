@@ -1,0 +1,168 @@
+"""Questions and progress of a task: `tasks/get` shows the questions, `tasks/update` answers them.
+
+Until the task has begun it is an ordinary call: its questions go to the request that it works for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+from msgspec import Struct, field
+
+from mcptrio import telemetry
+from mcptrio._actors.asks import ask_until_usable
+from mcptrio._actors.call import Call
+from mcptrio._actors.future import Reply
+from mcptrio._actors.journal import Question, Read
+from mcptrio._peer.effects import Start
+from mcptrio._struct import Entity
+from mcptrio._wire.jsonrpc import encode_value
+from mcptrio.errors import CapabilityMissing, ConnectionLost, RequestTimeout
+from mcptrio.extensions.tasks.types import encodable
+from mcptrio.server.context import Context
+
+if TYPE_CHECKING:
+    from mcptrio.extensions.tasks.run import TaskRun
+
+
+class TaskQuestion(Struct, frozen=True):
+    """One open question of a task."""
+
+    method: str
+    params: dict[str, Any]
+    reply: Reply
+
+
+class TaskAsks(Entity):
+    """The way in which the handler of a task asks the client and reports progress (see `Outgoing`)."""
+
+    run: TaskRun
+    pending: dict[str, TaskQuestion] = field(default_factory=dict)
+    """Open questions, by the keys that the client sees."""
+    _shown: set[str] = field(default_factory=set)
+
+    def update(self, answers: Mapping[str, Any]) -> None:
+        """Settle open questions; unknown keys are ignored. The asking task checks its answer (`ask_until_usable`)."""
+        answered = [key for key in self.pending if key in answers]
+        for key in answered:
+            self.pending.pop(key).reply.settle(answers[key])
+        if answered:
+            self.run.touch()
+
+    async def ask(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        call: Call | None = None,
+        timeout: float | None = None,
+        reply: Reply | None = None,
+        key: str | None = None,
+        read: Read | None = None,
+    ) -> Any:
+        if call is None:
+            raise ConnectionLost(f"{method}: a task can only ask for its own call")
+        if not self.run.begun:
+            origin = self.run.origin
+            async with call.waiting():
+                return await origin._session.asks.ask(
+                    method, params, call=origin._call, timeout=timeout, key=key, read=read
+                )
+        encode_value(params)
+        _check_capability(call.start, method, params)
+
+        async def send(question: Question, seconds: float) -> Any:
+            asked = TaskQuestion(method, params, Reply())
+            async with call.waiting():
+                return await self._wait_for_answer(self._new_key(question.key), asked, seconds)
+
+        limit = inf if timeout is None else timeout
+        return await ask_until_usable(call.journal, key, method, params, read, limit, send)
+
+    async def _wait_for_answer(self, key: str, question: TaskQuestion, timeout: float) -> Any:
+        method, session = question.method, self.run.exchange.id
+        hub, began, outcome = self.run.exchange.service.telemetry, trio.current_time(), "cancelled"
+        if hub:
+            hub.emit(telemetry.AskSent(session=session, method=method))
+        self.pending[key] = question
+        self.run.touch()
+        try:
+            with trio.move_on_after(timeout):
+                answer = await question.reply.wait()
+                outcome = "ok"
+                return answer
+            outcome = "timeout"
+            raise RequestTimeout(f"{method} was not answered in time")
+        finally:
+            if self.pending.pop(key, None) is not None:
+                self.run.touch()
+            if hub:
+                seconds = trio.current_time() - began
+                hub.emit(telemetry.AskEnded(session=session, method=method, outcome=outcome, seconds=seconds))
+
+    def _new_key(self, key: str) -> str:
+        """Return a key that was not shown before (SEP-2663: one key MUST NOT name two questions of a task)."""
+        unique, number = key, 1
+        while unique in self._shown:
+            number += 1
+            unique = f"{key}-{number}"
+        self._shown.add(unique)
+        return unique
+
+    # -- SEP-2663 has no progress or log messages of tasks; progress becomes the status message
+
+    async def gather(self, call: int, reply: Reply) -> None:
+        """Do nothing: questions of a task are shown at once."""
+        await trio.lowlevel.checkpoint()
+
+    async def notify(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
+        if not self.run.begun:
+            await self._notify_origin(method, params)
+            return
+        self.notify_nowait(method, params, call=call)
+        await trio.lowlevel.checkpoint()
+
+    async def _notify_origin(self, method: str, params: dict[str, Any]) -> None:
+        origin = self.run.origin
+        if method == "notifications/progress":
+            origin._call.extend()
+            token = origin._call.start.progress_token
+            if token is None:
+                await trio.lowlevel.checkpoint()
+                return
+            params = {**params, "progressToken": token}
+        await origin._session.asks.notify(method, params, call=origin._call)
+
+    def notify_nowait(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
+        if method == "notifications/progress":
+            done, total = params["progress"], params.get("total")
+            numbers = f"{done:g}" if total is None else f"{done:g} of {total:g}"
+            message = params.get("message")
+            self.run.status_message = numbers if message is None else encodable(f"{message} ({numbers})")
+            self.run.touch()
+
+
+def _check_capability(start: Start, method: str, params: dict[str, Any]) -> None:
+    missing = start.era.missing(start.capabilities or {}, method, params)
+    if missing is not None:
+        wanted = msgspec.json.encode(missing).decode()
+        raise CapabilityMissing(
+            f"{method} needs a capability that the client did not declare: {wanted}", required=missing
+        )
+
+
+async def begin_task(ctx: Context) -> None:
+    """Answer the request of a tool declared with `task="later"` now, and continue as a task.
+
+    Questions before this call are asked in the request itself, later ones through the task. In a tool that is a task
+    already, or in a plain call, it does nothing.
+    """
+    asks = ctx._session.asks
+    if isinstance(asks, TaskAsks):
+        await asks.run.begin()
+    else:
+        await trio.lowlevel.checkpoint()

@@ -1,0 +1,63 @@
+"""Validation of settings: invalid or contradictory values are refused when a server is built, with a hint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mcptrio.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from mcptrio._actors.limits import Limits
+    from mcptrio.stores import Store
+    from mcptrio.transports.http_server.config import HttpConfig
+
+
+def check_server(name: Any, version: Any, threads: Any, max_reply: Any) -> None:
+    """Check the arguments of `Server`.
+
+    Raises:
+        DeclarationError: one of them is invalid.
+    """
+    if not isinstance(name, str) or not name:
+        raise DeclarationError(f'a server needs a name, as in Server("orders"), not {name!r:.80}')
+    if version is not None and not isinstance(version, str):
+        raise DeclarationError(f"version is a string, not {version!r:.80}")
+    for argument, value in (("threads", threads), ("max_reply", max_reply)):
+        if type(value) is not int or value < 1:
+            raise DeclarationError(f"{argument} is a whole number of at least 1, not {value!r:.80}")
+
+
+def check_http(http: HttpConfig, limits: Limits, store: Store | None, auth: Any) -> None:
+    """Check the settings of an HTTP server together with those of its store and its authentication.
+
+    Raises:
+        DeclarationError: two contradict each other.
+    """
+    from mcptrio.auth.server import BearerAuth
+    from mcptrio.stores import StoreLimits
+
+    kept = StoreLimits() if store is None else getattr(store, "limits", None)
+    if isinstance(kept, StoreLimits):
+        for name, what in (("events", "events"), ("bytes", "bytes")):
+            have, need = getattr(kept, f"stream_{name}"), getattr(http, f"outbox_{name}")
+            if have < need:
+                # Queued events are read from the store: it must not drop them before they were sent.
+                raise DeclarationError(
+                    f"the store keeps {have} {what} of a stream (StoreLimits.stream_{name}), and {need} may wait for "
+                    f"a client (outbox_{name}): lower outbox_{name}, or pass "
+                    f"store=MemoryStore(StoreLimits(stream_{name}={need}))"
+                )
+        if store is not None and store.durable and kept.sessions < limits.max_sessions:
+            raise DeclarationError(
+                f"the store has room for {kept.sessions} sessions (StoreLimits.sessions), and there may be "
+                f"{limits.max_sessions} (Limits.max_sessions): raise the one or lower the other"
+            )
+    if http.rate is not None and http.rate_burst < 1:
+        raise DeclarationError(
+            f"rate_burst={http.rate_burst:g} would let no request through: it must be 1 or more where rate is set"
+        )
+    if isinstance(auth, BearerAuth) and auth.max_token >= http.max_header_bytes:
+        raise DeclarationError(
+            f"BearerAuth.max_token ({auth.max_token} bytes) does not fit into a request's headers "
+            f"(max_header_bytes={http.max_header_bytes}): lower max_token or raise max_header_bytes"
+        )

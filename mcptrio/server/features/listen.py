@@ -1,0 +1,148 @@
+"""`subscriptions/listen`: a request that stays open and reports changes, at revisions without sessions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from msgspec import field
+
+from mcptrio import telemetry, types
+from mcptrio._actors.call import Call
+from mcptrio._actors.extension import Extensions
+from mcptrio._actors.service import Actor
+from mcptrio._eras.stateless import SUBSCRIPTION
+from mcptrio._struct import Entity
+from mcptrio._wire.objects.converter import unstructure
+from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
+from mcptrio.server.context import Context
+from mcptrio.server.features.resources import Resources
+from mcptrio.server.features.subscriptions import follow, may_read
+
+if TYPE_CHECKING:
+    from mcptrio.types import (
+        SubscriptionFilter,
+        SubscriptionsListenParams,
+    )
+
+MAX_LISTENING: Final = 1000
+"""Maximum number of open listen requests in one session, where several share a connection."""
+MAX_URIS: Final = 1000
+MAX_URI_CHARACTERS: Final = 64 * 1024
+"""Maximum length of all URIs of one request together."""
+MAX_NEWS: Final = MAX_URIS + 100
+_LISTS: Final[Mapping[str, str]] = {
+    "tools_list_changed": "tools",
+    "prompts_list_changed": "prompts",
+    "resources_list_changed": "resources",
+}
+
+
+class News(Entity):
+    """Changes that were not sent yet, in order. Equal changes are merged, so a slow client causes no growth."""
+
+    _waiting: dict[Any, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    _came: trio.Event = field(default_factory=trio.Event)
+    _count: int = 0
+
+    def add(self, method: str, params: dict[str, Any], about: str | None = None) -> None:
+        """Add a notification; the newest of those with the same `about` wins. At the bound the oldest is dropped."""
+        self._count += 1
+        self._waiting[method, self._count if about is None else about] = (method, params)
+        if len(self._waiting) > MAX_NEWS:
+            del self._waiting[next(iter(self._waiting))]
+        self._came.set()
+
+    def take(self) -> list[tuple[str, dict[str, Any]]]:
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        self._came = trio.Event()
+        return waiting
+
+    async def wait(self) -> list[tuple[str, dict[str, Any]]]:
+        await self._came.wait()
+        return self.take()
+
+
+async def _deliver(session: Actor, call: Call, news: News) -> None:
+    while True:
+        for method, params in await news.wait():
+            await session.asks.notify(method, params, call=call)
+
+
+def _with_meta(params: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
+    return {**params, "_meta": {**params.get("_meta", {}), **meta}}
+
+
+class ListenRequests(Entity):
+    """The handler of `subscriptions/listen`; the bus carries the changes."""
+
+    resources: Resources
+    extensions: Extensions
+
+    async def listen(self, ctx: Context, params: SubscriptionsListenParams) -> dict[str, Any]:
+        """Report changes until the client closes the request; return a result when the server shuts down."""
+        session, call = ctx._session, ctx._call
+        if session.peer.listening > MAX_LISTENING:
+            if hub := session.service.telemetry:
+                hub.emit(telemetry.LimitHit(name="listeners", session=session.id))
+            raise Overloaded("too many subscriptions are open", retry_after=5, limit="listeners")
+        call.limit(math.inf)
+        honoured = await self._honour(ctx, params.notifications)
+        wanted = call.start.params["notifications"]
+        heard = [h for extension in self.extensions if (h := await extension.listen(ctx, wanted)) is not None]
+        meta = {SUBSCRIPTION: ctx.request_id}
+        news = News()
+
+        def list_changed(_topic: str, kind: str) -> None:
+            news.add(f"notifications/{kind}/list_changed", {"_meta": meta}, kind)
+
+        def updated(about: dict[str, Any]) -> None:
+            news.add("notifications/resources/updated", _with_meta(about, meta), about["uri"])
+
+        def tell(method: str, about: dict[str, Any]) -> None:
+            news.add(method, _with_meta(about, meta))
+
+        acknowledged = {"_meta": meta, "notifications": unstructure(honoured)}
+        for each in heard:
+            acknowledged["notifications"].update(each.honoured)
+        with ExitStack() as ends:
+            # Subscribed before the acknowledgement and sent after it, so that no change is lost between the two.
+            lists = [f"list {kind}" for field, kind in _LISTS.items() if getattr(honoured, field)]
+            ends.callback(session.runtime.bus.subscribe(lists, list_changed).close)
+            for uri in honoured.resource_subscriptions or ():
+                ends.callback(follow(self.resources, ctx, uri, updated).close)
+            # basic/patterns/subscriptions: the acknowledgement MUST be the first message
+            await session.asks.notify("notifications/subscriptions/acknowledged", acknowledged, call=call)
+            for each in heard:
+                ends.callback(each.begin(tell))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_deliver, session, call, news)
+                await session.runtime.supervisor.wait_for_drain()
+                nursery.cancel_scope.cancel()
+            for method, about in news.take():
+                await session.asks.notify(method, about, call=call)
+        return {"_meta": dict(meta)}
+
+    async def _honour(self, ctx: Context, wanted: SubscriptionFilter) -> SubscriptionFilter:
+        """Return the part of a filter that this server serves to this caller, without resources it cannot read."""
+        uris = wanted.resource_subscriptions
+        readable: list[str] | None = None
+        if uris is not None:
+            if len(uris) > MAX_URIS:
+                raise MCPError(INVALID_PARAMS, f"a subscription may name {MAX_URIS} resources")
+            if sum(map(len, uris)) > MAX_URI_CHARACTERS:
+                raise MCPError(
+                    INVALID_PARAMS, f"the URIs of a subscription may have {MAX_URI_CHARACTERS} characters together"
+                )
+            readable = []
+            for uri in dict.fromkeys(uris):
+                if may_read(self.resources, ctx, uri):
+                    readable.append(uri)
+                await trio.lowlevel.checkpoint()  # matching templates takes time
+        offers = ctx._session.service.offers_now()
+        asked = {field: (getattr(wanted, field) and kind in offers) or None for field, kind in _LISTS.items()}
+        return types.SubscriptionFilter(resource_subscriptions=readable if "resources" in offers else None, **asked)

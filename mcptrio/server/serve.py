@@ -1,0 +1,317 @@
+"""Serve inside a Trio program: the runtime, the transport, and the order in which they start and stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from mcptrio._actors.runtime import Runtime
+from mcptrio.errors import DeclarationError
+from mcptrio.server.checks import check_http
+from mcptrio.server.features.scopes import UNSET
+
+if TYPE_CHECKING:
+    from mcptrio.auth.server import BearerAuth, ClientCertificates, StaticTokens
+    from mcptrio.server.program import Program
+    from mcptrio.server.server import Server
+    from mcptrio.stores import Store
+    from mcptrio.transports.http_server.config import HttpConfig
+    from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+    from mcptrio.transports.http_server.endpoint.message import Authenticator
+    from mcptrio.transports.http_server.listener.guarded_stream import Serve
+    from mcptrio.transports.link import Link
+
+    Auth = BearerAuth | StaticTokens | ClientCertificates | Authenticator
+
+logger = logging.getLogger("mcptrio.serving")
+
+_NOT_TRIO = (
+    "{name}() needs Trio, and no Trio event loop runs here: call it with `trio.run(server.{name})`, or start the "
+    "program with `server.run()`; to serve inside an asyncio program, mount `server.asgi()` in its ASGI server"
+)
+
+
+async def serve_stdio(
+    server: Server,
+    *,
+    store: Store | None = None,
+    fds: tuple[int, int] | None = None,
+    stop: trio.Event | None = None,
+    drain_timeout: float = 25.0,
+    program: Program | None = None,
+) -> int:
+    """Serve one client over standard input and output; return the number of handlers that could not be stopped."""
+    _require_trio("serve_stdio")
+    from mcptrio._actors.watchdog import Watchdog
+    from mcptrio.transports.stdio import server as stdio
+
+    made = server.make_runtime(store)
+    made.watchdog = Watchdog(made.hub)
+    stop = _stop_event(stop, program)
+    left = 0
+    with _one_exception():
+        async with _start(stop) as started, made.open() as runtime:
+            started()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_stop_pipe, stop, runtime, nursery.cancel_scope, drain_timeout, program)
+                stdin_fd, stdout_fd = fds if fds is not None else (None, None)
+                left = await stdio.serve_stdio(runtime, stdin_fd=stdin_fd, stdout_fd=stdout_fd)
+                if left and program is not None:
+                    program.leave()
+                nursery.cancel_scope.cancel()
+    return left
+
+
+async def serve_link(
+    server: Server,
+    link: Link,
+    *,
+    store: Store | None = None,
+    stop: trio.Event | None = None,
+    drain_timeout: float = 25.0,
+) -> None:
+    """Serve one client over a link until it disconnects, or until `stop` is set and the server has drained."""
+    _require_trio("serve")
+    from mcptrio.transports.link import CUSTOM, LinkPipe
+    from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
+
+    stop = _stop_event(stop, None)
+    with _one_exception():
+        async with _start(stop) as started, server.make_runtime(store).open() as runtime:
+            started()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_stop_pipe, stop, runtime, nursery.cancel_scope, drain_timeout, None)
+                await serve_pipe(runtime, LinkPipe(link), transport=CUSTOM, limits=PipeLimits(linger=0.25))
+                nursery.cancel_scope.cancel()
+
+
+async def _stop_pipe(
+    stop: trio.Event, runtime: Runtime, scope: trio.CancelScope, drain_timeout: float, program: Program | None
+) -> None:
+    await stop.wait()
+    await _drain(runtime, drain_timeout, program)
+    scope.cancel()
+
+
+async def serve_http(
+    server: Server,
+    config: HttpConfig | None,
+    settings: Mapping[str, Any],
+    *,
+    auth: Auth | None = UNSET,
+    store: Store | None = None,
+    stop: trio.Event | None = None,
+    sockets: Sequence[socket.socket] | None = None,
+    program: Program | None = None,
+    task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve Streamable HTTP until cancelled, or until `stop` is set and the server has drained."""
+    _require_trio("serve_http")
+    import mcptrio._wire.objects.generated  # noqa: F401 - import it before serving: the import is slow and would delay responses
+    from mcptrio.server.metrics import measure
+    from mcptrio.telemetry.metrics import Metrics
+    from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+    from mcptrio.transports.http_server.listener.listener import Listener
+
+    http = _config(config, settings)
+    check_http(http, server.limits, store, auth)
+    authenticator = _authenticator(server, auth, http)
+    make_engine = _engine(http)  # import it before the watchdog runs, which would report the import
+    metrics = Metrics(route.method for route in server.router)
+    stop = _stop_event(stop, program)
+    is_up = False
+    with _one_exception():
+        async with (
+            _start(stop) as started,
+            measure(server.make_runtime(store), metrics).open() as runtime,
+            _closing(authenticator),
+        ):
+            endpoint = Endpoint(runtime, http, metrics.text, authenticator, open_scopes=auth is None)
+            listener = Listener(make_engine(endpoint), http, runtime.hub, sockets=sockets)
+            metrics.look_at(connections_open=lambda: listener.connections)
+            async with trio.open_nursery() as nursery:
+                try:
+                    bound = await nursery.start(listener.serve)
+                except OSError as error:
+                    raise (error if program is None else program.explain(error, http)) from None
+                started()
+                is_up = True
+                task_status.started(bound)
+                if program is not None:
+                    program.announce(bound)
+                    nursery.start_soon(_reload_on_hangup, listener)
+                await stop.wait()
+
+                async def drain(_: float) -> None:
+                    await _drain(runtime, http.drain_timeout, program)
+
+                # After the drain timeout, calls that did not finish have half a second to send their error.
+                await listener.shut_down(drain, timeout=http.drain_timeout + 0.5)
+                nursery.cancel_scope.cancel()
+    if not is_up:
+        task_status.started([])  # stopped while it started: nothing was bound
+
+
+def _stop_event(stop: trio.Event | None, program: Program | None) -> trio.Event:
+    if program is not None:
+        return program.stop
+    return trio.Event() if stop is None else stop
+
+
+@asynccontextmanager
+async def _start(stop: trio.Event) -> AsyncIterator[Callable[[], None]]:
+    """Cancel the body if `stop` is set before the body calls the yielded function."""
+    watching = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_start, stop, watching, nursery.cancel_scope)
+        yield watching.cancel
+
+
+async def _cancel_start(stop: trio.Event, watching: trio.CancelScope, start: trio.CancelScope) -> None:
+    with watching:
+        await stop.wait()
+        logger.info("stopped while the server was starting")
+        start.cancel()
+
+
+async def _drain(runtime: Runtime, timeout: float, program: Program | None) -> None:
+    """Drain the runtime; a second signal ends the wait for running calls."""
+    async with trio.open_nursery() as nursery:
+        if program is not None:
+            nursery.start_soon(_hurry, program, runtime)
+        await runtime.drain(timeout)
+        nursery.cancel_scope.cancel()
+
+
+async def _hurry(program: Program, runtime: Runtime) -> None:
+    await program.hurry.wait()
+    runtime.supervisor.hurry()
+
+
+@contextmanager
+def _one_exception() -> Iterator[None]:
+    """Unwrap a single exception from the groups of the nurseries inside."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from error.__cause__
+
+
+def _require_trio(name: str) -> None:
+    if not trio.lowlevel.in_trio_run():
+        raise DeclarationError(_NOT_TRIO.format(name=name))
+
+
+async def _reload_on_hangup(listener: Any) -> None:
+    if not hasattr(signal, "SIGHUP"):
+        return
+    with trio.open_signal_receiver(signal.SIGHUP) as signals:
+        async for _ in signals:
+            try:
+                listener.reload_certificates()
+                logger.info("certificates read again")
+            except DeclarationError as error:
+                logger.error("%s; the old certificates stay in use", error)
+
+
+def asgi(
+    server: Server,
+    config: HttpConfig | None,
+    settings: Mapping[str, Any],
+    *,
+    auth: Auth | None = UNSET,
+    store: Store | None = None,
+) -> Callable[..., Awaitable[None]]:
+    from mcptrio.server.metrics import measure
+    from mcptrio.telemetry.metrics import Metrics
+    from mcptrio.transports.http_server.hypercorn.asgi import asgi_app
+
+    http = _config(config, settings)
+    check_http(http, server.limits, store, auth)
+    metrics = Metrics(route.method for route in server.router)
+    return asgi_app(
+        lambda: measure(server.make_runtime(store), metrics),
+        http,
+        authenticator=_authenticator(server, auth, None),
+        open_scopes=auth is None,
+        metrics=metrics.text,
+    )
+
+
+def _authenticator(server: Server, auth: Auth | None, http: HttpConfig | None) -> Authenticator | None:
+    """Return the authenticator of a server.
+
+    Raises:
+        DeclarationError: scopes are declared, but `auth=` was not given.
+    """
+    if auth is UNSET or auth is None:
+        scopes = sorted(server.all_scopes())
+        if auth is UNSET and scopes:
+            raise DeclarationError(
+                f"{server.info.name!r} declares scopes ({', '.join(scopes)}), but has no authentication: pass auth=, "
+                "for example auth=BearerAuth(...), or auth=None to give all callers all scopes; "
+                "on the command line, --token-file FILE"
+            )
+        return None
+    from mcptrio.auth.server import BearerAuth, ClientCertificates, StaticTokens
+
+    if not isinstance(auth, BearerAuth | StaticTokens | ClientCertificates):
+        if not callable(auth):
+            raise DeclarationError(f"auth= takes a BearerAuth, StaticTokens or ClientCertificates, not {auth!r:.80}")
+        return auth
+    if isinstance(auth, ClientCertificates) and http is not None and http.client_ca is None:
+        raise DeclarationError("ClientCertificates needs client_ca=, the certificate authorities to trust")
+    from mcptrio.transports.bearer.authorizer import Authorizer
+
+    return Authorizer(auth)
+
+
+@asynccontextmanager
+async def _closing(authenticator: Authenticator | None) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        close = getattr(authenticator, "close", None)
+        if close is not None:
+            await close()
+
+
+def _engine(http: HttpConfig) -> Callable[[Endpoint], Serve]:
+    """Return the factory of the configured engine: endpoint -> function that serves one connection."""
+    if http.engine == "direct":
+        from mcptrio.transports.http_server.direct.engine import DirectEngine
+
+        return lambda endpoint: DirectEngine(endpoint, http).serve
+    from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+    from mcptrio.transports.http_server.hypercorn.connection import HypercornEngine
+
+    return lambda endpoint: HypercornEngine(AsgiApp(endpoint), http).serve
+
+
+def _config(config: HttpConfig | None, settings: Mapping[str, Any]) -> HttpConfig:
+    """Build the HTTP settings; keywords override the fields of `config`.
+
+    Raises:
+        DeclarationError: there is no such setting.
+    """
+    from mcptrio.transports.http_server.config import HttpConfig
+
+    known = {field.name for field in attrs.fields(HttpConfig)}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown[0], known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "; HttpConfig lists them all"
+        raise DeclarationError(f"unknown HTTP setting {', '.join(unknown)}{hint}")
+    return attrs.evolve(config or HttpConfig(), **settings)

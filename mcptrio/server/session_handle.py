@@ -1,0 +1,188 @@
+"""The session as handlers see it: the client, background tasks, notifications to this client, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from mcptrio import types
+from mcptrio._actors.call import Call
+from mcptrio._actors.service import Actor
+from mcptrio._eras.stateless import CLIENT_INFO
+from mcptrio._peer.messages import Cause
+from mcptrio._wire.jsonrpc import encode_value
+from mcptrio._wire.objects.converter import structure, unstructure
+from mcptrio.errors import ConnectionLost, LocalProtocolError
+
+if TYPE_CHECKING:
+    from mcptrio.types import ClientCapabilities, Implementation, ServerCapabilities
+
+
+class SessionHandle:
+    """The session of a handler, as user code sees it."""
+
+    __slots__ = ("_call", "_session")
+
+    def __init__(self, session: Actor, call: Call | None = None) -> None:
+        self._session = session
+        self._call = call
+
+    def __repr__(self) -> str:
+        return f"<session {self.id[:8]}… over {self._session.transport}>"
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    @property
+    def transport(self) -> str:
+        return self._session.transport
+
+    @property
+    def principal(self) -> Any:
+        return self._session.principal
+
+    @property
+    def protocol_version(self) -> str | None:
+        era = self._session.peer.era
+        return None if era is None else era.date
+
+    @property
+    def client_info(self) -> Implementation | None:
+        return cast("Implementation | None", self._session.data.get("client_info"))
+
+    @property
+    def client_capabilities(self) -> ClientCapabilities:
+        return structure(self._session.peer.capabilities, types.ClientCapabilities)
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """The capabilities that the server offers in this session; a session function may narrow them."""
+        return structure(self._session.data["capabilities"], types.ServerCapabilities)
+
+    @capabilities.setter
+    def capabilities(self, offered: ServerCapabilities) -> None:
+        self._session.data["capabilities"] = unstructure(offered)
+
+    @property
+    def ended(self) -> str | None:
+        """Why the session ended, once it has."""
+        return None if self._session.ended is None else self._session.reason or self._session.ended.value
+
+    def end(self, reason: str) -> None:
+        """End the session; from a handler, as soon as its request is answered.
+
+        The session function sees the reason in `session.ended`. A client has to initialize a new session.
+        """
+        if self._call is not None and not self._call.over:
+            self._call.ends_session = reason
+        else:
+            self._session.reason = reason
+            self._session.close_nowait(Cause.SESSION_END)
+
+    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Run `fn` in the background for as long as the session lives.
+
+        Raises:
+            ConnectionLost: the session is over.
+        """
+        if self._session.ended is not None:
+            raise ConnectionLost(f"nothing can be started for a session that is over: {self._session.ended.value}")
+        self._session.background.start(fn, *args)
+
+    def notify_tools_changed(self) -> None:
+        """Notify only this client that its list of tools has changed. Callable from any thread, like the next three.
+
+        The notification is sent only if it was declared (`listChanged`) or subscribed to. In 2026-07-28 there are no
+        sessions, so nothing is sent; use `server.notify_tools_changed()`.
+        """
+        self._session.runtime.call_soon(tell_list_changed, self._session, "tools")
+
+    def notify_prompts_changed(self) -> None:
+        """Notify only this client that its list of prompts has changed."""
+        self._session.runtime.call_soon(tell_list_changed, self._session, "prompts")
+
+    def notify_resources_changed(self) -> None:
+        """Notify only this client that its list of resources has changed."""
+        self._session.runtime.call_soon(tell_list_changed, self._session, "resources")
+
+    def notify_resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:
+        """Notify only this client that a resource has changed, if it has subscribed to it.
+
+        Raises:
+            TypeError, ValueError: `meta` has no JSON form.
+        """
+        params = updated_params(uri, meta)
+        encode_value(params)
+        self._session.runtime.call_soon(self._tell_updated, params)
+
+    def _tell_updated(self, params: dict[str, Any]) -> None:
+        if params["uri"] in self._session.data.get("subscriptions", ()):
+            self._session.asks.notify_nowait("notifications/resources/updated", params)
+
+
+def tell_list_changed(session: Actor, kind: str) -> None:
+    """Send `list_changed` if it was declared to this client."""
+    offered = (session.peer.offers or {}).get(kind) or {}
+    if offered.get("listChanged"):
+        session.asks.notify_nowait(f"notifications/{kind}/list_changed", {})
+
+
+def updated_params(uri: str, meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"uri": uri} if meta is None else {"uri": uri, "_meta": dict(meta)}
+
+
+class RequestHandle(SessionHandle):
+    """The session handle of a stateless request, which is its own session and ends with it."""
+
+    __slots__ = ()
+    _call: Call
+
+    def __init__(self, session: Actor, call: Call) -> None:
+        super().__init__(session, call)
+
+    @property
+    def protocol_version(self) -> str | None:
+        return self._call.start.era.date
+
+    @property
+    def client_info(self) -> Implementation | None:
+        return declared_info(self._call.start.params.get("_meta"))
+
+    @property
+    def client_capabilities(self) -> ClientCapabilities:
+        return structure(self._call.start.capabilities or {}, types.ClientCapabilities, at="capabilities")
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """The capabilities that the server offers to this request; a session function may narrow them."""
+        return structure(self._call.offers, types.ServerCapabilities)
+
+    @capabilities.setter
+    def capabilities(self, offered: ServerCapabilities) -> None:
+        self._call.offers = unstructure(offered)
+
+    @property
+    def ended(self) -> str | None:
+        """Why the request was ended, if it was."""
+        return None if self._call.stopped is None else self._call.stopped.value
+
+    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Run `fn` in the background until the request is over.
+
+        Raises:
+            ConnectionLost: the request is over.
+        """
+        if self._call.over:
+            raise ConnectionLost("nothing can be started for a request that is over")
+        self._session.background.start(fn, *args, call=self._call)
+
+    def end(self, reason: str) -> None:
+        """Raise `LocalProtocolError`: in 2026-07-28 there are no sessions to end."""
+        raise LocalProtocolError("this request belongs to no session that could be ended; return a result instead")
+
+
+def declared_info(meta: Any) -> Implementation | None:
+    """Return the client info that a stateless request declares."""
+    info = meta.get(CLIENT_INFO) if isinstance(meta, dict) else None
+    return structure(info, types.Implementation, at=f"params._meta.{CLIENT_INFO}") if isinstance(info, dict) else None

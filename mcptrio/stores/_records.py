@@ -1,0 +1,190 @@
+"""Records (sessions, tasks and marks): all in memory, bounded; changes are collected for a durable store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from math import inf
+
+import trio
+from msgspec import Struct
+
+from mcptrio._actors.shares import Shares
+from mcptrio.stores.base import MarkKind, StoreLimits
+
+Row = tuple[str, bytes, float | None, str]
+"""Id, record, expiry in wall-clock time, which holds across a restart, and owner."""
+
+
+class ExpiringRecord(Struct, frozen=True):
+    """One record, when it expires (in Trio's time), and its owner."""
+
+    data: bytes
+    until: float
+    owner: str
+
+
+class RecordChanges:
+    """Rows that the next commit writes or removes."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._rows: dict[str, Row | None] = {}  # None: to be removed
+        self._changed = changed
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def note(self, id: str, row: Row | None) -> None:
+        self._rows[id] = row
+        self._changed()
+
+    def take(self) -> Mapping[str, Row | None]:
+        """Return what is to be written and start an empty collection."""
+        rows, self._rows = self._rows, {}
+        return rows
+
+    def give_back(self, rows: Mapping[str, Row | None]) -> None:
+        """Take back rows that could not be written; later changes win."""
+        self._rows = {**rows, **self._rows}
+
+
+class Records:
+    """Records by id. When there is no room, expired ones go first, then the longest untouched of the largest owner."""
+
+    def __init__(self, most: int, most_bytes: float = inf, changes: RecordChanges | None = None) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._changes = changes
+        self._kept: dict[str, ExpiringRecord] = {}
+        self._shares = Shares(most)
+        self._bytes = 0
+        self._expiries: list[tuple[float, str]] = []  # a heap; entries of records that were replaced are skipped
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def put(self, id: str, data: bytes, /, ttl: float | None = None, *, owner: str = "") -> None:
+        self._remove(id)
+        until = inf if ttl is None else trio.current_time() + ttl
+        if self._is_full(data):
+            self.expire()
+        while self._kept and self._is_full(data):
+            self.drop(str(self._shares.first_to_go(owner, self._amount(data))))
+        self._keep(id, ExpiringRecord(data, until, owner))
+        self._note(id)
+
+    def find(self, id: str) -> bytes | None:
+        """Return a record unless it is unknown or expired."""
+        kept = self._kept.get(id)
+        return None if kept is None or kept.until <= trio.current_time() else kept.data
+
+    async def get(self, id: str, /) -> bytes | None:
+        await trio.lowlevel.checkpoint()
+        return self.find(id)
+
+    def drop(self, id: str, /) -> None:
+        if self._remove(id):
+            self._note(id)
+
+    def expire(self) -> None:
+        """Remove expired records. The store's janitor calls it at intervals."""
+        now, expiries = trio.current_time(), self._expiries
+        while expiries and expiries[0][0] <= now:
+            until, id = heappop(expiries)
+            if id in self._kept and self._kept[id].until == until:
+                self.drop(id)
+
+    def load(self, rows: Iterable[Row]) -> None:
+        """Take over the rows of a file."""
+        now, wall = trio.current_time(), time.time()
+        for id, data, expires, owner in rows:
+            self._remove(id)
+            self._keep(id, ExpiringRecord(data, inf if expires is None else now + expires - wall, owner))
+        self.expire()
+
+    def put_all_again(self) -> None:
+        """Have every record written again, into a new file."""
+        for id in self._kept:
+            self._note(id)
+
+    def _is_full(self, data: bytes) -> bool:
+        return len(self._kept) >= self._most or self._bytes + len(data) > self._most_bytes
+
+    def _amount(self, data: bytes) -> int:
+        # An owner is large by many records or by large ones: each counts as one, and once more for each average
+        # record that would fit into its bytes.
+        return 1 + int(len(data) * self._most / self._most_bytes)
+
+    def _keep(self, id: str, kept: ExpiringRecord) -> None:
+        self._kept[id] = kept
+        self._bytes += len(kept.data)
+        gone = self._shares.add(kept.owner, id, self._amount(kept.data))
+        if gone is not None:  # a file may hold more than the bound that is set now
+            self.drop(str(gone))
+        if kept.until == inf:
+            return
+        heappush(self._expiries, (kept.until, id))
+        if len(self._expiries) > 2 * len(self._kept) + 64:
+            self._expiries = [(kept.until, id) for id, kept in self._kept.items() if kept.until < inf]
+            heapify(self._expiries)
+
+    def _remove(self, id: str) -> bool:
+        kept = self._kept.pop(id, None)
+        if kept is None:
+            return False
+        self._shares.remove(id)
+        self._bytes -= len(kept.data)
+        return True
+
+    def _note(self, id: str) -> None:
+        if self._changes is None:
+            return
+        kept = self._kept.get(id)
+        if kept is None:
+            self._changes.note(id, None)
+        else:
+            expires = None if kept.until == inf else time.time() + kept.until - trio.current_time()
+            self._changes.note(id, (id, kept.data, expires, kept.owner))
+
+
+class MarkTable:
+    """The marks of a store: one table of records for each kind, with bounds of its own."""
+
+    def __init__(self, limits: StoreLimits, changes: RecordChanges | None = None) -> None:
+        self._kinds: dict[str, Records] = {
+            kind: Records(limits.marks, limits.mark_bytes, changes) for kind in ("state", "once", "dpop")
+        }
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds.values()))
+
+    async def use(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> bytes | None:
+        await trio.lowlevel.checkpoint()
+        found = self._kinds[kind].find(_id(kind, mark))
+        if found is None:  # no checkpoint since the look: of two users, one is the first
+            self.done(kind, mark, value, ttl, owner=owner)
+        return found
+
+    def done(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> None:
+        self._kinds[kind].put(_id(kind, mark), value, ttl, owner=owner)
+
+    async def get(self, kind: MarkKind, mark: str) -> bytes | None:
+        return await self._kinds[kind].get(_id(kind, mark))
+
+    def expire(self) -> None:
+        for records in self._kinds.values():
+            records.expire()
+
+    def load(self, rows: Iterable[Row]) -> None:
+        found = tuple(rows)
+        for kind, records in self._kinds.items():
+            records.load(row for row in found if row[0].startswith(f"{kind} "))
+
+    def put_all_again(self) -> None:
+        for records in self._kinds.values():
+            records.put_all_again()
+
+
+def _id(kind: str, mark: str) -> str:
+    return f"{kind} {mark}"

@@ -1,0 +1,113 @@
+"""The roles of client-side transports, and the ways in which they fail.
+
+A *transport* knows where the server is. Opening it returns a *link*, which takes frames and never blocks. Received
+frames are handed to a *receiver*. A frame that could not be delivered, or whose response cannot arrive any more, is
+reported as an error response to its request, so that only its caller sees a typed error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from mcptrio._peer.era import Era
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, RequestId, Response, decode
+from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, RemoteProtocolError
+
+
+class NotDelivered(ConnectionLost):
+    """The request did not reach the server; repeating it is always safe."""
+
+
+class SessionGone(NotDelivered):
+    """The server no longer knows the session; a new one must be opened."""
+
+
+class Receiver(Protocol):
+    """The consumer of the frames that a transport receives."""
+
+    async def deliver(self, frame: Frame | Batch) -> None:
+        """Take a frame of the server.
+
+        Raises:
+            ConnectionLost: the receiver is closed.
+        """
+        ...
+
+    def deliver_nowait(self, answer: Response) -> bool:
+        """Take a result if that is possible without waiting; otherwise return False, and it goes to `deliver`."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """Note that nothing can be sent or received on this link any more."""
+        ...
+
+    def headers_for(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the headers that repeat parts of a request's body, for transports that have headers."""
+        ...
+
+
+class ClientLink(Protocol):
+    """An open connection to the server."""
+
+    full: bool
+    """Whether the server does not keep up: wait for `room` before sending another request."""
+
+    def post(self, data: bytes) -> None:
+        """Queue an encoded frame for sending."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until another frame may be posted without overfilling the link."""
+        ...
+
+    def speak(self, era: Era) -> None:
+        """Use this era from now on."""
+        ...
+
+    async def confirmed(self) -> None:
+        """Wait until the server has `notifications/initialized`."""
+        ...
+
+
+class ClientTransport(Protocol):
+    """The way to reach one server."""
+
+    @property
+    def name(self) -> str:
+        """The kind of transport: `stdio`, `http`, ..."""
+        ...
+
+    def open(self, receiver: Receiver) -> AbstractAsyncContextManager[ClientLink]:
+        """Open a link to the server; leaving closes it properly, in bounded time."""
+        ...
+
+
+async def hand_over(receiver: Receiver, data: bytes) -> RemoteProtocolError | None:
+    """Decode one message and deliver it.
+
+    A message that cannot be read fails the request whose id it has. Without an id it is skipped: its error is returned.
+
+    Raises:
+        ConnectionLost: the receiver is closed.
+    """
+    try:
+        frame = decode(data)
+    except RemoteProtocolError as error:
+        if error.request_id is None:
+            return error
+        frame = failure(error.request_id, error)
+    if type(frame) is not Response or not receiver.deliver_nowait(frame):
+        await receiver.deliver(frame)
+    return None
+
+
+def same_id(one: RequestId, other: RequestId | None) -> bool:
+    """Return whether two ids mean the same request. Some servers echo a number as text; this side sends numbers."""
+    return one == other or (other is not None and str(one) == str(other))
+
+
+def failure(request_id: RequestId, error: Exception) -> Error:
+    """Return an error response made by this side; its data is the exception to raise to the caller."""
+    return Error(request_id, INTERNAL_ERROR, str(error), error)

@@ -1,0 +1,1 @@
+"""The fast engine: plain requests for the endpoint are answered without ASGI."""

@@ -1,0 +1,324 @@
+"""The direct engine: plain requests for the endpoint are answered straight from the connection, without ASGI.
+
+Theory of operation. The gate reads and checks each request as it does for Hypercorn. One task serves a connection: it
+takes a request, asks the endpoint, writes the response, and takes the next one. So pipelined requests are answered in
+order. The task also offers itself to the handler (`_actors/lending`): a handler that waits keeps it, and a new task
+sends the response and serves the rest of the connection. No task watches for a disconnect until a call has lasted
+`stream_after`; then a watcher starts.
+
+Everything else (TLS, another path, a WebSocket, a chunked body, `Expect`, HTTP/1.0) is handed to the Hypercorn engine
+together with the bytes that were read, and so is the rest of that connection. So is a request that arrives in the
+moment in which the wait for it was cancelled: it needs a cancel scope that is still open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from math import inf
+from typing import Any, Final, TypeAlias
+
+import trio
+from attrs import frozen
+
+from mcptrio._actors.lending import Loan, run_in
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.admission import SMALL
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import CLOSE, HttpRequest, Plain, Stream, Undecided
+from mcptrio.transports.http_server.endpoint.refusals import report_refusal
+from mcptrio.transports.http_server.listener.containment import is_failure, report_failure
+from mcptrio.transports.http_server.listener.framing import RawHead, Refusal
+from mcptrio.transports.http_server.listener.gate import RawRequest, ReadPhase
+from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream, Serve
+
+from .writer import LAST_CHUNK, Writer, chunk
+
+AsgiFunction: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
+
+_METHODS: Final = {b"POST": "POST", b"GET": "GET", b"DELETE": "DELETE"}
+_FAILED: Final = Plain(500, ((b"content-type", b"text/plain; charset=utf-8"), CLOSE), b"internal error\n")
+_SOON: Final = 0.005  # events that a stream has within this time leave together with its head
+
+
+@frozen(eq=False)
+class Unfinished:
+    """A request whose handler keeps the task that read it. Another task sends the response."""
+
+    request: HttpRequest
+    answer: Undecided
+    keep_alive: bool
+
+
+class DirectEngine:
+    """The direct engine: serves plain connections and hands the others to the Hypercorn engine.
+
+    Borrows: the endpoint. `app` is the ASGI application that Hypercorn serves, by default one for the endpoint.
+    """
+
+    def __init__(self, endpoint: Endpoint, config: HttpConfig, app: AsgiFunction | None = None) -> None:
+        self._endpoint = endpoint
+        self._app = app
+        self._config = config
+        self._path = config.path.encode()
+        other = self._path[:-1] if self._path.endswith(b"/") else self._path + b"/"
+        self._paths = (self._path, other)
+        self._writer = Writer()
+        self._hypercorn: Serve | None = None
+
+    async def serve(self, guarded: GuardedStream, unfinished: Unfinished | None = None) -> None:
+        """Serve one connection until it ends.
+
+        With an `unfinished` request: send its response first, in place of a task that its handler keeps.
+        """
+        if guarded.tls:
+            await self._hand_over(guarded)
+            return
+        turn = guarded.turn
+        try:
+            ended: RawRequest | Refusal | bool = False
+            with guarded.reading() as scope:
+                ended = await self._serve_all(guarded, scope, unfinished)
+            if guarded.turn != turn:
+                return
+            if scope.cancelled_caught:
+                await guarded.give_up()
+            elif isinstance(ended, RawRequest):
+                guarded.push_back(ended)
+                await self._hand_over(guarded)
+            elif isinstance(ended, Refusal):
+                await guarded.refuse(ended)
+            elif ended:
+                await guarded.finish()
+                await guarded.receive_some()  # reads what the peer may still be sending
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the peer is gone
+        finally:
+            if guarded.turn == turn:
+                guarded.kill()
+
+    async def _hand_over(self, guarded: GuardedStream) -> None:
+        """Let the Hypercorn engine serve the rest of a connection."""
+        if self._hypercorn is None:
+            from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+            from mcptrio.transports.http_server.hypercorn.connection import HypercornEngine
+
+            self._hypercorn = HypercornEngine(self._app or AsgiApp(self._endpoint), self._config).serve
+        await self._hypercorn(guarded)
+
+    async def _serve_all(
+        self, guarded: GuardedStream, scope: trio.CancelScope, unfinished: Unfinished | None
+    ) -> RawRequest | Refusal | bool:
+        """Serve request after request.
+
+        Return a request for the Hypercorn engine, a refusal that ends the connection, whether to close it properly.
+        """
+        turn = guarded.turn
+        while True:
+            if unfinished is None:
+                found = await guarded.next_request(scope)
+                if found is None:
+                    return False
+                if isinstance(found, Refusal):
+                    return found
+                if guarded.interrupted:  # a moment too late: nothing starts in a cancelled scope
+                    guarded.timer.set(inf)
+                    return found
+                if not self._is_plain(found.head):
+                    return found
+                goes_on = await self._serve(guarded, found)
+            else:
+                goes_on = await self._finish(guarded, unfinished)
+                unfinished = None
+            if not goes_on or guarded.turn != turn:
+                return True
+            guarded.release()
+            if guarded.draining:
+                return True
+
+    def _is_plain(self, head: RawHead) -> bool:
+        target = head.target
+        return (
+            (target == self._path or target.partition(b"?")[0] in self._paths)
+            and head.method in _METHODS
+            and head.version == b"1.1"
+            and not head.chunked
+            and not head.expects_continue
+            and not head.websocket
+            and (head.method == b"POST" or not head.content_length)
+        )
+
+    # -- one request
+
+    async def _serve(self, guarded: GuardedStream, raw: RawRequest) -> bool:
+        """Answer a request; return False when the connection ends with it, or goes on in another task."""
+        head = raw.head
+        request = HttpRequest(
+            method=_METHODS[head.method],
+            path=self._config.path,
+            headers=head.headers,
+            query=head.target.partition(b"?")[2],
+            target=head.target,
+            client=guarded.address,
+        )
+        keep_alive = b"connection" not in head.fields or b"close" not in head.tokens(b"connection")
+        loan, turn = Loan(), guarded.turn
+        try:
+            reply = await self._reply(guarded, request, raw, loan)
+            if isinstance(reply, Undecided):
+                if loan.call is not None:
+                    unfinished = Unfinished(request, reply, keep_alive)
+                    on_wait = partial(guarded.pass_on, partial(self.serve, unfinished=unfinished))
+                    if await loan.run(on_wait):
+                        return False
+                reply = await reply.reply()
+        except BaseException as error:  # reported, and answered with 500
+            if guarded.turn != turn:
+                raise
+            if not is_failure(error):
+                self._endpoint.admission.release_body(request)
+                raise
+            report_failure(error, guarded.hub, guarded.client)
+            reply = _FAILED
+        return await self._send(guarded, request, reply, keep_alive)
+
+    async def _finish(self, guarded: GuardedStream, unfinished: Unfinished) -> bool:
+        try:
+            reply = await unfinished.answer.reply()
+        except BaseException as error:  # reported, and answered with 500
+            if not is_failure(error):
+                self._endpoint.admission.release_body(unfinished.request)
+                raise
+            report_failure(error, guarded.hub, guarded.client)
+            reply = _FAILED
+        return await self._send(guarded, unfinished.request, reply, unfinished.keep_alive)
+
+    async def _reply(
+        self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest, loan: Loan
+    ) -> Plain | Stream | Undecided | None:
+        """Read the body and ask the endpoint; return None if the peer went away."""
+        endpoint = self._endpoint
+        refusal = endpoint.refuse_early(request)
+        if refusal is None and endpoint.authenticator is not None:
+            request.context = copy_context()  # the authenticator's context variables are for this request only
+            refusal = await run_in(request.context, endpoint.authenticate(request))
+        if refusal is not None:
+            return refusal
+        body = raw.body
+        if guarded.gate.phase is ReadPhase.BODY:
+            rest = await self._read_body(guarded, request, raw)
+            if not isinstance(rest, bytes):
+                return rest
+            body += rest
+        if request.method != "POST":
+            return await endpoint.answer(request, b"")
+        if self._config.json_only:
+            return await self._answer_watched(guarded, request, body)
+        return await endpoint.post(request, body, loan)
+
+    async def _read_body(self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest) -> bytes | Plain | None:
+        """Read the rest of a body; return a refusal if it takes too long, None if the peer went away."""
+        endpoint, parts, size = self._endpoint, list[bytes](), len(raw.body)
+        with trio.move_on_after(self._config.body_timeout) as waiting:
+            while guarded.gate.phase is ReadPhase.BODY:
+                if size > SMALL and not request.body_memory:
+                    waiting.deadline = inf  # the client does not cause this wait
+                    if not await endpoint.admission.reserve_body(request):
+                        return endpoint.no_room()
+                    waiting.deadline = trio.current_time() + self._config.body_timeout
+                part = b""
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    part = await guarded.receive_some()
+                if not part:
+                    return None
+                size += len(part)
+                parts.append(part)
+            return b"".join(parts)
+        return endpoint.timed_out()
+
+    async def _answer_watched(self, guarded: GuardedStream, request: HttpRequest, body: bytes) -> Plain | Stream | None:
+        """Return the answer where no stream is opened that would notice a disconnect; None after a disconnect."""
+        reply: Plain | Stream | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, guarded, nursery.cancel_scope)
+            reply = await self._endpoint.answer(request, body)
+            nursery.cancel_scope.cancel()
+        return reply
+
+    # -- responses
+
+    async def _send(
+        self, guarded: GuardedStream, request: HttpRequest, reply: Plain | Stream | None, keep_alive: bool
+    ) -> bool:
+        """Write the response; return whether the connection goes on."""
+        try:
+            if reply is None:
+                return False
+            if guarded.draining or guarded.gate.requests >= self._config.keep_alive_max_requests:
+                keep_alive = False
+            if isinstance(reply, Stream):
+                self._endpoint.admission.release_body(request)
+                return await self._send_stream(guarded, reply, keep_alive) and keep_alive
+            # A body that was not read to its end would be taken for the next request.
+            keep_alive = keep_alive and guarded.gate.phase is ReadPhase.BUSY and CLOSE not in reply.headers
+            report_refusal(guarded.hub, request, reply)
+            await guarded.send_soon(self._writer.whole(reply, keep_alive=keep_alive))
+            return keep_alive
+        finally:
+            self._endpoint.admission.release_body(request)
+
+    async def _send_stream(self, guarded: GuardedStream, reply: Stream, keep_alive: bool) -> bool:
+        """Write events until there are no more; return False if the peer is gone."""
+        events = reply.events
+        unsent = self._writer.head(reply.status, reply.headers, None, keep_alive=keep_alive)
+        cause = "failed"
+        try:
+            # Most streams are short: a watcher starts only after a while.
+            watch_from = trio.current_time() + self._config.stream_after
+            wait = min(_SOON, self._config.stream_after)
+            while True:
+                over = False
+                with trio.move_on_at(min(trio.current_time() + wait, watch_from)):
+                    data = await events.next()
+                    if data is not None:
+                        unsent += chunk(data)
+                    over = data is None or events.over
+                if over:
+                    await guarded.send_soon(unsent + LAST_CHUNK)
+                    cause = "done"
+                    return True
+                wait = self._config.stream_after
+                if unsent:
+                    await guarded.send_soon(unsent)
+                    unsent = b""
+                if trio.current_time() >= watch_from:
+                    break
+            gone = True
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_watch, guarded, nursery.cancel_scope)
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    while (data := await events.next()) is not None:
+                        await guarded.send_soon(chunk(data))
+                    gone = False
+                nursery.cancel_scope.cancel()
+            if gone:
+                cause = "disconnected"
+                return False
+            await guarded.send_soon(LAST_CHUNK)
+            cause = "done"
+            return True
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            cause = "disconnected"
+            raise
+        finally:
+            events.detach(cause)
+
+
+@trio.lowlevel.enable_ki_protection
+async def _watch(guarded: GuardedStream, scope: trio.CancelScope) -> None:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # treat a reset as a disconnect
+        while await guarded.receive_some():  # the gate holds what arrives meanwhile
+            pass
+    scope.cancel()

@@ -1,0 +1,1 @@
+"""The MCP endpoint over HTTP: what a request means. Nothing here knows a socket or ASGI."""

@@ -1,0 +1,277 @@
+"""The MCP endpoint: what an HTTP request means. A request goes in, a response or a stream of events comes out.
+
+The engines only move bytes: every check and every status is here. The order of the checks is the order of this file:
+the sender, the thing that is requested, its form; then, with the body read, its content. `post` tells the two kinds of
+protocol revisions apart: `Sessions` serves those with sessions, `Exchanges` those without.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from attrs import define, field
+
+from mcptrio._actors.lending import Loan
+from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.timers import Timers
+from mcptrio._eras.choose import Served
+from mcptrio._eras.stateless import is_stateless
+from mcptrio._peer.era import Era
+from mcptrio._wire.jsonrpc import Request, decode
+from mcptrio.auth.server.errors import CredentialsRefused
+from mcptrio.auth.server.principal import require_principal
+from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
+from mcptrio.transports.http_server.config import HttpConfig
+
+from .admission import Admission
+from .event_stream import leased
+from .guard import Guard
+from .message import TEXT, Authenticator, HttpRequest, Plain, Stream, Undecided, overloaded, refuse, refuse_frame
+from .scopes import Scopes
+from .shared import Shared
+from .stateful import Sessions, session_needed, unknown_session
+from .stateless import Exchanges
+
+if TYPE_CHECKING:
+    from mcptrio.transports.bearer.authorizer import Authorizer
+    from mcptrio.transports.legacy_sse.server import LegacyEndpoint
+
+logger = logging.getLogger("mcptrio.http")
+
+_HEALTH: Final = ("/livez", "/readyz", "/metrics")
+
+
+@define(eq=False, repr=False)
+class Endpoint:
+    """The MCP endpoint of one runtime, and the health paths next to it.
+
+    The `authenticator` is called before a body is read; `metrics` returns the text of /metrics. Without an
+    authenticator, tools with scopes are open to all callers, or with `open_scopes=False` to none.
+    """
+
+    runtime: Runtime
+    config: HttpConfig = field(factory=HttpConfig)
+    metrics: Callable[[], str] | None = None
+    authenticator: Authenticator | None = None
+    open_scopes: bool = True
+    guard: Guard = field(init=False)
+    admission: Admission = field(init=False)
+    shared: Shared = field(init=False)
+    sessions: Sessions = field(init=False)
+    exchanges: Exchanges = field(init=False)
+    dates: dict[str, Era] = field(init=False)
+    _sessions_served: bool = field(init=False)
+    _answers: tuple[str, ...] = field(init=False)
+    _legacy: LegacyEndpoint | None = field(init=False, default=None)
+    _authorizer: Authorizer | None = field(init=False, default=None)
+    """The authenticator, if it is ours."""
+    _open_paths: frozenset[str] = field(init=False, default=frozenset())
+    """The paths of the metadata for OAuth clients."""
+
+    def __attrs_post_init__(self) -> None:
+        config, runtime = self.config, self.runtime
+        if hasattr(self.authenticator, "metadata_paths"):
+            self._authorizer = cast("Authorizer", self.authenticator)
+            self._open_paths = self._authorizer.metadata_paths
+        self.guard = Guard(config)
+        self.admission = Admission(config, runtime.supervisor, runtime.hub)
+        needed = getattr(runtime.app, "needed_scopes", lambda *_: ())
+        scopes = Scopes(needed, self._authorizer)
+        timers = Timers(lambda: runtime.supervisor.nursery)
+        self.shared = Shared(runtime, config, self.admission, scopes, timers)
+        self.dates = cast(Served, runtime.app.eras).eras
+        self.sessions = Sessions(self.shared, self.dates)
+        self.exchanges = Exchanges(self.shared)
+        self._sessions_served = any(era.http.sessions for era in self.dates.values())
+        # basic/transports: a client accepts both. Where a stream is never sent, JSON is enough.
+        self._answers = ("application/json",) if config.json_only else ("application/json", "text/event-stream")
+        if config.legacy_sse:
+            from mcptrio.transports.legacy_sse.server import LegacyEndpoint
+
+            self._legacy = LegacyEndpoint(self.shared, self.guard, self.sessions)
+
+    @property
+    def calls(self) -> int:
+        """The number of requests that are being served."""
+        return self.admission.places.used
+
+    @property
+    def listeners(self) -> int:
+        """The number of open `subscriptions/listen` requests."""
+        return self.exchanges.listeners
+
+    # -- before the body
+
+    def refuse_early(self, head: HttpRequest) -> Plain | None:
+        """Make every check that needs no body; return why the request is refused, or None."""
+        path = head.path
+        if not self.open_scopes:
+            head.scopes = frozenset()
+        if path == self.config.path:
+            return self._refuse_early(head)
+        if path in self._open_paths:
+            refusal = self.guard.check_sender(head)
+            return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))
+        if self.config.health and path in _HEALTH:
+            # Probes come by address, so /livez and /readyz, which tell nothing, take any Host.
+            refusal = self.guard.check_sender(head) if path == "/metrics" else None
+            return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))
+        if self._legacy is not None and path in (self.config.sse_path, self.config.messages_path):
+            return self._legacy.refuse_early(head)
+        return self.guard.check_sender(head) or refuse(
+            404, f"nothing is served here; the endpoint is {self.config.path} (HttpConfig.path)"
+        )
+
+    def _refuse_early(self, head: HttpRequest) -> Plain | None:
+        if head.method == "POST":
+            refusal = self.guard.check_post(head, self._answers)
+        else:
+            refusal = self.guard.check_sender(head)
+            if refusal is None and head.method == "GET":
+                refusal = self.guard.check_accept(head, ("text/event-stream",))
+            elif refusal is None and head.method != "DELETE":
+                refusal = _not_allowed()
+        if refusal is not None:
+            return refusal
+        date, era = self._version(head)
+        if not self._sessions_served:
+            # 2026-07-28 basic/transports/streamable-http, "Earlier Streamable HTTP Revisions": session ids are ignored
+            return None if head.method == "POST" else _not_allowed(b"POST")
+        if date is not None:
+            if era is None:
+                # With a body there is an id to answer to.
+                return None if head.method == "POST" else self._unsupported(date)
+            if not era.http.sessions:
+                return None if head.method == "POST" else _not_allowed(b"POST")
+        session_id = head.fields.get(b"mcp-session-id")
+        if session_id is None:
+            return None if head.method == "POST" else session_needed()
+        if not (session_id and session_id.isascii() and session_id.decode().isprintable() and b" " not in session_id):
+            return refuse(400, "Mcp-Session-Id is not one id of visible ASCII characters")
+        # With authentication the caller is checked first. A GET may replay the stream of a session that has ended.
+        if self.authenticator is not None or head.method == "GET":
+            return None
+        head.session = self.sessions.find(head)
+        return unknown_session() if head.session is None else None
+
+    def _version(self, head: HttpRequest) -> tuple[str | None, Era | None]:
+        """Return the protocol version that the header names, and what it is here."""
+        value = head.fields.get(b"mcp-protocol-version")
+        date = None if value is None else value.decode("latin-1")
+        return date, None if date is None else self.dates.get(date)
+
+    def _unsupported(self, date: str, request_id: int | str | None = None) -> Plain:
+        # basic/transports: an invalid or unsupported version header MUST be answered with 400
+        return refuse(
+            400,
+            f"MCP-Protocol-Version {date!a:.80} is not supported; {', '.join(self.dates)} are",
+            code=UNSUPPORTED_PROTOCOL_VERSION,
+            data={"supported": list(self.dates), "requested": date[:80]},
+            request_id=request_id,
+        )
+
+    async def authenticate(self, head: HttpRequest) -> Plain | None:
+        """Set the principal of a request, or return the response that refuses it. Engines call it before the body."""
+        if not self.open_scopes:
+            head.scopes = frozenset()
+        if self.authenticator is None or self._for_everybody(head.path):
+            return None
+        found = await self.authenticator(head)
+        if type(found) is Plain:
+            return found
+        try:
+            head.principal = require_principal(found)
+        except CredentialsRefused as error:
+            logger.error("%s %s refused: %s", head.method, head.path, error)
+            return refuse(error.status, error.description, headers=((b"www-authenticate", b"Bearer"),))
+        head.scopes = head.principal.scopes
+        return None
+
+    def _for_everybody(self, path: str) -> bool:
+        if path == "/metrics":
+            return self.config.open_metrics
+        return path != self.config.path and (path in _HEALTH or path in self._open_paths)
+
+    # -- with the body
+
+    async def answer(self, head: HttpRequest, body: bytes) -> Plain | Stream:
+        """Serve a request that `refuse_early` did not refuse."""
+        if head.path == self.config.path:
+            if head.method == "POST":
+                reply = await self.post(head, body)
+                return await reply.reply() if isinstance(reply, Undecided) else reply
+            if head.method == "GET":
+                return leased(head, await self.sessions.listen(head))
+            return self.sessions.delete(head)
+        if self._legacy is not None and head.path in (self.config.sse_path, self.config.messages_path):
+            return await self._legacy.answer(head, body)
+        if head.path in self._open_paths and self._authorizer is not None:
+            app: Any = self.runtime.app
+            return self._authorizer.metadata(app.all_scopes(), app.info.title or app.info.name)
+        return self._health(head.path)
+
+    def timed_out(self) -> Plain:
+        """Build the response for a body that did not arrive in time."""
+        self.shared.limit("body_timeout")
+        return refuse(
+            408, f"the body took longer than {self.config.body_timeout:g} s", headers=((b"connection", b"close"),)
+        )
+
+    def no_room(self) -> Plain:
+        """Build the response for a large body that found no memory in time."""
+        self.shared.limit("max_body_memory")
+        return overloaded("too many large requests are being served", 1, close=True, limit="max_body_memory")
+
+    def too_large(self) -> Plain:
+        """Build the response for a body that is larger than allowed."""
+        self.shared.limit("max_body")
+        return self.guard.too_large()
+
+    # -- POST: a message of the client
+
+    async def post(self, head: HttpRequest, body: bytes, loan: Loan | None = None) -> Plain | Stream | Undecided:
+        """Deliver the message of a POST that `refuse_early` did not refuse.
+
+        With a `loan` the caller offers to run the handler in its own task, see `_actors/lending.py`.
+        """
+        try:
+            frame = decode(body, self.config.json_limits)
+        except RemoteProtocolError as error:
+            if error.limit is not None:
+                self.shared.limit(error.limit)
+            return refuse_frame(error)
+        date, era = self._version(head)
+        # A request that declares its date is stateless whatever the header says; the two are compared then.
+        if (
+            (era is not None and not era.http.sessions)
+            or (type(frame) is Request and "_meta" in frame.params and is_stateless(frame.params))
+            or not self._sessions_served
+        ):
+            return await self.exchanges.post(head, frame, loan)
+        if date is not None and era is None:
+            return self._unsupported(date, frame.id if type(frame) is Request else None)
+        return await self.sessions.post(head, frame, loan)
+
+    # -- health
+
+    def _health(self, path: str) -> Plain:
+        if path == "/livez":
+            return Plain(200, TEXT, b"ok\n")
+        if path == "/readyz":
+            if self.shared.draining or not self.runtime.ready:
+                return Plain(503, TEXT, b"draining\n" if self.shared.draining else b"starting\n")
+            if self.runtime.stalled:
+                return Plain(503, TEXT, b"the event loop was blocked\n")
+            degraded = self.shared.store.degraded
+            return Plain(
+                200, TEXT, b"ok\n" if degraded is None else f"ok, but the store is degraded: {degraded}\n".encode()
+            )
+        if self.metrics is None:
+            return refuse(404, "there are no metrics here")
+        return Plain(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), self.metrics().encode())
+
+
+def _not_allowed(allow: bytes = b"GET, POST, DELETE") -> Plain:
+    return refuse(405, "this method is not served here", headers=((b"allow", allow),))

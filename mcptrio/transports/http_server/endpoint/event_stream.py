@@ -1,0 +1,283 @@
+"""One SSE stream of a session, its event ids, and the responses that follow it.
+
+Theory of operation. The store is the stream: a session appends to it and never waits; a response is a cursor that moves
+over it. Replay and live delivery are one sequence, so a client that resumes sees every event once and in order,
+whatever happened to its connection. A stream has at most one response: a new one takes over.
+
+An event id is `stream.number.mac`. The MAC covers session, stream and number with the secret of the store, so an id
+that was made up, or that belongs to another session, names no event; checking it needs no look-up.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Final
+
+import trio
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._wire.jsonrpc import Error, encode
+from mcptrio._wire.sse import COMMENT, encode_event
+from mcptrio.errors import INTERNAL_ERROR
+from mcptrio.stores.base import EventStore, Follower, LaggedBehind, StoredEvent, StreamKey
+from mcptrio.transports.http_server.config import HttpConfig
+
+from .message import Events, HttpRequest, Plain, Stream
+
+LOST: Final = "the call has run, but its answer was dropped before it was sent: the store was full or failed"
+_CHUNK: Final = 64 * 1024
+_CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,15})\.([A-Za-z0-9_-]{16})", re.ASCII)
+_NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
+
+
+def is_notification(data: bytes) -> bool:
+    """Return whether an encoded frame is a notification: the only kind that may be dropped."""
+    return data.startswith(_NOTIFICATION)
+
+
+@define(eq=False, repr=False)
+class EventIds:
+    """The ids of the events of one stream."""
+
+    secret: bytes
+    session: str
+    stream: str
+    _prefix: str = field(init=False)
+    _mac: blake2b = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._prefix = f"{self.stream}."
+        self._mac = blake2b(key=self.secret[:64], digest_size=12, person=b"mcptrio.event")
+        # Lengths first, so that no other pair of session and stream gives the same bytes.
+        session = self.session.encode()
+        self._mac.update(b"%d:%b%b:" % (len(session), session, self.stream.encode()))
+
+    def of(self, seq: int) -> str:
+        """Return the id of event number `seq`; 0 stands before the first one."""
+        mac = self._mac.copy()
+        mac.update(b"%d" % seq)
+        return f"{self._prefix}{seq}.{urlsafe_b64encode(mac.digest()).decode()}"
+
+
+def read_cursor(text: str, *, secret: bytes, session: str) -> tuple[str, int] | None:
+    """Return the stream and number that an id names, or None if it is no id of this session."""
+    match = _CURSOR.fullmatch(text)
+    if match is None:
+        return None
+    stream, number = match[1], int(match[2])
+    if not compare_digest(EventIds(secret, session, stream).of(number), text):
+        return None
+    return stream, number
+
+
+@define(eq=False, repr=False, kw_only=True)
+class StreamLog:
+    """A stream that is still written to.
+
+    It needs no queue of its own: while its response lags by `outbox_events` or `outbox_bytes`, `room` blocks; without a
+    response further notifications are dropped. Answers and requests always enter.
+    """
+
+    key: StreamKey
+    store: EventStore
+    config: HttpConfig
+    hub: telemetry.Hub
+    ids: EventIds
+    last: int = 0
+    """The number of the newest event."""
+    taken: int = 0
+    """The number of the newest event that a response has taken. It proves nothing: only the client's cursor does."""
+    ended: bool = False
+    expected: bool = False
+    """Its first response is about to start."""
+    connection: StreamResponse | None = None
+    _unread: int = 0  # bytes appended since a connection had everything
+    _room: trio.lowlevel.ParkingLot | None = None
+
+    @property
+    def full(self) -> bool:
+        return self.last - self.taken >= self.config.outbox_events or self._unread >= self.config.outbox_bytes
+
+    @property
+    def followed(self) -> bool:
+        return self.connection is not None or self.expected
+
+    def append(self, data: bytes, *, last: bool = False) -> None:
+        if self.ended:
+            return
+        if self.full and not self.followed and not last and is_notification(data):
+            if self.hub:
+                self.hub.emit(telemetry.Dropped(kind="outbox_full", session=self.key.session))
+                self.hub.emit(telemetry.LimitHit(name="outbox", session=self.key.session))
+            return
+        # A connected client gets everything that it has not received, whatever the store keeps for others.
+        # Notifications that nothing holds back while it lags are the exception: they would have no bound.
+        keep = self.followed and (last or not self.full or not is_notification(data))
+        self._unread += len(data)
+        self.ended = last
+        self.last = self.store.append(self.key, data, last=last, keep_after=self.taken if keep else None)
+
+    def end(self) -> None:
+        """Append nothing more."""
+        if not self.ended:
+            self.ended = True
+            self.store.finish(self.key)
+        self._make_room()
+
+    async def room(self) -> None:
+        if self.full and self.followed and not self.ended and self.hub:
+            self.hub.emit(telemetry.LimitHit(name="outbox", session=self.key.session))
+        while self.full and self.followed and not self.ended:
+            if self._room is None:
+                self._room = trio.lowlevel.ParkingLot()
+            await self._room.park()
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.unpark_all()
+
+    # -- for the connection
+
+    def took(self, seq: int) -> None:
+        self.taken = seq
+        if seq >= self.last:
+            self._unread = 0
+        if self._room is not None and not self.full:
+            self._make_room()
+
+    def lost(self, connection: StreamResponse | None) -> None:
+        if self.connection is connection:
+            self.connection = None
+            self.expected = False
+            self._make_room()
+
+
+@define(eq=False, repr=False, kw_only=True)
+class StreamResponse:
+    """One HTTP response that follows a stream: its `Events`.
+
+    Owns: its follower.   Borrows: the log, if the stream is still written to.
+    """
+
+    session: str
+    ids: EventIds | None
+    """None: events have no ids, the stream cannot be resumed."""
+    follower: Follower
+    config: HttpConfig
+    hub: telemetry.Hub
+    log: StreamLog | None = None
+    request_id: int | str | None = None
+    """The request that the stream answers; it gets an error if the store has lost the answer."""
+    prologue: bytes = b""
+    on_detach: Callable[[str], None] | None = None
+    detached: str | None = None
+    _epilogue: bytes = b""
+    _over: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.log is not None:
+            self.log.connection = self
+            self.log.expected = False
+            self.log.took(self.follower.cursor)
+
+    @property
+    def over(self) -> bool:
+        return self._over and not self.prologue
+
+    async def next(self) -> bytes | None:
+        chunk, self.prologue = self.prologue, b""
+        if self._over:
+            return chunk or None
+        try:
+            if not chunk:
+                with trio.move_on_after(self.config.heartbeat):
+                    chunk = self._encode(await self.follower.receive())
+                if not chunk:
+                    return COMMENT
+            while len(chunk) < _CHUNK:
+                chunk += self._encode(self.follower.receive_nowait())
+        except trio.WouldBlock:
+            self._took()
+            return chunk
+        except (trio.EndOfChannel, trio.ClosedResourceError):
+            # The end: the stream is over, or the server closes the connection and the client may come back.
+            self._over = True
+            chunk += self._epilogue
+        except LaggedBehind:
+            self._over = True  # it cannot be resumed either, and gets an error then
+            if self.request_id is not None:
+                chunk += encode_event(encode(Error(self.request_id, INTERNAL_ERROR, LOST)))
+            if self.hub:
+                self.hub.emit(telemetry.LimitHit(name="replay_store", session=self.session))
+        self._took()
+        return chunk or None
+
+    def _took(self) -> None:
+        if self.log is not None and self.log.connection is self:
+            self.log.took(self.follower.cursor)
+
+    def _encode(self, event: StoredEvent) -> bytes:
+        return encode_event(event.data, id=None if self.ids is None else self.ids.of(event.seq))
+
+    def say_retry(self) -> None:
+        """Send a `retry` field at the end, because the server closes this connection on purpose."""
+        # 2025-11-25 basic/transports: it SHOULD send an SSE event with a `retry` field before closing the connection
+        self._epilogue = encode_event(None, retry=self.config.retry_ms)
+
+    def close(self) -> None:
+        """End this response, but not the stream."""
+        self.follower.close()
+
+    def detach(self, cause: str) -> None:
+        if self.detached is not None:
+            return
+        self.detached = cause
+        self._over = True
+        self.follower.close()
+        if self.log is not None:
+            self.log.lost(self)
+        if self.on_detach is not None:
+            self.on_detach(cause)
+        if self.hub:
+            self.hub.emit(telemetry.StreamClosed(session=self.session, cause=cause))
+
+
+@define(eq=False, repr=False)
+class Leased:
+    """Events that end when the token of their client expires; the client comes back with a new token and resumes."""
+
+    events: Events
+    until: float
+
+    @property
+    def over(self) -> bool:
+        return self.events.over
+
+    async def next(self) -> bytes | None:
+        with trio.move_on_at(self.until):
+            return await self.events.next()
+        return None
+
+    def detach(self, cause: str) -> None:
+        self.events.detach(cause)
+
+
+def time_left(request: HttpRequest) -> float:
+    """Return for how many seconds the credentials of a request are still valid."""
+    expires = getattr(request.principal, "expires", None)
+    return math.inf if expires is None else max(0.0, expires - time.time())
+
+
+def leased(request: HttpRequest, reply: Plain | Stream) -> Plain | Stream:
+    """Let a stream end when the credentials of its request expire. A running call is not affected."""
+    left = time_left(request)
+    if type(reply) is not Stream or left == math.inf:
+        return reply
+    return Stream(reply.status, reply.headers, Leased(reply.events, trio.current_time() + left))

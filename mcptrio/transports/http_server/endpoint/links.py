@@ -1,0 +1,224 @@
+"""One stateful session over HTTP: many POSTs, a GET, one `Session`.
+
+Theory of operation. Each POST of a request has its own link, `PostStream`, which carries its response. It starts
+undecided; if the response comes first, it is plain JSON and nothing is stored. Any other message, or a delay, turns it
+into a stream (`StreamLog`), which outlives its connection: after a lost connection the call continues, and the client
+returns with GET and `Last-Event-ID`. Messages that belong to no request go to `HttpLink`, the session's own link, whose
+stream has the number 0 and is followed by a GET without a cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._actors.session import Session
+from mcptrio._peer.messages import Cause
+from mcptrio._wire.sse import encode_event
+from mcptrio.errors import Overloaded
+from mcptrio.stores.base import Store, StreamKey, UnknownCursor
+
+from .event_stream import EventIds, StreamLog, StreamResponse, read_cursor
+from .post import PostStream
+
+if TYPE_CHECKING:
+    from .message import HttpRequest
+    from .shared import Shared
+
+STANDALONE: Final = "0"
+
+
+@define(eq=False, repr=False, kw_only=True)
+class HttpLink:
+    """A session's own link: the standalone stream, and the register of the session's POSTs and connections."""
+
+    shared: bool = field(default=True, init=False)
+
+    parts: Shared
+    identity: str
+    """The owner of the session; see `identity`."""
+    on_end: Callable[[HttpLink], None]
+    session: Session = field(init=False)
+    closed: bool = False
+    """Whether the session was deleted: it can no longer be found, though it may still be ending."""
+    confirmed: bool = False
+    """Whether the client has sent anything after `initialize`."""
+    posts: dict[str, PostStream] = field(factory=dict)
+    connections: dict[str, StreamResponse] = field(factory=dict)
+    log: StreamLog | None = None
+    _last_name: int = 0
+
+    @property
+    def attached(self) -> bool:
+        """Whether any stream of the session has a connection, so that it is not idle."""
+        return bool(self.connections)
+
+    @property
+    def listening(self) -> bool:
+        return STANDALONE in self.connections
+
+    def count(self, event: telemetry.Event) -> None:
+        hub = self.session.service.telemetry
+        if hub:
+            hub.emit(event)
+
+    # -- the session's side
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        if self.closed:
+            return
+        try:
+            self._standalone().append(data)
+        except Overloaded:
+            self.count(telemetry.LimitHit(name="streams", session=self.session.id))
+
+    def end(self) -> None:
+        """Close the link: the session is over."""
+        self.close()
+        for post in list(self.posts.values()):
+            post.end()
+        self.on_end(self)
+
+    def close(self) -> None:
+        """Hide the session from lookups and end its standalone stream."""
+        self.closed = True
+        if self.session.ended is Cause.DRAIN or self.parts.draining:
+            for connection in self.connections.values():
+                connection.say_retry()
+        if self.log is not None:
+            self.log.end()
+
+    async def room(self) -> None:
+        if self.log is not None:
+            await self.log.room()
+
+    # -- streams
+
+    def new_post(
+        self, head: HttpRequest, *, patience: float, on_answer: Callable[[], None] | None = None
+    ) -> PostStream:
+        """Create the link of a request that `Admission` admitted; its slot is released when it is over."""
+        self._last_name += 1
+        name = str(self._last_name)
+        json_only = self.parts.config.json_only
+        post = PostStream(http=self, name=name, head=head, patience=patience, json_only=json_only, on_answer=on_answer)
+        self.posts[name] = post
+        return post
+
+    def forget_post(self, post: PostStream) -> None:
+        if self.posts.pop(post.name, None) is not None:
+            self.parts.admission.leave(post.head)
+
+    def new_log(self, name: str) -> StreamLog:
+        store: Store = self.parts.store
+        return StreamLog(
+            key=StreamKey(self.session.id, name),
+            store=store,
+            config=self.parts.config,
+            hub=self.session.service.telemetry,
+            ids=EventIds(store.secret, self.session.id, name),
+        )
+
+    def _standalone(self) -> StreamLog:
+        if self.log is None:
+            log = self.new_log(STANDALONE)
+            log.store.begin(log.key)
+            self.log = log
+        return self.log
+
+    # -- connections
+
+    def listen(self) -> StreamResponse:
+        """Follow the standalone stream for a GET without a cursor, from the first event that no connection has taken.
+
+        Raises:
+            Overloaded: the store has no room for another stream.
+        """
+        log = self._standalone()
+        try:
+            return self.follow(STANDALONE, log.taken, log, prime=True)
+        except UnknownCursor:
+            # The oldest events have been dropped. Without a cursor the client has no claim to them.
+            return self.follow(STANDALONE, log.last, log, prime=True)
+
+    def resume(self, cursor: str) -> StreamResponse:
+        """Follow a stream for a GET with a cursor, from the event after it.
+
+        Raises:
+            UnknownCursor: it names no event of this session that can be followed.
+        """
+        found = read_cursor(cursor, secret=self.parts.store.secret, session=self.session.id)
+        if found is None:
+            raise UnknownCursor("not an id of this session")
+        name, seq = found
+        post = self.posts.get(name)
+        log = self.log if name == STANDALONE else None if post is None else post.log
+        try:
+            return self.follow(name, seq, log, prime=False)
+        except UnknownCursor:  # an id made here, so the event was stored once
+            self.count(telemetry.LimitHit(name="replay_store", session=self.session.id))
+            raise
+
+    def follow(self, name: str, after: int, log: StreamLog | None, *, prime: bool) -> StreamResponse:
+        """Connect to a stream and disconnect an earlier connection of it.
+
+        Raises:
+            UnknownCursor: the stream cannot be followed from there.
+        """
+        store: Store = self.parts.store
+        follower = store.follow(StreamKey(self.session.id, name), after)
+        old = self.connections.pop(name, None)
+        if old is not None:
+            old.close()
+        ids = self._ids(name, log)
+        prologue = self._prime(ids, after) if prime else b""
+        connection = StreamResponse(
+            session=self.session.id,
+            ids=ids,
+            follower=follower,
+            config=self.parts.config,
+            hub=self.session.service.telemetry,
+            log=log,
+            prologue=prologue,
+        )
+        connection.on_detach = lambda _: self._detached(name, connection)
+        self.connections[name] = connection
+        post = self.posts.get(name)
+        if post is not None:
+            post.attached()
+        self.count(telemetry.StreamOpened(session=self.session.id, resumed=not prime))
+        return connection
+
+    def _ids(self, name: str, log: StreamLog | None) -> EventIds | None:
+        era = self.session.peer.era
+        if era is not None and not era.http.resumable:
+            return None
+        return EventIds(self.parts.store.secret, self.session.id, name) if log is None else log.ids
+
+    def _prime(self, ids: EventIds | None, after: int) -> bytes:
+        era = self.session.peer.era
+        if ids is None or era is None or not era.http.primes:
+            return b""
+        # 2025-11-25 basic/transports: an event with an id and an empty data field, so that a client can reconnect
+        return encode_event(b"", id=ids.of(after), retry=self.parts.config.retry_ms)
+
+    def whole(self, answer: bytes, log: StreamLog | None) -> bytes:
+        """Encode the whole stream of one event, without storing it."""
+        assert log is not None
+        ids = self._ids(log.key.stream, log)
+        self.count(telemetry.StreamOpened(session=self.session.id, resumed=False))
+        self.count(telemetry.StreamClosed(session=self.session.id, cause="done"))
+        return self._prime(ids, 0) + encode_event(answer, id=None if ids is None else ids.of(1))
+
+    def _detached(self, name: str, connection: StreamResponse) -> None:
+        self.session.last_used = trio.current_time()
+        if self.connections.get(name) is not connection:
+            return  # another one took over
+        del self.connections[name]
+        post = self.posts.get(name)
+        if post is not None:
+            post.detached()

@@ -1,0 +1,228 @@
+"""The link of one POST: it starts undecided, and is answered with JSON or becomes a stream.
+
+If the response comes first, it is plain JSON. Any other message, or a delay, turns the reply into a stream. In a
+stateful session that stream is stored and outlives its connection (`PostStream`); `stateless` has the other kind.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+from msgspec import field
+
+from mcptrio import telemetry
+from mcptrio._actors.future import Waiter
+from mcptrio._peer.messages import LinkLost, Received
+from mcptrio._struct import Entity
+from mcptrio._wire.jsonrpc import Error, Request, decode
+from mcptrio.errors import INTERNAL_ERROR, Overloaded
+
+from .event_stream import StreamLog, StreamResponse, is_notification
+from .message import HttpRequest
+
+if TYPE_CHECKING:
+    from .links import HttpLink
+
+
+class ReplyPhase(enum.Enum):
+    """The state of the reply to a POST."""
+
+    PENDING = enum.auto()
+    ANSWERED = enum.auto()
+    """Plain JSON."""
+    STREAMING = enum.auto()
+    OVER = enum.auto()
+    """No reply: cancelled, or its client is gone."""
+
+
+class Pending(Entity, kw_only=True):
+    """The link of one unanswered POST: a session posts to it, and one task of an engine waits for it."""
+
+    head: HttpRequest
+    shared: bool = False
+    phase: ReplyPhase = ReplyPhase.PENDING
+    answer: bytes = b""
+    status: int = 200
+    _waiter: Waiter = field(default_factory=Waiter)
+
+    def _settle(self, phase: ReplyPhase) -> None:
+        self.phase = phase
+        self._waiter.wake()
+
+    async def wait(self, patience: float, become_stream: Callable[[], bool], abandon: Callable[[], None]) -> None:
+        """Wait until the reply is plain JSON or a stream.
+
+        After `patience` seconds call `become_stream`, which returns whether it can; if cancelled, call `abandon`.
+        """
+        try:
+            while self.phase is ReplyPhase.PENDING:
+                with trio.move_on_after(patience) as waiting:
+                    await self._waiter.park()
+                if waiting.cancelled_caught and not become_stream():
+                    patience = math.inf
+        except BaseException:
+            abandon()
+            raise
+
+
+class PostStream(Pending, kw_only=True):
+    """The link of one POST: a plain response, or a stream that ends with the response."""
+
+    http: HttpLink
+    name: str
+    patience: float
+    """Seconds after which it becomes a stream."""
+    json_only: bool
+    on_answer: Callable[[], None] | None = None
+    log: StreamLog | None = None
+    _grace: trio.CancelScope | None = None
+    _close_wanted: bool = False
+
+    # -- for the session: nothing here waits
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        if self.phase is ReplyPhase.PENDING:
+            # An error that has an HTTP status is sent with that status, regardless of `sse_only`.
+            if final and (status != 200 or not self.http.parts.config.sse_only):
+                self.answer, self.status = data, status
+                self._settle(ReplyPhase.ANSWERED)
+            elif self.json_only or not self._open():
+                self._post_elsewhere(data, final, status)
+            else:
+                self._append(data, final)
+                if final:
+                    self.answer = data
+                self._waiter.wake()
+        elif self.phase is ReplyPhase.STREAMING:
+            self._append(data, final)
+        if final:
+            self._finished()
+
+    def end(self) -> None:
+        """Handle the end of the call without a response."""
+        if self.phase is ReplyPhase.PENDING:
+            self._settle(ReplyPhase.OVER)
+        elif self.log is not None:
+            self.log.end()
+        self._finished()
+
+    async def room(self) -> None:
+        if self.log is not None:
+            await self.log.room()
+
+    def close_connection(self) -> None:
+        """Close the connection but not the call: the client polls for the rest (SEP-1699).
+
+        Do nothing if the client could not return: before 2025-11-25 it may have no event id yet.
+        """
+        era = self.http.session.peer.era
+        if era is None or not era.http.primes or self.json_only:
+            return
+        if self.phase is ReplyPhase.PENDING and self._open():
+            self._close_wanted = True
+            self._waiter.wake()
+        elif self.log is not None and self.log.connection is not None:
+            self.log.connection.say_retry()
+            self.log.connection.close()
+
+    def _append(self, data: bytes, final: bool) -> None:
+        assert self.log is not None
+        self.log.append(data, last=final)
+
+    def _open(self) -> bool:
+        """Turn into a stream; return False if the store has no room for another one."""
+        log = self.http.new_log(self.name)
+        try:
+            log.store.begin(log.key)
+        except Overloaded:
+            self.http.count(telemetry.LimitHit(name="streams", session=self.http.session.id))
+            self.json_only = True
+            return False
+        self.log = log
+        log.expected = True
+        self.phase = ReplyPhase.STREAMING
+        return True
+
+    def _post_elsewhere(self, data: bytes, final: bool, status: int) -> None:
+        """Send a message without a stream, because the store has no room or streams are turned off."""
+        if final:
+            self.answer, self.status = data, status
+            self._settle(ReplyPhase.ANSWERED)
+        elif is_notification(data):
+            self.http.count(telemetry.Dropped(kind="json_only", session=self.http.session.id))
+        elif self.http.listening:
+            self.http.post(data)
+        else:
+            # A request to the client could never be answered: answer it with an error here.
+            frame = decode(data)
+            assert isinstance(frame, Request)
+            text = "the client listens to no stream that this could be asked on (json_only)"
+            refusal = Error(frame.id, INTERNAL_ERROR, text)
+            self.http.session.inbox.post_nowait(Received(refusal, self))
+
+    def _finished(self) -> None:
+        self.http.forget_post(self)
+        if self._grace is not None:
+            self._grace.cancel()
+        callback, self.on_answer = self.on_answer, None
+        if callback is not None:
+            callback()
+
+    # -- for the engine
+
+    def become_stream(self) -> bool:
+        """Turn into a stream, because the answer takes too long; return False if that is not possible."""
+        return self.phase is ReplyPhase.PENDING and not self.json_only and self._open()
+
+    def abandon(self) -> None:
+        """Handle the end of the request before it was answered."""
+        # The client has no event id to resume with; the call continues anyway.
+        if self.phase is ReplyPhase.PENDING:
+            self.phase = ReplyPhase.OVER
+        else:
+            self.detached()
+
+    def whole(self) -> bytes | None:
+        """Return the whole stream if the response came first and can be sent at once; otherwise None."""
+        # With a durable store, only once the event is stored.
+        if not self.answer or self._close_wanted or self.http.parts.store.durable:
+            return None
+        return self.http.whole(self.answer, self.log)
+
+    def connect(self) -> StreamResponse:
+        """Connect the first response to the stream."""
+        connection = self.http.follow(self.name, 0, self.log, prime=True)
+        if self._close_wanted:
+            connection.say_retry()
+            connection.close()
+        return connection
+
+    # -- lost connections
+
+    def detached(self) -> None:
+        """Note that no connection follows this stream any more; the call continues for `resume_grace`."""
+        session = self.http.session
+        if self.log is None or self.log.ended or session.ended is not None:
+            return
+        self.log.lost(None)
+        session.background.start(self._give_up_later)
+
+    def attached(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    async def _give_up_later(self) -> None:
+        session = self.http.session
+        era = session.peer.era
+        cancels = era is not None and era.http.disconnect_cancels
+        if self._grace is not None or self.log is None or self.log.ended or self.log.connection is not None:
+            return  # the client has reconnected
+        with trio.CancelScope() as self._grace:
+            await trio.sleep(0 if cancels else self.http.parts.config.resume_grace)
+            while not session.inbox.post_nowait(LinkLost(self)):  # noqa: ASYNC110 - a full inbox empties at once
+                await trio.sleep(0.05)

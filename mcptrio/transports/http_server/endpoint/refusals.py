@@ -1,0 +1,39 @@
+"""Reports of refused requests, so that the log says why a client cannot connect and which setting decides it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from mcptrio import telemetry
+
+from .message import HttpRequest, Plain
+
+_REPORTED: Final = frozenset({401, 403, 404, 405, 421})
+
+
+def report_refusal(hub: telemetry.Hub, request: HttpRequest, reply: Plain) -> None:
+    """Emit that a request was refused with one of the statuses that a wrong setting often causes."""
+    if reply.status not in _REPORTED or not hub:
+        return
+    client = "" if request.client is None else f"{request.client[0]}:{request.client[1]}"
+    detail = f"{reply.status} {request.method} {request.path[:100]}: {_reason(reply)}{_setting(request, reply)}"
+    hub.emit(telemetry.ConnectionEvent(kind="request_refused", client=client, detail=detail))
+
+
+def _reason(reply: Plain) -> str:
+    try:
+        return str(msgspec.json.decode(reply.body)["error"]["message"])
+    except (msgspec.DecodeError, LookupError, TypeError):  # a response that the user's own authenticator has built
+        return HTTPStatus(reply.status).phrase
+
+
+def _setting(request: HttpRequest, reply: Plain) -> str:
+    """Return the setting that decides, where the reason does not name it already."""
+    if reply.status == 401:
+        return " (auth=)"
+    if reply.status == 404 and b"mcp-session-id" in request.fields:
+        return " (Limits.idle_timeout)"
+    return ""

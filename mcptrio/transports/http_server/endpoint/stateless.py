@@ -1,0 +1,305 @@
+"""Stateless HTTP: one POST, one exchange. The headers repeat parts of the body and must agree with it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import trio
+from attrs import define, field
+from msgspec import Struct
+
+from mcptrio import telemetry
+from mcptrio._actors.exchange import Exchange
+from mcptrio._actors.lending import Loan
+from mcptrio._actors.link import Outbox
+from mcptrio._actors.shares import Shares
+from mcptrio._actors.timers import Timer
+from mcptrio._eras.choose import Served
+from mcptrio._eras.stateless import declared_date
+from mcptrio._peer.era import Era
+from mcptrio._wire.headers import decode_header_value
+from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
+from mcptrio._wire.sse import COMMENT, encode_event
+from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, ConnectionLost, RemoteProtocolError
+
+from .event_stream import leased
+from .message import EVENTS, JSON, HttpRequest, Plain, Stream, Undecided, overloaded, refuse, refuse_frame
+from .post import Pending, ReplyPhase
+from .shared import Shared
+
+NAMED: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""Method -> the parameter that `Mcp-Name` repeats."""
+EXCHANGE_ID: Final = "-"
+"""The session name of stateless requests in telemetry."""
+_PARAM: Final = b"mcp-param-"
+_CHUNK: Final = 64 * 1024  # bytes that a stream hands out at once; the rest stays in the outbox, where it is counted
+_INTEGER: Final = re.compile(r"-?[0-9]{1,16}(\.0+)?")
+
+
+class ExchangeLink(Pending, kw_only=True):
+    """The link of one POST, and its `Events`: plain JSON if the response comes first and soon, otherwise a stream."""
+
+    parts: Shared
+    exchange: Exchange | None = None
+    """The exchange until it is over; cleared then, because the reference cycle would delay garbage collection."""
+    listens: bool
+    """Whether it is a listen request, which is a stream from its first message."""
+    on_end: Callable[[], None] | None = None
+    _outbox: Outbox | None = None
+    _heartbeat: Timer | None = None
+    _done: bool = False
+
+    # -- for the exchange: nothing here waits
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        config = self.parts.config
+        if self.phase is ReplyPhase.PENDING:
+            if final and (status != 200 or not config.sse_only):
+                self.answer, self.status = data, status
+                self._settle(ReplyPhase.ANSWERED)
+            elif config.json_only and not final and not self.listens:
+                if hub := self.parts.hub:
+                    hub.emit(telemetry.Dropped(kind="json_only", session=EXCHANGE_ID))
+            else:
+                self._open()
+        if self._outbox is not None:
+            self._outbox.put(data)
+        if final:
+            self.end()
+
+    def end(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        self.exchange = None
+        if self.on_end is not None:
+            self.on_end()
+        if self.phase is ReplyPhase.PENDING:
+            self._settle(ReplyPhase.OVER)
+        elif self._outbox is not None:
+            self._outbox.close()
+
+    async def room(self) -> None:
+        if self._outbox is not None:
+            if self._outbox.full:
+                self.parts.limit("outbox")
+            await self._outbox.room()
+
+    def _open(self) -> None:
+        config = self.parts.config
+        self._outbox = Outbox(max_items=config.outbox_events, max_bytes=config.outbox_bytes)
+        self._heartbeat = Timer(self.parts.timers, self._say_alive)
+        self._settle(ReplyPhase.STREAMING)
+
+    # -- for the engine
+
+    def become_stream(self) -> bool:
+        """Turn into a stream, because the answer takes too long; return False if it was just answered."""
+        if self.phase is not ReplyPhase.PENDING:
+            return False
+        self._open()
+        return True
+
+    def abandon(self) -> None:
+        """Handle the end of the request before it was answered."""
+        self.detach("cancelled")
+
+    def _say_alive(self) -> None:
+        """Queue a heartbeat comment for a silent stream, as an empty item."""
+        if self._outbox is not None and self._outbox.empty:
+            self._outbox.put(b"")
+
+    @property
+    def over(self) -> bool:
+        return self._done and self._outbox is not None and self._outbox.empty
+
+    async def next(self) -> bytes | None:
+        assert self._outbox is not None
+        assert self._heartbeat is not None
+        self._heartbeat.set(trio.current_time() + self.parts.config.heartbeat)
+        try:
+            items = await self._outbox.take_all(_CHUNK)
+        except ConnectionLost:
+            return None
+        return b"".join([encode_event(item) if item else COMMENT for item in items])
+
+    def detach(self, cause: str) -> None:
+        """Cancel the request, because its stream was closed (2026-07-28 basic/transports/streamable-http: MUST)."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self.exchange is not None:
+            self.exchange.lose(self)
+            self.end()
+        if self._outbox is not None:
+            self._outbox.clear()  # its reader is gone; the garbage collector may come late
+
+
+class Declared(Struct):
+    """The served dates, with the already parsed declaration of one request."""
+
+    served: Served
+    frame: Request
+    found: tuple[Era, dict[str, Any]]
+
+    def negotiate(self, requested: object) -> Era:
+        return self.served.negotiate(requested)
+
+    def declared(self, frame: Request) -> tuple[Era, dict[str, Any]] | None:
+        return self.found if frame is self.frame else self.served.declared(frame)
+
+
+@define(eq=False, repr=False)
+class Exchanges:
+    """The stateless requests of an endpoint."""
+
+    shared: Shared
+    listen_places: Shares = field(init=False)
+    """Slots of requests that stay open for change notifications; `max_calls` does not count them."""
+
+    def __attrs_post_init__(self) -> None:
+        most = self.shared.config.max_listeners
+        self.listen_places = Shares(most, keep_free=most // 4)
+
+    @property
+    def listeners(self) -> int:
+        """The number of open `subscriptions/listen` requests."""
+        return self.listen_places.used
+
+    async def post(self, head: HttpRequest, frame: Frame | Batch, loan: Loan | None = None) -> Plain | Undecided:
+        """Serve a message of a client."""
+        if type(frame) is not Request:
+            if type(frame) is Notification:
+                return Plain(202)
+            # basic/transports/streamable-http: one request or notification; clients MUST NOT send responses
+            return refuse(400, "the body must be a single request or notification", code=INVALID_REQUEST)
+        try:
+            eras = self._check(head, frame)
+        except RemoteProtocolError as error:
+            return refuse_frame(error)
+        shared = self.shared
+        refusal = shared.scopes.check(head, frame)
+        if refusal is not None:
+            return refusal
+        listens = frame.method == "subscriptions/listen"
+        if listens:
+            refusal = await self._enter_listener(head, frame)
+        else:
+            refusal = await shared.admission.enter(head, frame)
+        if refusal is not None:
+            return refusal
+        on_end = partial(shared.admission.leave, head)
+        if listens:
+            on_end = partial(self.listen_places.give_back, head.owner)
+        link = ExchangeLink(head=head, parts=shared, listens=listens, on_end=on_end)
+        runtime = shared.runtime
+        exchange = Exchange(
+            id=EXCHANGE_ID,
+            service=runtime.app,
+            link=link,
+            runtime=runtime,
+            principal=head.principal,
+            owner=head.owner,
+            eras=eras,
+        )
+        link.exchange = exchange
+        exchange.deliver_nowait(frame, head.context, loan)
+        return Undecided(partial(self._outcome, link, frame))
+
+    async def _enter_listener(self, head: HttpRequest, frame: Request) -> Plain | None:
+        shared = self.shared
+        if shared.draining:
+            return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
+        if not await self.listen_places.wait(head.owner, timeout=shared.config.busy_timeout):
+            shared.limit("max_listeners")
+            return overloaded("too many listen streams are open", 5, request_id=frame.id, limit="max_listeners")
+        return None
+
+    def _check(self, head: HttpRequest, frame: Request) -> Declared:
+        """Compare the headers with the body: a proxy may have routed or checked the request by its headers."""
+        served: Served = self.shared.runtime.app.eras  # type: ignore[assignment]  # the application's own
+        method, params = frame.method, frame.params
+        date = declared_date(params)
+        if date is not None:  # first: an unsupported version must agree in both places too
+            self._compare(head, frame, b"mcp-protocol-version", date)
+        declared = served.declared(frame, required=True)
+        if declared is None:
+            raise RuntimeError("a required date was not declared, and not refused")
+        self._compare(head, frame, b"mcp-method", method)
+        parameter = NAMED.get(method)
+        name = None if parameter is None else params.get(parameter)
+        if type(name) is str:
+            self._compare(head, frame, b"mcp-name", name, encoded=True)
+            if method == "tools/call":
+                marks = self.shared.runtime.app.parameter_headers(name)
+                if marks:
+                    self._compare_arguments(head, frame, marks)
+        return Declared(served, frame, declared)
+
+    def _compare_arguments(self, head: HttpRequest, frame: Request, marks: Mapping[str, tuple[str, ...]]) -> None:
+        arguments = frame.params.get("arguments")
+        for mark, path in marks.items():
+            value: Any = arguments if isinstance(arguments, dict) else {}
+            for step in path:
+                value = value.get(step) if isinstance(value, dict) else None
+            header = _PARAM + mark.lower().encode()
+            if value is None:
+                if header in head.fields:
+                    raise _mismatch(frame, header, "the body has no such argument")
+            else:
+                self._compare(head, frame, header, value, encoded=True)
+
+    def _compare(self, head: HttpRequest, frame: Request, name: bytes, wanted: Any, *, encoded: bool = False) -> None:
+        if head.doubled and head.count(name) > 1:
+            raise _mismatch(frame, name, "it was sent twice")
+        found = head.text(name)
+        if found is None:
+            raise _mismatch(frame, name, "it is missing")
+        found = found.strip(" \t")
+        if encoded:
+            try:
+                found = decode_header_value(found)
+            except ValueError:
+                raise _mismatch(frame, name, "it cannot be decoded") from None
+        if found != wanted and not _means(found, wanted):
+            raise _mismatch(frame, name, "it differs from the body")
+
+    async def _outcome(self, link: ExchangeLink, frame: Request) -> Plain | Stream:
+        config = self.shared.config
+        patience = math.inf if config.json_only else config.stream_after
+        await link.wait(patience, link.become_stream, link.abandon)
+        if link.phase is ReplyPhase.STREAMING:
+            stream = Stream(200, EVENTS, link)
+            return leased(link.head, stream) if link.listens else stream
+        if link.phase is ReplyPhase.ANSWERED:
+            headers = (
+                JSON if link.status == 200 else JSON + self.shared.scopes.headers_for(link.status, frame, link.answer)
+            )
+            return Plain(link.status, headers, link.answer)
+        return refuse(500, "the request ended without an answer", request_id=frame.id)
+
+
+def _means(text: str, value: Any) -> bool:
+    """Return whether a header's text stands for an argument that is not a string."""
+    match value:
+        case bool():
+            return text == ("true" if value else "false")
+        case int() | float():
+            # "Server Validation": as numbers, 42.0 is 42
+            return _INTEGER.fullmatch(text) is not None and int(text.partition(".")[0]) == value
+    return False
+
+
+def _mismatch(frame: Request, name: bytes, why: str) -> RemoteProtocolError:
+    shown = name.decode("ascii").title()
+    return RemoteProtocolError(f"header {shown}: {why}", code=HEADER_MISMATCH, request_id=frame.id)

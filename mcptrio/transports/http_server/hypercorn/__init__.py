@@ -1,0 +1,1 @@
+"""The ordinary engine: a standard ASGI application, served by Hypercorn behind the listener."""

@@ -1,0 +1,347 @@
+"""The ASGI application: moves bytes between an ASGI server and the endpoint. Needs a server that runs on Trio.
+
+app = asgi_app(server.make_runtime, HttpConfig())       # opens its runtime in the ASGI lifespan
+async with app.open(): ...                               # for a host application that mounts it
+AsgiApp(endpoint)                                        # around a runtime that is open already
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from ssl import PEM_cert_to_DER_cert
+from typing import Any, Final
+
+import trio
+
+from mcptrio._actors.runtime import Runtime
+from mcptrio.errors import INTERNAL_ERROR, LocalProtocolError
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.admission import SMALL
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import CLOSE, Authenticator, HttpRequest, Plain, Stream, refuse
+from mcptrio.transports.http_server.endpoint.refusals import report_refusal
+
+logger = logging.getLogger("mcptrio.http")
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
+_DRAIN_BYTES: Final = 1024 * 1024
+_DRAIN_TIME: Final = 2.0
+_NOT_OPEN: Final = (
+    "the MCP application was not started: its ASGI lifespan never ran. Serve it with a server that sends lifespan "
+    "events, or enter `async with app.open():` in the lifespan of the application that mounts it"
+)
+_OPEN_TWICE: Final = (
+    "this application is open already: enter `app.open()` once, either in the lifespan of the application that mounts "
+    "it or by an ASGI server that sends it lifespan events; call server.asgi() again for a second application"
+)
+_NOT_TRIO: Final = "mcptrio needs a server that runs on Trio, for example `hypercorn -k trio module:app`"
+
+
+class AsgiApp:
+    """An ASGI application around an endpoint."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint | None = None,
+        *,
+        make_runtime: Callable[[], Runtime] | None = None,
+        config: HttpConfig | None = None,
+        authenticator: Authenticator | None = None,
+        open_scopes: bool = True,
+        metrics: Callable[[], str] | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.config = config or (endpoint.config if endpoint is not None else HttpConfig())
+        self._make_runtime = make_runtime
+        self._authenticator = authenticator
+        self._open_scopes = open_scopes
+        self._metrics = metrics
+        self._is_open = False
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Endpoint]:
+        """Run the application's own runtime, and drain it at the end.
+
+        Raises:
+            LocalProtocolError: the application is open already.
+        """
+        if self._make_runtime is None:
+            raise RuntimeError("this application was made around a runtime that its creator opens")
+        if self._is_open:
+            raise LocalProtocolError(_OPEN_TWICE)
+        self._is_open = True
+        try:
+            async with self._make_runtime().open() as runtime:
+                self.endpoint = Endpoint(runtime, self.config, self._metrics, self._authenticator, self._open_scopes)
+                try:
+                    yield self.endpoint
+                    await runtime.drain(self.config.drain_timeout)
+                finally:
+                    self.endpoint = None
+                    close = getattr(self._authenticator, "close", None)
+                    if close is not None:
+                        await close()
+        finally:
+            self._is_open = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                await self._http(scope, receive, send)
+            case "websocket":
+                await self._websocket(scope, receive, send)
+            case "lifespan":
+                await self._lifespan(receive, send)
+
+    # -- lifespan
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        started = False
+        try:
+            if not trio.lowlevel.in_trio_run():
+                raise RuntimeError(_why_not())
+            if self._make_runtime is None:
+                started = True
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+            else:
+                async with self.open():
+                    started = True
+                    await send({"type": "lifespan.startup.complete"})
+                    await receive()
+        except Exception as error:
+            kind = "shutdown" if started else "startup"
+            logger.exception("the application failed at %s", kind)
+            await send({"type": f"lifespan.{kind}.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # -- HTTP
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = head_of(scope, self.config)
+        endpoint = self.endpoint
+        if endpoint is None:
+            await _send_plain(head, refuse(503, _why_not(), code=INTERNAL_ERROR, headers=(CLOSE,)), send)
+            return
+        refusal = endpoint.refuse_early(head)
+        if refusal is None and endpoint.authenticator is not None:
+            refusal = await endpoint.authenticate(head)
+        if refusal is not None:
+            report_refusal(endpoint.runtime.hub, head, refusal)
+            await _refuse(head, refusal, receive, send)
+            return
+        try:
+            await self._serve(endpoint, head, receive, send)
+        finally:
+            endpoint.admission.release_body(head)
+
+    async def _serve(self, endpoint: Endpoint, head: HttpRequest, receive: Receive, send: Send) -> None:
+        reply: Plain | Stream | None
+        if head.method == "POST":
+            body = await self._read_body(endpoint, head, receive)
+            if body is None:
+                return
+            if isinstance(body, Plain):
+                await _refuse(head, body, receive, send)
+                return
+            if self.config.json_only:
+                reply = await self._answer_watched(endpoint, head, body, receive)
+            else:
+                reply = await endpoint.answer(head, body)
+        else:
+            reply = await endpoint.answer(head, b"")
+        if type(reply) is Stream:
+            endpoint.admission.release_body(head)
+            await self._send_stream(reply, receive, send)
+        elif type(reply) is Plain:
+            report_refusal(endpoint.runtime.hub, head, reply)
+            await (_send_plain(head, reply, send) if head.method == "POST" else _refuse(head, reply, receive, send))
+
+    async def _read_body(self, endpoint: Endpoint, head: HttpRequest, receive: Receive) -> bytes | Plain | None:
+        """Read the body; return a refusal if that fails, None if the client went away."""
+        size = 0
+        parts: list[bytes] = []
+        with trio.move_on_after(self.config.body_timeout) as patience:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                if part := message.get("body", b""):
+                    size += len(part)
+                    if size > self.config.max_body:
+                        return endpoint.too_large()
+                    parts.append(part)
+                    if size > SMALL and not head.body_memory:
+                        patience.deadline = float("inf")  # that time is not the client's
+                        if not await endpoint.admission.reserve_body(head):
+                            return endpoint.no_room()
+                        patience.deadline = trio.current_time() + self.config.body_timeout
+                if not message.get("more_body", False):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+        return endpoint.timed_out()
+
+    async def _answer_watched(
+        self, endpoint: Endpoint, head: HttpRequest, body: bytes, receive: Receive
+    ) -> Plain | Stream | None:
+        """Return the answer where no stream is opened that would notice a disconnect; None after a disconnect."""
+        reply: Plain | Stream | None = None
+
+        @trio.lowlevel.enable_ki_protection
+        async def watch(scope: trio.CancelScope) -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nursery.cancel_scope)
+            reply = await endpoint.answer(head, body)
+            nursery.cancel_scope.cancel()
+        return reply
+
+    async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
+        cause = "failed"
+        events = reply.events
+
+        @trio.lowlevel.enable_ki_protection
+        async def watch(scope: trio.CancelScope) -> None:
+            # The only reader of `receive`: some servers report a disconnect once.
+            nonlocal cause
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            cause = "disconnected"
+            scope.cancel()
+
+        async def say(message: Message) -> bool:
+            with trio.move_on_after(self.config.write_timeout) as patience:
+                await send(message)
+            return not patience.cancelled_caught
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watch, nursery.cancel_scope)
+                start = {"type": "http.response.start", "status": reply.status, "headers": list(reply.headers)}
+                whole = await say(start)
+                while whole and (chunk := await events.next()) is not None:
+                    whole = await say({"type": "http.response.body", "body": chunk, "more_body": True})
+                whole = whole and await say({"type": "http.response.body", "body": b"", "more_body": False})
+                cause = "done" if whole else "write timeout"
+                nursery.cancel_scope.cancel()
+        finally:
+            events.detach(cause)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.endpoint is None:
+            await receive()
+            await send({"type": "websocket.close", "code": 1013, "reason": "not started"})
+            return
+        from mcptrio.transports.websocket.server import serve_websocket
+
+        await serve_websocket(self.endpoint, scope, receive, send)
+
+
+def asgi_app(
+    make_runtime: Callable[[], Runtime],
+    config: HttpConfig | None = None,
+    *,
+    authenticator: Authenticator | None = None,
+    open_scopes: bool = True,
+    metrics: Callable[[], str] | None = None,
+) -> AsgiApp:
+    """Return an ASGI application that opens its own runtime, in its lifespan or in `app.open()`."""
+    return AsgiApp(
+        make_runtime=make_runtime,
+        config=config,
+        authenticator=authenticator,
+        open_scopes=open_scopes,
+        metrics=metrics,
+    )
+
+
+def head_of(scope: Scope, config: HttpConfig) -> HttpRequest:
+    """Return the head of an ASGI request."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    target: bytes | None = scope.get("extensions", {}).get(TARGET_EXTENSION, {}).get("target") or scope.get("raw_path")
+    if path[:1] != "/" and "://" in path:  # a whole URL as the target (RFC 9112 section 3.2.2)
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    if root and path.startswith(root):
+        path = path[len(root) :]
+        if path in ("", "/"):
+            path = config.path  # mounted at the endpoint's own path
+    return HttpRequest(
+        method=scope["method"],
+        path=config.served_path(path),
+        headers=scope["headers"],
+        query=scope.get("query_string", b""),
+        target=target,
+        scheme=scope.get("scheme", "http"),
+        http_version=scope.get("http_version", "1.1"),
+        client=scope.get("client"),
+        root=root,
+        certificate=_certificate(scope),
+    )
+
+
+def _certificate(scope: Scope) -> bytes | None:
+    """Return the client's certificate, if the server verified one (the ASGI TLS extension)."""
+    tls = scope.get("extensions", {}).get("tls")
+    chain = None if tls is None or tls.get("client_cert_error") else tls.get("client_cert_chain")
+    return PEM_cert_to_DER_cert(chain[0]) if chain else None
+
+
+def _why_not() -> str:
+    return _NOT_OPEN if trio.lowlevel.in_trio_run() else _NOT_TRIO
+
+
+async def _send_plain(head: HttpRequest, reply: Plain, send: Send) -> None:
+    await send(_start(head, reply))
+    await send({"type": "http.response.body", "body": _body(head, reply), "more_body": False})
+
+
+async def _refuse(head: HttpRequest, reply: Plain, receive: Receive, send: Send) -> None:
+    """Answer before the body was read.
+
+    The rest of the body is read and dropped meanwhile: Hypercorn cannot finish a response while its queue of body
+    pieces is full, and a client that is still sending would see a reset instead of the answer. The answer has a length,
+    so the client has it at once; the connection closes after it, so the end of the body need not be found.
+    """
+    if not head.may_have_body:
+        await _send_plain(head, reply, send)
+        return
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_throw_away, receive)
+        await send(_start(head, reply, CLOSE))
+        await send({"type": "http.response.body", "body": _body(head, reply), "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _start(head: HttpRequest, reply: Plain, *extra: tuple[bytes, bytes]) -> Message:
+    headers = [*reply.headers, *(header for header in extra if header not in reply.headers)]
+    headers.append((b"content-length", b"%d" % len(reply.body)))
+    if not head.http_version.startswith("1"):  # RFC 9113 section 8.2.2: no such header there
+        headers = [header for header in headers if header[0] != b"connection"]
+    return {"type": "http.response.start", "status": reply.status, "headers": headers}
+
+
+def _body(head: HttpRequest, reply: Plain) -> bytes:
+    return b"" if head.method == "HEAD" else reply.body
+
+
+@trio.lowlevel.enable_ki_protection
+async def _throw_away(receive: Receive) -> None:
+    size = 0
+    with trio.move_on_after(_DRAIN_TIME):
+        while size < _DRAIN_BYTES:
+            message = await receive()
+            size += len(message.get("body", b""))
+            if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                return

@@ -1,0 +1,133 @@
+"""The deprecated HTTP+SSE transport (2024-11-05), client side: one GET stream from the server, POSTs to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import httpx2
+import msgspec
+import trio
+from attrs import define, field, frozen
+
+from mcptrio._peer.era import Era
+from mcptrio._wire.sse import SseReader
+from mcptrio.errors import ConnectionLost, MCPTrioError, RemoteProtocolError
+from mcptrio.transports.client import Receiver, failure, hand_over
+from mcptrio.transports.http_client.auth import HttpAuth
+from mcptrio.transports.http_client.http import EVENTS, JSON, Http, HttpClientConfig, feed, kind_of, lent_or_own
+from mcptrio.transports.retry import Reconnect
+
+logger = logging.getLogger("mcptrio.client.http")
+
+_decode: Final = msgspec.json.Decoder().decode
+_ENDPOINT_TIMEOUT: Final = 10.0
+
+
+@frozen(kw_only=True)
+class LegacySseTransport:
+    """Transport to a server that supports nothing newer than HTTP+SSE."""
+
+    url: str
+    headers: Mapping[str, str] = field(factory=dict)
+    auth: HttpAuth | None = None
+    config: HttpClientConfig = field(factory=HttpClientConfig)
+    reconnect: Reconnect = field(factory=Reconnect)
+    client: httpx2.AsyncClient | None = None
+    name: str = "sse"
+
+    @asynccontextmanager
+    async def open(self, receiver: Receiver) -> AsyncIterator[LegacySseClientLink]:
+        async with lent_or_own(self.client, self.config) as client, trio.open_nursery() as nursery:
+            http = Http(client, self.url, self.config, self.reconnect, self.auth, self.headers)
+            link = LegacySseClientLink(http, receiver, nursery)
+            with trio.move_on_after(_ENDPOINT_TIMEOUT):
+                link.endpoint = await nursery.start(link.hear)
+            if not link.endpoint:
+                raise RemoteProtocolError("the server did not send the URL for POSTs (event `endpoint`)")
+            try:
+                yield link
+            finally:
+                nursery.cancel_scope.cancel()
+
+
+@define(eq=False, repr=False)
+class LegacySseClientLink:
+    """The link over one event stream from the server and POSTs to it."""
+
+    http: Http
+    receiver: Receiver
+    nursery: trio.Nursery
+    full: bool = False
+    endpoint: str = ""
+    _told: trio.Event = field(factory=trio.Event)
+
+    def post(self, data: bytes) -> None:
+        self.nursery.start_soon(self._carry, data)
+
+    async def room(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def speak(self, era: Era) -> None:
+        pass
+
+    async def confirmed(self) -> None:
+        await self._told.wait()
+
+    async def _carry(self, data: bytes) -> None:
+        frame = _decode(data)
+        # A response settles its id only once, and the protocol's notifications are idempotent, so both may be repeated.
+        repeat = frame.get("method", "notifications/").startswith("notifications/")
+        try:
+            await self.http.tell(data, lambda: {"Content-Type": JSON}, repeat=repeat, url=self.endpoint)
+        except Exception as error:  # noqa: BLE001 - the caller sees it
+            if "method" in frame and "id" in frame:
+                with suppress(ConnectionLost):
+                    await self.receiver.deliver(failure(frame["id"], error))
+            else:
+                logger.warning("%s did not arrive: %s", frame.get("method", "an answer"), error)
+        finally:
+            if frame.get("method") == "notifications/initialized":
+                self._told.set()
+
+    async def hear(self, *, task_status: trio.TaskStatus[str]) -> None:
+        """Read the stream. Its first event holds the URL for POSTs; all others are messages."""
+        started = False
+        reader = SseReader(self.http.config.max_reply)
+        try:
+            async with self.http.send("GET", {"Accept": EVENTS}) as response:
+                if not response.is_success:
+                    raise await self.http.refusal(response)
+                if kind_of(response) != EVENTS:
+                    raise RemoteProtocolError(f"expected an event stream, got {kind_of(response) or 'no content type'}")
+
+                async def take(chunk: bytes) -> bool:
+                    nonlocal started
+                    for event in reader.feed(chunk):
+                        if event.event == "endpoint" and not started:
+                            target = self._target(response, event.data.decode())
+                            started = True
+                            task_status.started(target)
+                        elif event.event == "message" and event.data and started:
+                            error = await hand_over(self.receiver, event.data)
+                            if error is not None:
+                                logger.warning("the server's stream had an event that is not a message: %s", error)
+                    return False
+
+                await feed(response, take)
+            if not started:
+                raise RemoteProtocolError("the stream ended before the event `endpoint`")
+            self.receiver.lost("the server closed the stream")
+        except MCPTrioError as error:
+            if not started:
+                raise
+            self.receiver.lost(str(error))
+
+    def _target(self, response: httpx2.Response, reference: str) -> str:
+        target = response.url.join(reference)
+        here = response.url
+        if (target.scheme, target.host, target.port) != (here.scheme, here.host, here.port):
+            raise RemoteProtocolError("the server's URL for POSTs is at another origin")
+        return str(target)

@@ -1,0 +1,1 @@
+"""In-process connections, for `connect(server)` and tests."""

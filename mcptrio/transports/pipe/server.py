@@ -1,0 +1,320 @@
+"""The server's end of all pipes: one session per pipe.
+
+Theory of operation. One task reads, decodes and delivers; another writes everything in the outbox at once, so that a
+burst of responses costs few writes. Neither has a buffer of its own: a peer that does not read fills the outbox, which
+blocks the reader; a peer with too many requests has to wait, and is refused only after a timeout. Cancellations and
+responses to our own requests are always accepted, because only they can resolve a jam.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import trio
+from msgspec import Struct, field
+
+from mcptrio import telemetry
+from mcptrio._actors.lending import Loan
+from mcptrio._actors.link import Outbox
+from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.session import Session
+from mcptrio._peer.messages import Cause
+from mcptrio._struct import Entity
+from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request, decode
+from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
+
+logger = logging.getLogger("mcptrio.pipe")
+
+_AT_ONCE = 32  # messages before other tasks get a turn
+
+
+class Pipe(Protocol):
+    """A bidirectional channel of whole messages."""
+
+    async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
+        """Return the next messages, or the errors in them; empty at the end of the input."""
+        ...
+
+    async def send(self, messages: list[bytes]) -> None:
+        """Write every message.
+
+        Raises:
+            trio.BrokenResourceError: the peer is gone.
+        """
+        ...
+
+
+class Bounds(Protocol):
+    """Limits of a peer over all its connections."""
+
+    def opened(self, session: Session) -> None:
+        """Count the session of this pipe."""
+        ...
+
+    def check(self, session: Session, frame: Frame | Batch | Malformed) -> None:
+        """Admit a request.
+
+        Raises:
+            Overloaded: the peer exceeds its limit.
+        """
+        ...
+
+
+class PipeLimits(Struct, frozen=True, kw_only=True):
+    """The timeouts of a pipe."""
+
+    linger: float = 0.0
+    """Seconds after the end of the input in which running calls are still answered."""
+    flush_timeout: float = 1.0
+    """Seconds for writing the last responses."""
+    patience: float = 5.0
+    """Seconds after which a request that finds no room is refused."""
+    stuck_after: float = 0.25
+    """Seconds after the end in which handlers must stop; later ones are left behind."""
+
+
+class PipeLink(Entity):
+    """The link of a session that has its own pipe."""
+
+    outbox: Outbox = field(default_factory=Outbox)
+    shared: bool = True
+    attached: bool = True
+    """A session with a pipe has no idle timeout: it ends when the pipe does."""
+    head: Any = None
+    """The HTTP request that opened the pipe, if any."""
+
+    send_nowait: Callable[[bytes], bool] | None = None
+    """Writes one message at once if the pipe takes it whole; None if the pipe cannot tell."""
+    is_last: Callable[[], bool] | None = None
+    """Returns whether no other response is pending; None if that does not matter."""
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        # Write at once if possible. Only responses of a burst of calls wait for each other, to share one write.
+        # Progress never waits for the result: some clients drop progress that arrives in one chunk with it.
+        alone = not final or self.is_last is None or self.is_last()
+        if self.send_nowait is None or not self.outbox.idle or not alone or not self.send_nowait(data):
+            self.outbox.put(data)
+
+    def end(self) -> None:
+        self.outbox.close()
+
+    async def room(self) -> None:
+        await self.outbox.room()
+
+
+async def serve_pipe(
+    runtime: Runtime,
+    pipe: Pipe,
+    *,
+    transport: str,
+    principal: Any = None,
+    owner: str = "",
+    head: Any = None,
+    limits: PipeLimits | None = None,
+    bounds: Bounds | None = None,
+) -> Session:
+    """Serve one peer until it disconnects or its session ends; return the session.
+
+    `session.ended` is the reason for its end, `session.handlers.left_behind` counts handlers that could not be stopped.
+    A peer that initializes again gets a new session; all calls of the old one are ended.
+
+    Raises:
+        Overloaded: there are too many sessions, or the process is about to end.
+    """
+    limits = limits or PipeLimits()
+    pending: deque[bytes | RemoteProtocolError] = deque()
+    stuck: Session | None = None
+    while True:
+        link = PipeLink(head=head)
+        reader = _Reader(
+            runtime=runtime, link=link, pipe=pipe, patience=limits.patience, bounds=bounds, pending=pending
+        )
+        session = await _serve_session(reader, transport, principal, owner, limits)
+        if session.handlers.left_behind:
+            stuck = session
+        if not reader.again:
+            return stuck or session
+
+
+async def _serve_session(reader: _Reader, transport: str, principal: Any, owner: str, limits: PipeLimits) -> Session:
+    runtime, link, pipe, bounds = reader.runtime, reader.link, reader.pipe, reader.bounds
+    # The supervisor is cancelled together with this task, and may have closed its nursery already.
+    await trio.lowlevel.checkpoint_if_cancelled()
+    session = runtime.new_session(link, transport=transport, principal=principal, owner=owner, reader=reader.run)
+    reader.session = session
+    if bounds is not None:
+        bounds.opened(session)
+    link.send_nowait = getattr(pipe, "send_nowait", None)
+    if getattr(pipe, "gathers", True):
+        link.is_last = lambda: not reader.pending and not session.peer.ledger.calls
+    over = trio.Event()
+    session.on_end.append(over.set)
+    writing = trio.CancelScope(shield=True)  # a partial message would corrupt the pipe; each exit sets a deadline
+    cause = Cause.SESSION_END
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_write, pipe, link, writing, reader)
+        try:
+            await reader.done.wait()
+            if not reader.stopped and not reader.again:
+                with trio.move_on_after(limits.linger):
+                    await session.wait_until_quiet()
+            cause = Cause.RESTART if reader.again else Cause.DISCONNECT
+        finally:
+            reader.stop()
+            # The session ends the link when it leaves; the writer then sends the rest and returns.
+            session.close_nowait(cause)
+            writing.deadline = trio.current_time() + limits.flush_timeout
+    if reader.failure is not None:
+        raise reader.failure
+    with trio.move_on_after(limits.stuck_after):
+        await session.wait_until_left()
+    if not session.handlers.left_behind:
+        with trio.move_on_after(session.service.limits.end_grace + 1):
+            await over.wait()  # the session may take a while to clean up
+    return session
+
+
+async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reader: _Reader) -> None:
+    outbox = link.outbox
+    with writing:
+        try:
+            while True:
+                await pipe.send(await outbox.take_all())
+        except (ConnectionLost, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+    outbox.close()
+    reader.stop()
+
+
+class _Reader(Entity, kw_only=True):
+    """The reader of a pipe. It lends its task to handlers; if one of them waits, a new task continues to read.
+
+    Borrows: everything.
+    """
+
+    runtime: Runtime
+    link: PipeLink
+    pipe: Pipe
+    patience: float
+    bounds: Bounds | None
+    session: Session = None  # type: ignore[assignment]  # set before it runs
+    pending: deque[bytes | RemoteProtocolError] = field(default_factory=deque)
+    """Received messages that are not delivered yet."""
+    done: trio.Event = field(default_factory=trio.Event)
+    again: bool = False
+    """The peer initializes again: a new session has to continue reading."""
+    stopped: bool = False
+    failure: Exception | None = None
+    """The error of the pipe."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """The cancel scope of the task that reads now."""
+    _jammed: bool = False
+
+    def stop(self) -> None:
+        """Stop reading."""
+        self.stopped = True
+        self.scope.cancel()
+
+    @trio.lowlevel.enable_ki_protection  # it runs in the session, whose guard would swallow a Ctrl-C
+    async def run(self) -> None:
+        with self.scope as scope:
+            try:
+                await self._read_on()
+            except ConnectionLost:
+                pass  # the session is over
+            except Exception as error:  # noqa: BLE001 - `serve_pipe` raises it
+                self.failure = error
+            finally:
+                if self.scope is scope:
+                    self.done.set()
+
+    def _pass_on(self) -> None:
+        """Let another task continue reading, because a handler occupies the current one."""
+        self.scope = trio.CancelScope()
+        if self.stopped:
+            self.scope.cancel()
+        self.session.spawn(self.run, name=f"reader · {self.session.label}")
+
+    async def _read_on(self) -> None:
+        loan, deliver, link, outbox, pending = Loan(), self.session.deliver, self.link, self.link.outbox, self.pending
+        supervisor = self.runtime.supervisor
+        context = contextvars.copy_context()  # the same for every message
+        at_once = 0
+        while True:
+            while pending:
+                message = pending.popleft()
+                frame: Frame | Batch | Malformed
+                try:
+                    frame = Malformed(message) if isinstance(message, RemoteProtocolError) else decode(message)
+                except RemoteProtocolError as error:
+                    frame = Malformed(error)
+                if type(frame) is Malformed:
+                    self._report(frame.error)
+                elif type(frame) is Request and frame.method == "initialize" and self.session.peer.is_open:
+                    pending.appendleft(message)
+                    self.again = True
+                    return
+                if (self.session.congested or supervisor.draining) and type(frame) in (Request, tuple):
+                    frame = await self._admit(frame)
+                if self.bounds is not None and type(frame) in (Request, tuple):
+                    frame = self._check(self.bounds, frame)
+                await deliver(frame, link, context, loan)
+                if loan.call is not None and await loan.run(self._pass_on):
+                    return
+                at_once += 1
+                if not at_once % _AT_ONCE:
+                    await trio.lowlevel.checkpoint()
+            if outbox.full:
+                self._limit("outbox")
+                await outbox.room()
+            messages = await self.pipe.receive()
+            if not messages:
+                return
+            pending.extend(messages)
+
+    async def _admit(self, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
+        """Wait for room; return the frame, or its refusal."""
+        if self.runtime.supervisor.draining:
+            return refuse(frame, "the server is shutting down", 5)
+        if not self._jammed:
+            with trio.move_on_after(self.patience):
+                await self.session.wait_for_room()
+        self._jammed = self.session.congested
+        if not self._jammed:
+            return frame
+        self._limit("waiting")
+        return refuse(frame, "too many requests are waiting", 1)
+
+    def _check(self, bounds: Bounds, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
+        try:
+            bounds.check(self.session, frame)
+        except Overloaded as error:
+            return refuse(frame, str(error), error.retry_after, error.limit)
+        return frame
+
+    def _report(self, error: RemoteProtocolError) -> None:
+        logger.warning("a message could not be read: %s", error.message)
+        if error.limit is not None:
+            self._limit(error.limit)
+
+    def _limit(self, name: str) -> None:
+        if hub := self.runtime.hub:
+            hub.emit(telemetry.LimitHit(name=name, session=self.session.id))
+
+
+def refuse(
+    frame: Frame | Batch | Malformed, why: str, retry_after: int, limit: str | None = None
+) -> Frame | Batch | Malformed:
+    """Return the error to deliver in place of a request, or of each request of a batch."""
+    if isinstance(frame, tuple):
+        return tuple(refuse(member, why, retry_after, limit) for member in frame)  # type: ignore[misc]  # no batches
+    if not isinstance(frame, Request):
+        return frame
+    data: dict[str, Any] = {"retryAfter": retry_after}
+    if limit is not None:
+        data["limit"] = limit
+    return Malformed(RemoteProtocolError(f"overloaded: {why}", code=INTERNAL_ERROR, request_id=frame.id, data=data))

@@ -1,0 +1,1 @@
+"""The stdio transport: one message per line on standard input and output."""

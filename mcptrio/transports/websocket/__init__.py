@@ -1,0 +1,1 @@
+"""The WebSocket transport: one JSON-RPC message per text message."""

@@ -1,0 +1,188 @@
+"""The WebSocket transport, server side: one session per socket, one text message per JSON-RPC message.
+
+No revision of the specification defines it; the subprotocol `mcp` names it. Host, Origin and credentials are checked
+before the handshake is accepted, with the same guard as for HTTP: a web page may open a socket to any address, and
+only the server checks where the page comes from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+import trio
+from attrs import define, frozen
+
+from mcptrio import telemetry
+from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.session import Session
+from mcptrio._peer.messages import Cause
+from mcptrio._wire.jsonrpc import Batch, Frame, Malformed
+from mcptrio.errors import Overloaded, RemoteProtocolError
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.admission import Admission, refuse_excess
+from mcptrio.transports.http_server.endpoint.event_stream import time_left
+from mcptrio.transports.http_server.endpoint.guard import Guard
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse
+from mcptrio.transports.http_server.endpoint.refusals import report_refusal
+from mcptrio.transports.http_server.hypercorn.asgi import head_of
+from mcptrio.transports.pipe.server import serve_pipe
+
+logger = logging.getLogger("mcptrio.websocket")
+
+SUBPROTOCOL: Final = "mcp"
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+# RFC 6455 section 7.4.1, and the IANA registry of close codes
+NORMAL: Final = 1000
+GOING_AWAY: Final = 1001
+UNSUPPORTED_DATA: Final = 1003
+NOT_ALLOWED: Final = 1008
+TOO_BIG: Final = 1009
+INTERNAL: Final = 1011
+TRY_AGAIN_LATER: Final = 1013
+
+_CLOSE_CODES: Final = {Cause.DRAIN: GOING_AWAY, Cause.CRASH: INTERNAL}
+_GOODBYE: Final = 1.0  # seconds for the closing frame
+
+
+class WebSocketEndpoint(Protocol):
+    """The parts of the HTTP endpoint that a WebSocket at its path uses."""
+
+    runtime: Runtime
+    config: HttpConfig
+    guard: Guard
+    admission: Admission
+
+    async def authenticate(self, head: HttpRequest) -> Plain | None: ...
+
+
+async def serve_websocket(endpoint: WebSocketEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one ASGI WebSocket connection until either side closes it."""
+    await receive()  # websocket.connect
+    head = head_of({**scope, "method": "GET"}, endpoint.config)
+    refusal = _refuse(endpoint, head, scope) or await endpoint.authenticate(head) or _check_room(endpoint, head)
+    if refusal is not None:
+        report_refusal(endpoint.runtime.hub, head, refusal)
+        await _send_refusal(refusal, scope, send)
+        return
+    await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
+    config = endpoint.config
+    pipe = WebSocketPipe(receive, send, max_message=config.max_body, write_timeout=config.write_timeout)
+    code = GOING_AWAY  # if this is cancelled
+    try:
+        with trio.move_on_after(time_left(head)) as lease:
+            bounds = _Bounds(endpoint.admission, head.identity)
+            session = await serve_pipe(
+                endpoint.runtime,
+                pipe,
+                transport="websocket",
+                principal=head.principal,
+                owner=head.owner,
+                head=head,
+                bounds=bounds,
+            )
+            code = _CLOSE_CODES.get(session.ended or Cause.SESSION_END, NORMAL)
+        if lease.cancelled_caught:
+            code = NOT_ALLOWED
+    except Overloaded:  # the last slot was taken meanwhile
+        code = TRY_AGAIN_LATER
+    finally:
+        if pipe.fault == TOO_BIG and (hub := endpoint.runtime.hub):
+            hub.emit(telemetry.LimitHit(name="websocket_message"))
+        await pipe.close(code)
+
+
+def _refuse(endpoint: WebSocketEndpoint, head: HttpRequest, scope: Scope) -> Plain | None:
+    refusal = endpoint.guard.check_sender(head)
+    if refusal is not None:
+        return refusal
+    if head.path != endpoint.config.path:
+        return refuse(404, f"nothing is served here; the endpoint is {endpoint.config.path} (HttpConfig.path)")
+    if SUBPROTOCOL not in scope.get("subprotocols", ()):
+        return refuse(400, f"Sec-WebSocket-Protocol must offer {SUBPROTOCOL}")
+    return None
+
+
+def _check_room(endpoint: WebSocketEndpoint, head: HttpRequest) -> Plain | None:
+    try:
+        endpoint.runtime.supervisor.check_room(head.owner)
+        endpoint.admission.check_sessions(head.identity)
+    except Overloaded as error:
+        return refuse_excess(error)
+    return None
+
+
+@frozen
+class _Bounds:
+    """The limits of the principal of a socket."""
+
+    admission: Admission
+    who: str
+
+    def opened(self, session: Session) -> None:
+        self.admission.carry(session, self.who)
+
+    def check(self, session: Session, frame: Frame | Batch | Malformed) -> None:
+        self.admission.check_carried(session, self.who, frame)
+
+
+async def _send_refusal(refusal: Plain, scope: Scope, send: Send) -> None:
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": NORMAL})  # before accept: the server answers 403
+        return
+    headers = [*refusal.headers, (b"content-length", b"%d" % len(refusal.body))]
+    await send({"type": "websocket.http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": refusal.body, "more_body": False})
+
+
+@define(eq=False, repr=False)
+class WebSocketPipe:
+    """A pipe of whole messages over an accepted socket."""
+
+    _receive: Receive
+    _send: Send
+    max_message: int
+    write_timeout: float
+    gone: bool = False
+    """Whether the peer closed the socket."""
+    fault: int | None = None
+    """The close code for what the peer did wrong."""
+
+    async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
+        event = await self._receive()
+        if event["type"] != "websocket.receive":
+            self.gone = True
+            return ()
+        text = event.get("text")
+        if text is None:
+            self.fault = UNSUPPORTED_DATA
+            return ()
+        data: bytes = text.encode()
+        if len(data) > self.max_message:
+            self.fault = TOO_BIG
+            return ()
+        return (data,)
+
+    async def send(self, messages: list[bytes]) -> None:
+        for message in messages:
+            if self.gone or self.fault is not None:
+                raise trio.BrokenResourceError("the socket is closed")
+            with trio.move_on_after(self.write_timeout) as patience:
+                await self._send({"type": "websocket.send", "text": message.decode()})
+            if patience.cancelled_caught:
+                self.fault = TRY_AGAIN_LATER
+                raise trio.BrokenResourceError("the peer does not read")
+
+    async def close(self, code: int) -> None:
+        """Send the close frame, unless the peer has closed; a fault of the peer decides the code."""
+        if self.gone:
+            return
+        self.gone = True
+        with trio.move_on_after(_GOODBYE, shield=True):
+            await self._send({"type": "websocket.close", "code": self.fault or code, "reason": ""})

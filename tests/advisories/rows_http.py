@@ -1,0 +1,48 @@
+"""Mutants for the defects of the HTTP server."""
+
+from __future__ import annotations
+
+from .mutant import HTTP, Mutant
+
+FRAMING, STATES = "tests/transports/test_framing.py", "tests/stateless/test_states.py"
+
+MUTANTS = [
+    Mutant(
+        "S1", "a body leaves the gate with its request", f"{HTTP}/listener/gate.py",
+        "        return RawRequest(head, data[end:])\n",
+        "        self.kept = getattr(self, 'kept', b'') + data[end:]\n        return RawRequest(head, self.kept)\n",
+        FRAMING, "test_a_body_that_was_not_used_does_not_reach_the_next_request",
+    ),
+    Mutant(
+        "S6", "a body reserves memory when it arrives, not when it is announced", f"{HTTP}/hypercorn/asgi.py",
+        "if size > SMALL and not head.body_memory:", "if not head.body_memory:",
+        "tests/transports/test_http_bodies.py", "test_a_body_that_is_announced_and_not_sent_reserves_nothing",
+    ),
+    Mutant(
+        "S7", "the owner that has most loses a parked call", "_actors/parking.py",
+        "        self._count(call.session.owner, token)\n", "        self._count(\"\", token)\n",
+        STATES, "test_one_client_cannot_push_the_parked_calls_of_others_out",
+    ),
+    Mutant(
+        "S7", "the owner that has most loses a session", "_actors/supervisor.py",
+        "        self._shares.add(session.owner, session.id)\n", "        self._shares.add(\"\", session.id)\n",
+        "tests/transports/test_http_admission.py", "test_one_address_cannot_lock_others_out_of_sessions",
+    ),
+    Mutant(
+        "S7", "an owner with a quarter waits for the others", "_actors/shares.py",
+        "            if self._is_small(owner):\n", "            if True:\n",
+        "tests/actors/test_shares.py", "test_an_owner_gets_at_most_a_quarter_while_another_waits",
+    ),
+    Mutant(
+        "S8", "a batch takes a place for each request", f"{HTTP}/endpoint/admission.py",
+        "    return max(1, sum(isinstance(member, Request | Malformed) for member in frame))\n", "    return 1\n",
+        "tests/transports/test_http_admission.py",
+        "test_a_batch_takes_as_many_places_and_tokens_as_it_holds_requests",
+    ),
+    Mutant(
+        "S18", "the rate of anonymous callers is counted by address", f"{HTTP}/endpoint/admission.py",
+        "            self._check(\"\" if request.principal is None else owner, owner, amount)",
+        "            self._check(\"\", str(id(request)), amount)",
+        "tests/transports/test_http_admission.py", "test_a_new_session_does_not_restart_the_rate_of_an_address",
+    ),
+]  # fmt: skip

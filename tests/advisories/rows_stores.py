@@ -1,0 +1,68 @@
+"""Mutants for the guards of tasks, and for the fair shares of the tables of a store."""
+
+from __future__ import annotations
+
+from .mutant import HTTP, Mutant
+
+TASKS = "tests/extensions/test_tasks_http.py"
+OWNERS = "tests/stores/test_owners.py"
+RECORDS = "stores/_records.py"
+
+MUTANTS = [
+    Mutant(
+        "S19", "a running task needs the scopes of its tool", "extensions/tasks/extension.py",
+        "            require_scopes(ctx, run.scopes)\n", "",
+        TASKS, "test_neg_a_task_needs_the_scopes_of_its_tool",
+    ),
+    Mutant(
+        "S19", "a stored task needs the scopes of its tool", "extensions/tasks/extension.py",
+        "        require_scopes(ctx, stored.scopes)\n", "",
+        TASKS, "test_neg_a_task_needs_the_scopes_of_its_tool",
+    ),
+    Mutant(
+        "S7", "a client leaves places of tasks to others", "extensions/tasks/extension.py",
+        "keep_free=self.max_running // 4", "keep_free=0",
+        TASKS, "test_one_client_cannot_take_every_place_of_running_tasks",
+    ),
+    Mutant(
+        "S7", "places of tasks are counted by owner", "extensions/tasks/running.py",
+        "            if not await self.places.wait(exchange.owner,", "            if not await self.places.wait(\"\",",
+        TASKS, "test_clients_that_wait_for_a_place_of_a_task_get_it_in_turn",
+    ),
+    Mutant(
+        "S7", "stored tasks are counted by owner", "extensions/tasks/run.py",
+        "            self.runtime.store.tasks, self.exchange.owner\n", "            self.runtime.store.tasks, \"\"\n",
+        TASKS, "test_one_client_cannot_push_the_results_of_others_out",
+    ),
+    Mutant(
+        "S7", "records of a store are counted by owner", RECORDS,
+        "        gone = self._shares.add(kept.owner, id,", "        gone = self._shares.add(\"\", id,",
+        OWNERS, "test_one_owner_cannot_push_the_entries_of_others_out",
+    ),
+    Mutant(
+        "S7", "large records count for more", RECORDS,
+        "        return 1 + int(len(data) * self._most / self._most_bytes)\n", "        return 1\n",
+        OWNERS, "test_an_owner_is_large_by_its_bytes_too",
+    ),
+    Mutant(
+        "S7", "used states are counted by owner", "_actors/parking.py",
+        "self._used_shares.add(owner, state.id)", "self._used_shares.add(\"\", state.id)",
+        "tests/stateless/test_rounds.py", "test_one_client_cannot_make_the_used_states_of_others_valid_again",
+    ),
+    Mutant(
+        "S7", "marks of used states are counted by owner", "_actors/parking.py",
+        "            self.marks.done(\"state\", _mark_of(start), _DONE, self.ttl, owner=owner)\n",
+        "            self.marks.done(\"state\", _mark_of(start), _DONE, self.ttl)\n",
+        "tests/stateless/test_rounds.py", "test_one_client_cannot_push_the_marks_of_others_out",
+    ),
+    Mutant(
+        "S7", "session records are counted by owner", f"{HTTP}/endpoint/stateful.py",
+        "msgspec.json.encode(record), owner=session.owner)", "msgspec.json.encode(record))",
+        "tests/transports/test_http_admission.py", "test_one_address_cannot_push_the_records_of_other_sessions_out",
+    ),
+    Mutant(
+        "S7", "a client leaves places of listeners to others", f"{HTTP}/endpoint/stateless.py",
+        "keep_free=most // 4", "keep_free=0",
+        "tests/stateless/test_listening.py", "test_one_client_cannot_take_every_place_of_listeners",
+    ),
+]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Arguments in headers: which marks are allowed, and what stands in the headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcptrio._wire.headers import decode_header_value
+from mcptrio.client.features.headers import InvalidHeaderMark, find_marks, headers_from
+from mcptrio.errors import LocalProtocolError
+
+
+def schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def marked(mark: Any, kind: Any = "string") -> dict[str, Any]:
+    return {"type": kind, "x-mcp-header": mark}
+
+
+GOOD = schema(
+    region=marked("Region"),
+    count=marked("Count", "integer"),
+    dry=marked("Dry-Run", "boolean"),
+    inner=schema(deep=marked("Deep")),
+    **{"x-mcp-header": {"type": "string"}},
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headers"),
+    [
+        ({}, {}),
+        ({"region": None, "other": "x"}, {}),
+        ({"region": "us-west1"}, {"Mcp-Param-Region": "us-west1"}),
+        ({"region": ""}, {"Mcp-Param-Region": ""}),
+        ({"region": "Hello, 世界"}, {"Mcp-Param-Region": "=?base64?SGVsbG8sIOS4lueVjA==?="}),
+        ({"region": " padded "}, {"Mcp-Param-Region": "=?base64?IHBhZGRlZCA=?="}),
+        ({"region": "a\r\nb"}, {"Mcp-Param-Region": "=?base64?YQ0KYg==?="}),
+        ({"count": 42, "dry": True}, {"Mcp-Param-Count": "42", "Mcp-Param-Dry-Run": "true"}),
+        ({"count": -7, "dry": False}, {"Mcp-Param-Count": "-7", "Mcp-Param-Dry-Run": "false"}),
+        ({"inner": {"deep": "x"}}, {"Mcp-Param-Deep": "x"}),
+        ({"inner": "no object"}, {}),
+    ],
+)
+def test_arguments_stand_in_headers(arguments: dict[str, Any], headers: dict[str, str]) -> None:
+    assert headers_from(find_marks(GOOD), arguments) == headers
+
+
+@pytest.mark.parametrize("arguments", [{"count": 2**53}, {"region": ["x"]}, {"count": 1.5}])
+def test_what_cannot_stand_in_a_header_is_the_callers_fault(arguments: dict[str, Any]) -> None:
+    with pytest.raises(LocalProtocolError):
+        headers_from(find_marks(GOOD), arguments)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        schema(a=marked("")),
+        schema(a=marked("has space")),
+        schema(a=marked("co:lon")),
+        schema(a=marked("umläut")),
+        schema(a=marked("line\nbreak")),
+        schema(a=marked(7)),
+        schema(a=marked("X", "number")),
+        schema(a=marked("X", "object")),
+        schema(a=marked("X", "array")),
+        schema(a=marked("X", "null")),
+        schema(a=marked("X", ["string", "null"])),
+        schema(a={"x-mcp-header": "X"}),
+        schema(a=marked("Same"), b=marked("SAME")),
+        schema(a={"type": "array", "items": marked("X")}),
+        schema(a={"oneOf": [marked("X")]}),
+        {**schema(), "allOf": [schema(a=marked("X"))]},
+        {**schema(), "$defs": {"d": marked("X")}},
+        {**schema(), "if": schema(a=marked("X"))},
+        {**schema(), "x-mcp-header": "X"},
+    ],
+)
+def test_a_mark_that_is_not_allowed_makes_the_tool_unusable(bad: dict[str, Any]) -> None:
+    with pytest.raises(InvalidHeaderMark):
+        find_marks(bad)
+
+
+def test_a_mark_inside_a_value_is_no_mark() -> None:
+    assert find_marks(schema(a={"type": "object", "default": {"x-mcp-header": "X"}})) == ()
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_every_text_can_be_read_back_from_its_header(text: str) -> None:
+    header = headers_from(find_marks(GOOD), {"region": text})["Mcp-Param-Region"]
+    assert decode_header_value(header) == text
+    assert header.isascii()
+    assert not set(header) & set("\r\n\0")

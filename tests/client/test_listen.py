@@ -1,0 +1,205 @@
+"""Listeners: the same in both lives, and through the death of a server."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcptrio import ConnectionLost, MCPError, Reconnect, connect
+from mcptrio.client import Change
+from tests.client.kit import BOTH, Scripted, Wire, make_server, scripted
+
+OLD, NEW = BOTH
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+@pytest.mark.parametrize("life", BOTH)
+async def test_changes_of_lists_and_resources_are_told(life: str, autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with connect(server, protocol=life) as client:
+        async with client.listen(tools=True, resources=["orders://7"]) as changes:
+            server.remove_tool("fail")
+            assert await anext(changes) == Change(kind="tools")
+            server.remove_resource("shop://hours")  # nobody asked for the list of resources
+            server.notify_resource_updated("orders://8")
+            server.notify_resource_updated("orders://7")
+            assert await anext(changes) == Change(kind="resource", uri="orders://7")
+        assert len(await client.list_tools()) == 7
+
+
+async def test_a_change_that_was_not_taken_yet_is_told_once(autojump_clock: MockClock) -> None:
+    server = make_server()
+    async with connect(server) as client, client.listen(tools=True, prompts=True) as changes:
+        for name in ("fail", "wait", "steps"):
+            server.remove_tool(name)
+            await trio.sleep(1)
+        server.remove_prompt("complaint")
+        await trio.sleep(1)
+        assert await anext(changes) == Change(kind="tools")
+        assert await anext(changes) == Change(kind="prompts")
+
+
+async def acknowledge(wire: Wire, request: dict[str, object]) -> None:
+    params = request["params"]
+    assert isinstance(params, dict)
+    told = {"_meta": {SUBSCRIPTION: request["id"]}, "notifications": params["notifications"]}
+    await wire.say(method="notifications/subscriptions/acknowledged", params=told)
+
+
+async def test_two_subscriptions_on_one_pipe_are_told_apart() -> None:
+    done: list[str] = []
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        one, two = await wire.take(), await wire.take()
+        await acknowledge(wire, two)
+        await acknowledge(wire, one)
+        for request in (one, two):
+            kind = "tools" if "toolsListChanged" in request["params"]["notifications"] else "prompts"
+            meta = {SUBSCRIPTION: request["id"]}
+            await wire.say(method=f"notifications/{kind}/list_changed", params={"_meta": meta})
+        await wire.say(method="notifications/tools/list_changed", params={"_meta": {SUBSCRIPTION: 999}})
+        await wire.take()
+
+    async with connect(scripted(serve), protocol=NEW) as client, trio.open_nursery() as nursery:
+
+        async def hear(kind: str) -> None:
+            async with client.listen(**{kind: True}) as changes:
+                assert (await anext(changes)).kind == kind
+                assert changes.honoured == ({kind}, frozenset())
+                done.append(kind)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+        nursery.start_soon(hear, "tools")
+        nursery.start_soon(hear, "prompts")
+    assert sorted(done) == ["prompts", "tools"]
+
+
+async def test_leaving_cancels_the_subscription() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        request = await wire.take()
+        await acknowledge(wire, request)
+        cancelled = await wire.take()
+        assert cancelled["params"]["requestId"] == request["id"]
+        await wire.take()
+
+    server = scripted(serve)
+    async with connect(server, protocol=NEW) as client:
+        async with client.listen(tools=True):
+            pass
+        await trio.testing.wait_all_tasks_blocked()
+    assert server.wires[0].received[-1]["method"] == "notifications/cancelled"
+
+
+@pytest.mark.parametrize("ending", ["death", "result", "cancelled"])
+async def test_a_listener_listens_again_and_counts_everything_as_changed(
+    ending: str, autojump_clock: MockClock
+) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        request = await wire.take("subscriptions/listen")
+        await acknowledge(wire, request)
+        await trio.sleep(20)
+        if len(server.wires) > 1:
+            await trio.sleep_forever()
+        if ending == "result":
+            await wire.answer(request, resultType="complete", _meta={SUBSCRIPTION: request["id"]})
+        elif ending == "cancelled":
+            await wire.say(method="notifications/cancelled", params={"requestId": request["id"]})
+        if ending != "death":
+            again = await wire.take("subscriptions/listen")
+            await acknowledge(wire, again)
+            await trio.sleep_forever()
+
+    server = scripted(serve)
+    async with connect(server, protocol=NEW) as client, client.listen(tools=True, resources=["a://b"]) as changes:
+        assert await anext(changes) == Change(kind="tools")
+        assert await anext(changes) == Change(kind="resource", uri="a://b")
+    assert len(server.wires) == (2 if ending == "death" else 1)
+
+
+async def test_a_listener_without_a_server_ends_with_an_error(autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        await acknowledge(wire, await wire.take("subscriptions/listen"))
+
+    async with connect(scripted(serve), protocol=NEW, reconnect=Reconnect(tries=0)) as client:
+        async with client.listen(tools=True) as changes:
+            with pytest.raises(ConnectionLost):
+                await anext(changes)
+
+
+async def test_a_refused_subscription_is_raised_where_it_is_opened() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        await wire.refuse(await wire.take("subscriptions/listen"), -32601)
+        await wire.take()
+
+    async with connect(scripted(serve), protocol=NEW) as client:
+        with pytest.raises(MCPError):
+            async with client.listen(tools=True):
+                pass
+
+
+async def test_leaving_before_there_was_room_for_the_request_leaves_nothing_behind(autojump_clock: MockClock) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        await trio.sleep_forever()
+
+    async def listen() -> None:
+        async with client.listen(tools=True):
+            pytest.fail("nobody acknowledged it")
+
+    async with connect(scripted(serve), protocol=NEW) as client, trio.open_nursery() as nursery:
+        for _ in range(1000):
+            nursery.start_soon(client.call_tool, "t")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(listen)
+        await trio.testing.wait_all_tasks_blocked()
+        connection = client._connector.ready
+        assert connection is not None
+        assert len(connection._listens) == 1
+        nursery.cancel_scope.cancel()
+    assert connection._listens == connection._ended_by_server == {}
+    assert client._service.timeouts._waiting == set()
+
+
+async def subscribed_to(wire: Wire) -> None:
+    """Answer everything; a stateful server that has subscriptions."""
+    await wire.open_stateful(resources={"subscribe": True})
+    while True:
+        await wire.answer(await wire.take())
+
+
+def told(server: Scripted) -> list[str]:
+    frames = [one for wire in server.wires for one in wire.received]
+    return [one["method"] for one in frames if one["method"].startswith("resources/")]
+
+
+@pytest.mark.defect("C17")
+async def test_unsubscribing_does_not_silence_a_listener() -> None:
+    server = scripted(subscribed_to)
+    async with connect(server, protocol=OLD) as client:
+        async with client.listen(resources=["a://b"]):
+            await client.subscribe("a://b")
+            await client.unsubscribe("a://b")
+            await client.unsubscribe("a://b")  # once too often
+            assert told(server) == ["resources/subscribe"] * 2
+        assert told(server)[2:] == ["resources/unsubscribe"]
+
+
+@pytest.mark.defect("C17")
+async def test_a_listener_that_ends_does_not_silence_a_subscription_or_another_listener() -> None:
+    server = scripted(subscribed_to)
+    async with connect(server, protocol=OLD) as client:
+        await client.subscribe("a://b")
+        await client.subscribe("a://b")
+        async with client.listen(resources=["a://b"]):
+            async with client.listen(resources=["a://b"]):
+                pass
+            await client.unsubscribe("a://b")
+        assert told(server) == ["resources/subscribe"] * 4
+        await client.unsubscribe("a://b")
+        assert told(server)[4:] == ["resources/unsubscribe"]

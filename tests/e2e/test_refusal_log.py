@@ -1,0 +1,81 @@
+"""Refused requests leave one line in the log, with the reason and the setting that decides."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from mcptrio import telemetry
+from mcptrio.auth.server import Principal
+from mcptrio.telemetry.log import LogListener
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse
+from tests.engines import both_engines
+
+from .http_peer import serving_endpoint
+
+pytestmark = both_engines
+
+
+async def authenticate(request: HttpRequest) -> Principal | Plain:
+    if request.text(b"authorization") is None:
+        return refuse(401, "a bearer token is required")
+    return Principal(subject="ada")
+
+
+def request_bytes(method: str, path: str, *lines: str, host: str = "localhost") -> bytes:
+    head = [f"{method} {path} HTTP/1.1", f"Host: {host}", "Accept: */*", "Connection: close", *lines, "", ""]
+    return "\r\n".join(head).encode()
+
+
+@pytest.mark.parametrize(
+    ("request_head", "parts"),
+    [
+        (request_bytes("GET", "/mcp", "Authorization: Bearer x", host="evil"), ["421 GET /mcp: ", "allowed_hosts"]),
+        (request_bytes("GET", "/mcp", "Origin: http://evil.example"), ["403 GET /mcp: ", "allowed_origins"]),
+        (request_bytes("GET", "/nothing"), ["404 GET /nothing: ", "/mcp (HttpConfig.path)"]),
+        (request_bytes("PUT", "/mcp"), ["405 PUT /mcp: ", "method"]),
+        (request_bytes("DELETE", "/mcp", "Mcp-Session-Id: x"), ["401 DELETE /mcp: ", "token is required (auth=)"]),
+        (
+            request_bytes("DELETE", "/mcp", "Mcp-Session-Id: x", "Authorization: Bearer x"),
+            ["404 DELETE /mcp: ", "no such session", "idle_timeout"],
+        ),
+    ],
+    ids=["421", "403", "404", "405", "401", "404 session"],
+)
+async def test_a_refusal_is_reported_once_with_its_reason_and_setting(request_head: bytes, parts: list[str]) -> None:
+    events: list[Any] = []
+    async with serving_endpoint(HttpConfig(), authenticator=authenticate) as (server, endpoint):
+        endpoint.runtime.hub.add(events.append)
+        response = await server.ask(request_head)
+        assert response.startswith(b"HTTP/1.1 " + parts[0][:3].encode())
+        found = [
+            event
+            for event in events + server.events
+            if isinstance(event, telemetry.ConnectionEvent) and event.kind == "request_refused"
+        ]
+        assert len(found) == 1
+        assert found[0].client.startswith("127.0.0.1:")
+        for part in parts:
+            assert part in found[0].detail
+
+
+def test_a_flood_of_one_refusal_is_one_line_and_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    now = 0.0
+    listener = LogListener(clock=lambda: now)
+    unauthorized = telemetry.ConnectionEvent(
+        kind="request_refused", client="10.0.0.1:5", detail="401 POST /mcp: no token"
+    )
+    for _ in range(100):
+        listener(unauthorized)
+    listener(telemetry.ConnectionEvent(kind="request_refused", client="10.0.0.2:5", detail="421 GET /mcp: Host"))
+    now = 11.0
+    listener(unauthorized)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3
+    assert "421" in lines[1]
+    assert "left_out=99" in lines[2]
+    assert "client=10.0.0.1:5" in lines[2]

@@ -1,0 +1,83 @@
+"""Settings that contradict each other do not make a server; the text says how to fix it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcptrio import Server
+from mcptrio._actors.limits import Limits
+from mcptrio.auth.server import BearerAuth
+from mcptrio.errors import DeclarationError
+from mcptrio.stores import MemoryStore, StoreLimits
+from mcptrio.stores.sqlite import SqliteStore
+from mcptrio.transports.http_server.config import HttpConfig
+from tests.auth.server import kit
+
+
+@pytest.mark.parametrize(
+    ("settings", "mend"),
+    [
+        ({"call_timeout": 1000}, "raise call_timeout_hard too"),
+        ({"call_timeout_hard": 30}, "raise call_timeout_hard too"),
+        ({"running": 0}, "running must be positive"),
+        ({"inbox": 0}, "inbox must be positive"),
+        ({"waiting": -1}, "waiting must be positive"),
+        ({"zombies": 0}, "zombies must be positive"),
+        ({"call_timeout": 0}, "call_timeout must be positive"),
+        ({"max_sessions": 0}, "max_sessions must be positive"),
+        ({"idle_timeout": 0}, "idle_timeout must be positive"),
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(settings: dict[str, Any], mend: str) -> None:
+    with pytest.raises(DeclarationError, match=mend):
+        Limits(**settings)
+
+
+HTTP: list[tuple[dict[str, Any], str]] = [
+    ({"store": MemoryStore(StoreLimits(stream_events=255))}, r"StoreLimits\(stream_events=256\)"),
+    ({"store": MemoryStore(StoreLimits(stream_bytes=1000))}, r"lower outbox_bytes"),
+    ({"outbox_events": 1001}, r"store=MemoryStore\(StoreLimits\(stream_events=1001\)\)"),
+    ({"config": HttpConfig(outbox_events=1001)}, "lower outbox_events"),
+    ({"rate": 5, "rate_burst": 0.5}, "must be 1 or more"),
+    ({"auth": kit.settings(max_token=16 * 1024)}, "raise max_header_bytes"),
+    ({"auth": kit.settings(), "max_header_bytes": 8192}, "lower max_token"),
+]
+
+
+@pytest.mark.parametrize(("settings", "mend"), HTTP)
+async def test_settings_of_http_that_contradict_each_other_serve_nobody(settings: dict[str, Any], mend: str) -> None:
+    server = Server("s")
+    with pytest.raises(DeclarationError, match=mend):
+        server.asgi(**settings)
+    with pytest.raises(DeclarationError, match=mend):
+        await server.serve_http(port=0, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"store": MemoryStore(StoreLimits(stream_events=256))},
+        {"store": MemoryStore(StoreLimits(stream_events=255)), "outbox_events": 255},
+        {"rate": 5, "rate_burst": 1},
+        {"rate_burst": 0.5},
+        {"auth": kit.settings(max_token=16 * 1024), "max_header_bytes": 32 * 1024},
+    ],
+)
+def test_settings_that_agree_are_taken(settings: dict[str, Any]) -> None:
+    assert callable(Server("s", limits=Limits(call_timeout=900)).asgi(**settings))
+
+
+def test_a_durable_store_has_room_for_every_session(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store", limits=StoreLimits(sessions=9_999))
+    with pytest.raises(DeclarationError, match=r"StoreLimits\.sessions"):
+        Server("s").asgi(store=store)
+    assert callable(Server("s", limits=Limits(max_sessions=9_999)).asgi(store=store))
+
+
+def test_keys_are_not_fresh_for_longer_than_they_are_used() -> None:
+    with pytest.raises(DeclarationError, match="raise keys_max_age too"):
+        BearerAuth(resource=kit.RESOURCE, issuers=[kit.ISSUER], keys_ttl=7200)

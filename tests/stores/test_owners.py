@@ -1,0 +1,88 @@
+"""Owners share the tables of a store: when one is full, the owner that has most loses its own oldest entry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcptrio.stores import Store, StoreLimits
+from mcptrio.stores.sqlite import SqliteStore
+
+from .conftest import MakeStore
+
+pytestmark = pytest.mark.defect("S7")
+
+
+async def put(store: Store, table: str, name: str, owner: str, data: bytes = b"x") -> None:
+    if table == "sessions":
+        store.sessions.put(name, data, owner=owner)
+    elif table == "tasks":
+        store.tasks.put(name, data, 60, owner=owner)
+    elif table == "done":
+        store.marks.done("once", name, data, 60, owner=owner)
+    else:
+        await store.marks.use("once", name, data, 60, owner=owner)
+
+
+async def kept(store: Store, table: str, names: str) -> str:
+    found = ""
+    for name in names:
+        if table == "sessions":
+            record = await store.sessions.get(name)
+        elif table == "tasks":
+            record = await store.tasks.get(name)
+        else:
+            record = await store.marks.get("once", name)
+        found += "" if record is None else name
+    return found
+
+
+TABLES = ["sessions", "tasks", "done", "use"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_one_owner_cannot_push_the_entries_of_others_out(make_store: MakeStore, table: str) -> None:
+    store = make_store(sessions=4, tasks=4, marks=4)
+    async with store.open():
+        await put(store, table, "h", "honest")
+        for name in "abcdef":
+            await put(store, table, name, "greedy")
+        assert await kept(store, table, "habcdef") == "hdef"
+        await put(store, table, "i", "honest")
+        assert await kept(store, table, "habcdefi") == "hefi"
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_owners_are_known_after_a_restart(tmp_path: Path, table: str) -> None:
+    limits = StoreLimits(sessions=4, tasks=4, marks=4)
+    async with (store := SqliteStore(tmp_path / "store.db", limits=limits)).open():
+        await put(store, table, "h", "honest")
+        for name in "xyz":
+            await put(store, table, name, "greedy")
+    async with (again := SqliteStore(tmp_path / "store.db", limits=limits)).open():
+        for name in "abcd":
+            await put(again, table, name, "greedy")
+        assert await kept(again, table, "habcdxyz") == "hbcd"
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_file_with_more_than_there_is_room_for_now_is_cut(tmp_path: Path, table: str) -> None:
+    async with (store := SqliteStore(tmp_path / "store.db")).open():
+        await put(store, table, "h", "honest")
+        for name in "wxyz":
+            await put(store, table, name, "greedy")
+    limits = StoreLimits(sessions=2, tasks=2, marks=2)
+    async with (again := SqliteStore(tmp_path / "store.db", limits=limits)).open():
+        assert await kept(again, table, "hwxyz") == "hz"
+
+
+@pytest.mark.parametrize("table", ["tasks", "done", "use"])
+async def test_an_owner_is_large_by_its_bytes_too(make_store: MakeStore, table: str) -> None:
+    store = make_store(tasks=100, task_bytes=1000, marks=100, mark_bytes=1000)
+    async with store.open():
+        for name in "hij":
+            await put(store, table, name, "honest", b"x" * 10)
+        for name in "abc":
+            await put(store, table, name, "greedy", b"x" * 450)
+        assert await kept(store, table, "hijabc") == "hijbc"
