@@ -30,6 +30,14 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return name
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run slow tests on the second engine in the exhaustive part of the suite only (`tests/tiers.py`)."""
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if parameters.get("engine") == ENGINES[1] and item.get_closest_marker("slow"):
+            item.add_marker("exhaustive")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Escape captured text with lone surrogates: a report of a parallel run must be valid UTF-8."""

@@ -2,6 +2,7 @@
 
     python -m tests.advisories.mutants            # all of them
     python -m tests.advisories.mutants V05 O04    # some classes, some rows of bad credentials
+    python -m tests.advisories.mutants --sample 20 --seed 6a6c400    # twenty of them, chosen by a text
 
 A mutant is a text that is replaced in one file. It is killed when its test fails; a test that passes without the guard
 proves nothing. A text that is no longer in the file is an error: the guard has moved, and its row must follow.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import random
 import shutil
 import subprocess
 import sys
@@ -35,9 +37,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", help="classes, as in V05; all without any")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
+    parser.add_argument("--sample", type=int, metavar="N", help="only N of them, chosen by --seed")
+    parser.add_argument("--seed", default="", help="a text, such as the hash of a commit; equal texts choose alike")
     args = parser.parse_args()
     wanted = set(args.rows) or (set(QUICK) if args.quick else set())
     chosen = [mutant for mutant in MUTANTS if not wanted or mutant.row in wanted]
+    if args.sample is not None:
+        chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = make_copy(Path(folder))

@@ -1,18 +1,18 @@
 """Every bad input of the catalogue, over a real connection, with the exact reply.
 
 After each case the same process must be there, another session undisturbed, and nothing of the case left behind.
-Every case of HTTP runs on both engines: at each revision on the first, at the newest that it names on the second, since
-the engines carry no revision differently from another. `make fault-test` runs all of them on both.
+Every case of HTTP runs on both engines at every revision that it names. `make test` tries the first case of each row,
+at its newest revision; the others are exhaustive.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
 from tests.engines import ENGINES
+from tests.tiers import exhaustive
 
 from . import hostile, signing_in
 from .catalogue import Case
@@ -20,19 +20,29 @@ from .pipes import PipedServers, run_alone
 from .process import Servers
 from .running import CASES, ROWS, run_request, run_socket
 
-FULL = "MCPTRIO_FAULTS" in os.environ
-NEWEST = {(case.kind, case.row, case.name): case.date for case in sorted(CASES, key=lambda case: case.date)}
+FIRST: dict[tuple[str, str], Case] = {}
+"""The cases that stand for their row in `make test`: one for each kind of case that it has."""
+for each in CASES:
+    if FIRST.setdefault((each.row, each.kind), each).name == each.name:
+        FIRST[each.row, each.kind] = each  # dates come in order, so the newest stays
+
+
+def cases(*kinds: str) -> list[Any]:
+    """Return the cases of some kinds; all but the first of a row are exhaustive."""
+    return [
+        pytest.param(case, id=case.id, marks=() if case is FIRST[case.row, case.kind] else exhaustive)
+        for case in CASES
+        if case.kind in kinds
+    ]
 
 
 def on_both_engines(*kinds: str) -> Any:
     chosen = [
-        (case, engine)
-        for case in CASES
+        pytest.param(*param.values, engine, id=f"{param.id}-{engine}", marks=param.marks)
+        for param in cases(*kinds)
         for engine in ENGINES
-        if case.kind in kinds and (FULL or engine == ENGINES[0] or case.date == NEWEST[case.kind, case.row, case.name])
     ]
-    ids = [f"{case.id}-{engine}" for case, engine in chosen]
-    return pytest.mark.parametrize(("case", "engine"), chosen, ids=ids, indirect=["engine"])
+    return pytest.mark.parametrize(("case", "engine"), chosen, indirect=["engine"])
 
 
 @on_both_engines("body", "request", "raw", "action")
@@ -45,22 +55,22 @@ def test_a_bad_socket_ends_as_the_catalogue_says(case: Case, servers: Servers) -
     run_socket(case, servers)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "line"], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", cases("line"))
 def test_a_bad_line_gets_the_reply_of_the_catalogue(case: Case, piped_servers: PipedServers) -> None:
     piped_servers.run(case)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "pipe"], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", cases("pipe"))
 def test_a_server_on_a_pipe_ends_as_the_catalogue_says(case: Case) -> None:
     run_alone(case)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "client"], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", cases("client"))
 async def test_a_hostile_server_does_no_more_than_the_catalogue_says(case: Case) -> None:
     await (hostile.run_child(case) if "child" in case.data["client"] else hostile.run(case))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "sign_in"], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", cases("sign_in"))
 async def test_a_hostile_authorization_server_does_no_more_than_the_catalogue_says(case: Case) -> None:
     await signing_in.run(case)
 

@@ -13,6 +13,7 @@ import trio
 from mcptrio import Client, ConnectionLost, Context, MCPTrioError, Overloaded, Reconnect, Server, connect
 from mcptrio.client import Change
 from tests.client.kit import BOTH, STATEFUL, Order, make_server
+from tests.tiers import sample
 
 from .fault_proxy import Ending, Fault, fault_proxy
 
@@ -231,7 +232,7 @@ async def test_a_server_behind_a_door_that_is_shut_for_a_while_is_reached(date: 
                     assert len(await client.list_tools()) == 8
 
 
-AWAY = [429, 502, 503, 504]
+AWAY = sample([429, 502, 503, 504], 503)
 QUICK = Reconnect(tries=8, first=0.02)
 
 

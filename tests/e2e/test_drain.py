@@ -14,6 +14,7 @@ import trio
 
 from tests.engines import both_engines
 from tests.stateless.kit import DATE, meta
+from tests.tiers import sample
 from tests.transports.app_for_tests import initialize, request
 
 from .http_peer import Begun, HttpClient, Response
@@ -24,7 +25,7 @@ DOOR = 0.05 if "MCPTRIO_FAULTS" in os.environ else 1.0
 """How long the door may stay open: beside other tests nobody can say when a process is given its turn."""
 RETRY = re.compile(rb"(^|\n)retry: \d+\r?\n\r?\n$")
 
-pytestmark = both_engines
+pytestmark = [both_engines, pytest.mark.slow]
 
 
 async def call(client: HttpClient, number: int, tool: str, **arguments: object) -> Response:
@@ -159,7 +160,7 @@ async def stall(client: HttpClient) -> None:
 AGAIN = [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)]
 
 
-@pytest.mark.parametrize(("first", "second"), AGAIN, ids=lambda number: number.name)
+@pytest.mark.parametrize(("first", "second"), sample(AGAIN, AGAIN[1]), ids=lambda number: number.name)
 async def test_a_second_signal_shortens_the_drain(
     tmp_path: Path, first: signal.Signals, second: signal.Signals
 ) -> None:

@@ -20,7 +20,7 @@ from .wires import SocketWire
 
 MIB = 2**20
 
-pytestmark = both_engines
+pytestmark = [both_engines, pytest.mark.slow]
 
 
 async def open_client(server: ServerProcess, life: str, *, reset: bool = False) -> Any:

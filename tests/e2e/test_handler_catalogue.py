@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import signal
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import trio
 
 from mcptrio import Server, connect
 from mcptrio.errors import MCPTrioError
+from tests.tiers import sample
 
 from .handler_catalogue import BROKEN, CATALOGUE, Body
 from .tool_callers import CALLERS, DATES, Answer, Calling
@@ -75,8 +77,9 @@ class Tools:
 
 
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")  # one body leaves a generator open
-@pytest.mark.parametrize("date", DATES)
-@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize(
+    ("caller", "date"), sample(product(CALLERS, DATES), ("stdio", "stateful"), ("http hypercorn", "stateless"))
+)
 async def test_a_handler_behaves_as_in_a_plain_task(caller: str, date: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = Tools()
     monkeypatch.setattr(signal, "raise_signal", lambda number: tools.notes.append(signal.Signals(number).name))
@@ -94,6 +97,7 @@ async def test_a_handler_behaves_as_in_a_plain_task(caller: str, date: str, monk
 
 
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+@pytest.mark.slow
 @pytest.mark.parametrize("date", DATES)
 @pytest.mark.parametrize("scheme", ["http", "ws"])
 async def test_a_handler_that_breaks_the_rules_of_trio_harms_no_other_session(

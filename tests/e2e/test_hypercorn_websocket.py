@@ -232,6 +232,7 @@ PING, PONG = b"\x89\x80\x00\x00\x00\x00", b"\x8a\x80\x00\x00\x00\x00"
 
 
 @pytest.mark.defect("S4")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("frames", "limit"),
     [

@@ -12,8 +12,9 @@ import pytest
 
 from tests.conformance import fixture
 from tests.e2e.peer_envs import Program, brought, inspector
+from tests.tiers import exhaustive
 
-pytestmark = pytest.mark.slow
+pytestmark = exhaustive
 
 
 @pytest.fixture

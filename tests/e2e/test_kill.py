@@ -11,6 +11,7 @@ import random
 import signal
 from pathlib import Path
 
+import pytest
 import trio
 
 from mcptrio._wire.sse import ServerSentEvent, SseReader
@@ -24,6 +25,7 @@ KILLS = int(os.environ.get("MCPTRIO_KILLS", "6"))
 CLIENTS = 4
 
 
+@pytest.mark.slow
 async def test_no_event_is_lost_or_doubled_when_the_process_is_killed(engine: str, tmp_path: Path) -> None:
     dice = random.Random(KILLS)
     port = free_port()

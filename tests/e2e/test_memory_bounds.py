@@ -18,6 +18,7 @@ from mcptrio._eras.stateless import LOG_LEVEL
 from tests.engines import ENGINES
 from tests.stateless.kit import DATE as STATELESS
 from tests.stateless.kit import meta
+from tests.tiers import exhaustive
 from tests.transports.app_for_tests import initialize, notification, request
 
 from .canary import JSON_AND_EVENTS, STATEFUL
@@ -68,13 +69,14 @@ HOSTILE = {
     "no end": b'{"a":"' + b"x" * (BODY - 6),
     "brackets": b"[" * BODY,
 }
-IN_THE_SUITE = (("many objects", "hypercorn"), ("wide text", "direct"))
+SHORT = (("many objects", "hypercorn"), ("wide text", "direct"))
 """All of them on both engines: `make fault-test`."""
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("kind", "engine"),
-    [(kind, engine) for kind in HOSTILE for engine in ENGINES] if FULL else IN_THE_SUITE,
+    [(kind, engine) for kind in HOSTILE for engine in ENGINES] if FULL else SHORT,
     indirect=["engine"],
 )
 async def test_many_large_bodies_at_once_stay_within_half_a_gibibyte(kind: str, engine: str, tmp_path: Path) -> None:
@@ -128,6 +130,7 @@ LARGE = {"messages": 100, "kib": 128, "then": 60}
 """More than any buffer on the way takes. All calls go on afterwards, so that nothing of them is forgotten."""
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("date", "engine"),
     [(date, engine) for date in (STATEFUL, STATELESS) for engine in ENGINES]

@@ -30,7 +30,7 @@ from .canary import Canary, StatefulCanary, StatelessCanary, Tally
 from .fault_proxy import NONE, Fault, fault_proxy
 from .wires import Broken, SocketWire
 
-pytestmark = engines.both_engines
+pytestmark = [engines.both_engines, pytest.mark.slow]
 LIVES: dict[str, type[Canary]] = {"stateful": StatefulCanary, "stateless": StatelessCanary}
 every_life = pytest.mark.parametrize("life", LIVES)
 

@@ -19,9 +19,12 @@ from tests.e2e.peer_envs import (
     stateless,
     typescript_features,
 )
+from tests.tiers import sample
+
+NEWEST = "python-mcp-2"
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=sample(DRIVERS, NEWEST))
 def client(request: pytest.FixtureRequest) -> Program:
     return brought(DRIVERS[request.param])
 
@@ -42,7 +45,7 @@ def test_every_feature_works_over_stdio(client: Program) -> None:
     assert drive(client, *fixture.stdio_command()) == dict.fromkeys([*python_features(), "close"], "ok")
 
 
-@pytest.fixture(params=STATELESS)
+@pytest.fixture(params=sample(STATELESS, NEWEST))
 def modern_client(request: pytest.FixtureRequest) -> Program:
     return stateless(brought(DRIVERS[request.param]))
 

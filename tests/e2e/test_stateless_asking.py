@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from tests.stateless.asking_cases import every_case, every_date_that_asks
+from tests.stateless.asking_cases import DATES_THAT_ASK, every_case, every_date_that_asks
+from tests.tiers import sample
 
 from .server_process import PROGRAMS, ServerProcess, running
 
@@ -39,7 +40,7 @@ async def test_a_question_over_the_network_is(case: Any, date: str, scheme: str,
 
 
 @every_case
-@every_date_that_asks
+@pytest.mark.parametrize("date", sample(DATES_THAT_ASK, DATES_THAT_ASK[-1]))
 async def test_a_question_over_stdio_is(case: Any, date: str) -> None:
     @asynccontextmanager
     async def reach() -> AsyncIterator[list[str | Path]]:

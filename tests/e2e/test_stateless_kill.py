@@ -18,7 +18,7 @@ from .server_process import ServerProcess, running
 
 KEYS = "# the newest first\n" + "11" * 32 + "\n" + "00" * 32 + "\n"
 
-pytestmark = both_engines
+pytestmark = [both_engines, pytest.mark.slow]
 
 
 async def call(server: ServerProcess, tool: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -100,6 +100,7 @@ async def test_a_crash_around_a_handler_fails_its_call_and_gives_its_place_back(
         await until(lambda: not endpoint.runtime.supervisor.exchanges)
 
 
+@pytest.mark.slow
 async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_of_them(engine: str) -> None:
     def population() -> Counter[str]:
         gc.collect()
@@ -136,6 +137,7 @@ async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_o
             assert sum(grown.values()) < 10, grown
 
 
+@pytest.mark.slow
 async def test_a_request_whose_handler_never_waits_leaves_no_garbage(engine: str) -> None:
     """What refers to itself stays until the collector looks for it, and a server makes thousands of these a second."""
     async with served(HttpConfig(stream_after=0.5), engine=engine) as (server, _), await server.connect() as stream:

@@ -18,8 +18,8 @@ from mcptrio._eras.choose import ERAS
 from mcptrio.client import Client
 from mcptrio.types import CallToolResult, CreateMessageParams, ElicitParams, ElicitResult, TextContent
 
-CAN_ASK = [era for era in ERAS.values() if era.features.elicitation]
-every_date_that_asks = pytest.mark.parametrize("date", [era.date for era in CAN_ASK])
+DATES_THAT_ASK = [era.date for era in ERAS.values() if era.features.elicitation]
+every_date_that_asks = pytest.mark.parametrize("date", DATES_THAT_ASK)
 
 
 @define(eq=False)

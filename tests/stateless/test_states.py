@@ -20,6 +20,7 @@ from mcptrio._actors import parking
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.limits import Limits
 from mcptrio.auth.server import Principal
+from tests.tiers import exhaustive
 
 from .kit import Poster, Reply, Trail, accept, endpoint_of, posting, tasks_of
 
@@ -240,6 +241,7 @@ async def test_a_parked_call_waits_although_the_clock_began_long_ago(autojump_cl
         assert (await poster.retry(asked, "greet", name=accept(name="Ada"))).text == "Hello, Ada!"
 
 
+@exhaustive
 async def test_ten_thousand_questions_that_nobody_answers_leave_nothing_behind(autojump_clock: MockClock) -> None:
     """F07: what a client never comes back for is bounded in number and age."""
     async with endpoint_of(make_server(limits=Limits(parked_max=100, parked_ttl=600))) as endpoint:
