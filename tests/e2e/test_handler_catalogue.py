@@ -84,7 +84,7 @@ async def test_a_handler_behaves_as_in_a_plain_task(caller: str, date: str, monk
     tools = Tools()
     monkeypatch.setattr(signal, "raise_signal", lambda number: tools.notes.append(signal.Signals(number).name))
     differences: dict[str, tuple[Any, Any]] = {}
-    with trio.fail_after(60):
+    with trio.fail_after(240):
         async with CALLERS[caller](tools.server, DATES[date]) as call:
             for name, body in CATALOGUE.items():
                 expected = await as_a_task(name, body)
@@ -105,7 +105,7 @@ async def test_a_handler_that_breaks_the_rules_of_trio_harms_no_other_session(
 ) -> None:
     """Such a plain task makes its nursery fail, so such a tool may end its own session; it must fail at least."""
     tools = Tools()
-    with trio.fail_after(60):
+    with trio.fail_after(240):
         async with trio.open_nursery() as nursery:
             bound = await nursery.start(partial(tools.server.serve_http, port=0, engine=engine))
             url = f"{scheme}://{bound[0].url.partition('://')[2]}/mcp"
