@@ -31,7 +31,7 @@ _PART = re.compile(r"^<!-- (?P<what>[^\n]+?) -->\n(?P<body>.*?)^<!-- end -->$", 
 
 def pages() -> list[Path]:
     """Every page of the documentation, and what stands at the top of the project."""
-    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     return [page for page in found if "news" not in page.parts or page.name == "README.md"]
 
 

@@ -49,7 +49,7 @@ def generate() -> ModuleType:
         sys.path[:] = before
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -235,7 +235,7 @@ OLD_WORDS = re.compile(
 
 def test_pages_and_package_are_written_in_plain_english() -> None:
     texts = [
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+        *ROOT.glob("*.md"),
         *(page for page in (ROOT / "docs").rglob("*.md") if "reference" not in page.parts),  # generated from docstrings
         *(file for folder in ("mcptrio", "docs", "examples") for file in (ROOT / folder).rglob("*.py")),
         *(ROOT / "mcptrio").rglob("*.md"),

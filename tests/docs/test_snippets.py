@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -71,6 +72,21 @@ async def test_the_first_server_is_fifteen_lines_and_answers(load: Load) -> None
         assert result["structuredContent"] == {"title": "Emma", "author": "Jane Austen", "year": 1815}
         assert "Ulysses" in await talk.fault("book", title="Faust")
         assert talk.opening["instructions"] == "Look books up by their title."
+
+
+def test_the_first_client_starts_the_first_server(tmp_path: Path) -> None:
+    """As the README says: both files in one folder, `mcptrio` on the path."""
+    (tmp_path / "server.py").write_text((SNIPPETS / "first.py").read_text())
+    (tmp_path / "client.py").write_text((SNIPPETS / "first_client.py").read_text())
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    command = [sys.executable, "client.py"]
+    shown = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert shown.stdout.splitlines() == [
+        "book - Look up one book by its title.",
+        "{'title': 'Emma', 'author': 'Jane Austen', 'year': 1815}",
+    ], shown.stderr
 
 
 async def test_typed_arguments_and_results(load: Load) -> None:
