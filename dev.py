@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Everything a developer runs, on any machine that has Python 3.11 or newer: `python3 dev.py test`, `… demo`, `… lint`.
+"""Every command for developers, on any machine with Python 3.11 or newer: `python3 dev.py test`, `… demo`, `… lint`.
 
-The virtual environment `.venv` is made when it is missing and brought up to date when `pyproject.toml` changed.
+The virtual environment `.venv` is created when it is missing and updated when `pyproject.toml` has changed, by uv if
+it is installed and by venv and pip otherwise.
 `--python python3.12` works in an environment of its own, `.venv-3.12`. The Makefile only calls this file.
 """
 
@@ -18,16 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 OLDEST = (3, 11)
 BIN, EXE = ("Scripts", ".exe") if os.name == "nt" else ("bin", "")
 DEMO_FILE = Path("examples/weather.py")
+UV = shutil.which("uv")
 DRAIN = 30.0  # a little more than the server's own drain_timeout of 25 s
 
 
@@ -43,25 +44,27 @@ def fail(text: str) -> NoReturn:
 # -- the environment
 
 
-def version_of(python: str) -> tuple[int, ...] | None:
-    """(3, 12, 1) for an interpreter that runs, None for one that does not."""
-    ask = [python, "-c", "import sys; print(*sys.version_info[:3])"]
+def look_at(python: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return the interpreter without an environment around it and its version, or None if it does not run."""
+    ask = [python, "-c", "import sys; print(*sys.version_info[:3]); print(sys._base_executable)"]
     try:
         done = subprocess.run(ask, capture_output=True, text=True, check=True, timeout=60)
-        return tuple(int(part) for part in done.stdout.split())
+        version, base = done.stdout.splitlines()
+        return base, tuple(int(part) for part in version.split())
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 
 
 def choose_python(wanted: str | None) -> tuple[str, tuple[int, ...], Path]:
-    """The interpreter to build with, its version, and the folder of the environment that belongs to it."""
+    """Return the interpreter to build with, its version, and the folder of its environment."""
     python = shutil.which(wanted) if wanted else sys.executable
-    version = version_of(python) if python else None
-    if python is None or version is None:
-        fail(f"{wanted} is no Python that can be run. Name another one: make test PYTHON=python3.12")
+    found = look_at(python) if python else None
+    if found is None:
+        fail(f"{wanted} is not a Python that runs. Name another one: make test PYTHON=python3.12")
+    base, version = found
     if version[:2] < OLDEST:
-        fail(f"{python} is Python {dotted(version)}, mcptrio needs {dotted(OLDEST)}: try make test PYTHON=python3.12")
-    return python, version, ROOT / (f".venv-{dotted(version[:2])}" if wanted else ".venv")
+        fail(f"{base} is Python {dotted(version)}, mcptrio needs {dotted(OLDEST)}: try make test PYTHON=python3.12")
+    return base, version, ROOT / (f".venv-{dotted(version[:2])}" if wanted else ".venv")
 
 
 def dotted(version: Sequence[int]) -> str:
@@ -69,30 +72,40 @@ def dotted(version: Sequence[int]) -> str:
 
 
 def environment(wanted: str | None, *extras: str) -> Path:
-    """Makes or refreshes the environment; returns its interpreter."""
+    """Create or refresh the environment and return its interpreter."""
     base, version, folder = choose_python(wanted)
     python = folder / BIN / f"python{EXE}"
     stamp = folder / "mcptrio-installed.json"
-    if folder.exists() and version_of(str(python)) != version:
-        say(f"{folder.name} was made by another Python: making it again with {dotted(version)}")
+    inside = look_at(str(python)) if folder.exists() else None
+    if folder.exists() and (inside is None or inside[1] != version):
+        say(f"{folder.name} belongs to another Python: making it again with {dotted(version)}")
         shutil.rmtree(folder)
     if not folder.exists():
         say(f"making {folder.name} with Python {dotted(version)}")
         make_venv(base, version, folder)
-    wish = {"pyproject": hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()}
+    pyproject = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     have = json.loads(stamp.read_text()) if stamp.exists() else {}
-    installed = set(have.get("extras", ())) if have.get("pyproject") == wish["pyproject"] else set()
+    installed = set(have.get("extras", ())) if have.get("pyproject") == pyproject else set()
     if "dev" in installed:
         installed.add("cli")  # the dev extra contains it
     if not set(extras) <= installed:
         chosen = sorted(installed | set(extras))
-        pip_install(python, f"-e .[{','.join(chosen)}]")
-        stamp.write_text(json.dumps({**wish, "extras": chosen}))
+        project = f".[{','.join(chosen)}]"
+        say(f"installing {project}; the first time takes a minute or two without a package cache")
+        began = time.monotonic()
+        if subprocess.run([*installer(base, python), "-e", project], cwd=ROOT, check=False).returncode:
+            fail("the project could not be installed; the reason is above")
+        say(f"installed in {time.monotonic() - began:.0f} s")
+        stamp.write_text(json.dumps({"pyproject": pyproject, "extras": chosen}))
     return python
 
 
 def make_venv(base: str, version: tuple[int, ...], folder: Path) -> None:
-    done = subprocess.run([base, "-m", "venv", str(folder)], capture_output=True, text=True, check=False)
+    if UV:
+        command = [UV, "venv", "--quiet", "--python", base, str(folder)]
+    else:  # copying pip into an environment takes longer than making it, so the base interpreter's pip is used
+        command = [base, "-m", "venv", *(("--without-pip",) if has_pip(base) else ()), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         shutil.rmtree(folder, ignore_errors=True)
         print(done.stdout + done.stderr, file=sys.stderr)
@@ -102,29 +115,16 @@ def make_venv(base: str, version: tuple[int, ...], folder: Path) -> None:
         )
 
 
-def pip_install(python: Path, what: str) -> None:
-    """Runs pip with one moving line of progress; its whole output is shown only when it fails."""
-    say(f"installing {what} (the first time takes a minute or two)")
-    began = shown = time.monotonic()
-    pip_options = ("--disable-pip-version-check", "--progress-bar", "off")
-    command = [str(python), "-m", "pip", "install", *pip_options, *what.split()]
-    lines: list[str] = []
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
-        assert pip.stdout is not None
-        for line in pip.stdout:
-            lines.append(line)
-            now = time.monotonic()
-            if sys.stderr.isatty():
-                print(f"\r\033[K  {now - began:3.0f} s  {line.strip()[:90]}", end="", file=sys.stderr, flush=True)
-            elif now - shown > 10:
-                shown = now
-                say(f"  {now - began:.0f} s: {line.strip()[:90]}")
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    if pip.returncode:
-        print("".join(lines[-40:]), file=sys.stderr)
-        fail("pip could not install the project; its last lines are above")
-    say(f"installed in {time.monotonic() - began:.0f} s")
+def installer(base: str, python: Path) -> list[str]:
+    """Return the command that installs packages into the environment of `python`: uv if present, otherwise pip."""
+    if UV:
+        return [UV, "pip", "install", "--quiet", "--python", str(python)]
+    pip = [base, "-m", "pip", "--python", str(python)] if has_pip(base) else [str(python), "-m", "pip"]
+    return [*pip, "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+
+
+def has_pip(python: str) -> bool:
+    return not subprocess.run([python, "-c", "import pip"], capture_output=True, check=False).returncode
 
 
 # -- the commands
@@ -161,7 +161,7 @@ def lint(args: argparse.Namespace) -> int:
 
 
 def fmt(args: argparse.Namespace) -> int:
-    """ruff: mend what can be mended, format the rest"""
+    """ruff: fix what can be fixed, and format"""
     python = environment(args.python, "dev")
     found = run(python, "-m", "ruff", "check", "--fix", *args.rest)
     return run(python, "-m", "ruff", "format", *args.rest) or found
@@ -222,19 +222,9 @@ def mutants(args: argparse.Namespace) -> int:
 def fuzz(args: argparse.Namespace) -> int:
     """fuzzes the six codecs for --seconds each"""
     python = environment(args.python, "dev")
-    # Wheels of atheris exist for Linux on x86-64 only; without it the same harnesses run on blind inputs.
-    pip = (
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--only-binary",
-        ":all:",
-        "atheris",
-    )
-    if run(python, "-c", "import atheris") and run(*pip):
+    # Wheels of atheris exist for Linux on x86-64 only; without it the harnesses run on random inputs.
+    install = [*installer(choose_python(args.python)[0], python), "--only-binary", ":all:", "atheris"]
+    if run(python, "-c", "import atheris") and run(*install):
         say("atheris cannot be installed here")
     return run(python, "-m", "tests.fuzz.run", "--seconds", str(args.seconds), *args.rest)
 
@@ -265,20 +255,20 @@ def bench_check(args: argparse.Namespace) -> int:
 
 def demo(args: argparse.Namespace) -> int:
     """serves examples/weather.py over HTTP, calls one of its tools, and stays up until Ctrl-C"""
-    program = environment(args.python, "cli").with_name("mcptrio" + EXE)
+    mcptrio = environment(args.python, "cli").with_name("mcptrio" + EXE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     port = free_port(args.port)
-    command = [str(program), "run", str(DEMO_FILE), "--transport", "http", "--port", str(port)]
+    url = f"http://127.0.0.1:{port}/mcp"
+    command = [str(mcptrio), "run", str(DEMO_FILE), "--transport", "http", "--port", str(port)]
     say(" ".join(["mcptrio", *command[1:]]))
-    # A session of its own: Ctrl-C reaches the server once, from us, and the farewell below can be said.
+    # In a session of its own, so that Ctrl-C reaches the server once, through `end`.
     child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     try:
         wait_ready(child, f"http://127.0.0.1:{port}/readyz")
-        url = f"http://127.0.0.1:{port}/mcp"
-        print(connect_text(url, program), flush=True)
-        print(conversation(url), flush=True)
+        if failed := run(mcptrio, "call", url, "forecast", "--arg", "city=Lisbon"):
+            return failed
+        print(connect_text(url, mcptrio), flush=True)
         if not args.once:
-            print(f"\nThat was {DEMO_FILE}. To write one of your own: docs/tutorial/first.md", flush=True)
             print("Serving until Ctrl-C.", flush=True)
             return child.wait()
     except KeyboardInterrupt:
@@ -286,9 +276,6 @@ def demo(args: argparse.Namespace) -> int:
     finally:
         code = end(child)
     return code
-
-
-# -- pieces of the demo
 
 
 def free_port(first: int) -> int:
@@ -306,8 +293,8 @@ def free_port(first: int) -> int:
     fail(f"no free port between {first} and {first + 99}")
 
 
-def wait_ready(child: subprocess.Popen[bytes], url: str, patience: float = 30.0) -> None:
-    deadline = time.monotonic() + patience
+def wait_ready(child: subprocess.Popen[bytes], url: str, timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if child.poll() is not None:
             fail(f"the server left with exit code {child.returncode} before it was ready")
@@ -318,14 +305,17 @@ def wait_ready(child: subprocess.Popen[bytes], url: str, patience: float = 30.0)
         except OSError:
             pass  # not listening yet, or 503: not ready yet
         time.sleep(0.05)
-    fail(f"the server was not ready within {patience:.0f} s ({url})")
+    fail(f"the server was not ready within {timeout:.0f} s ({url})")
 
 
 def end(child: subprocess.Popen[bytes]) -> int:
-    """Asks the server to drain and waits; a second Ctrl-C ends it at once."""
+    """Ask the server to drain and wait for it; a second Ctrl-C kills it."""
     if child.poll() is None:
         say("asking the server to drain")
-        child.send_signal(signal.SIGINT)
+        if os.name == "nt":
+            child.terminate()  # Windows cannot send SIGINT to one process
+        else:
+            child.send_signal(signal.SIGINT)
         try:
             child.wait(DRAIN)
             say("the server has drained and left")
@@ -334,119 +324,23 @@ def end(child: subprocess.Popen[bytes]) -> int:
             child.kill()
             child.wait()
             return 1
-    return 0 if child.returncode in (0, -signal.SIGINT, 130) else child.returncode
+    return 0 if os.name == "nt" or child.returncode in (0, -signal.SIGINT, 130) else child.returncode
 
 
-def connect_text(url: str, program: Path) -> str:
-    """What to paste into a host or type into a shell."""
-    stdio = {"command": str(program), "args": ["run", str(ROOT / DEMO_FILE)]}
+def connect_text(url: str, mcptrio: Path) -> str:
+    """Return what to paste into the configuration of a host."""
+    stdio = {"command": str(mcptrio), "args": ["run", str(ROOT / DEMO_FILE)]}
     parts = (
         ("Claude Desktop, claude_desktop_config.json (stdio)", {"mcpServers": {"weather": stdio}}),
         ("Cursor, ~/.cursor/mcp.json", {"mcpServers": {"weather": {"url": url}}}),
         ("VS Code, .vscode/mcp.json", {"servers": {"weather": {"type": "http", "url": url}}}),
-        ("VS Code, .vscode/mcp.json (stdio)", {"servers": {"weather": {"type": "stdio", **stdio}}}),
     )
     snippets = "\n".join(f"  {title}:\n    {json.dumps(value)}" for title, value in parts)
     return (
-        f"\nThe weather server is up: {url}\n\nConnect a host:\n{snippets}\n"
-        f"  Claude Code:\n    claude mcp add --transport http weather {url}\n"
-        f"\nOr ask it from a shell:\n    {program} inspect {url}\n"
-        f"    {program} call {url} forecast --arg city=Oslo --arg days=1\n"
+        f"\nConnect a host to {url}:\n{snippets}\n  Claude Code:\n    claude mcp add --transport http weather {url}\n"
+        f"\nSee what it offers:\n    {mcptrio} inspect {url}\n"
+        f"\nThat was {DEMO_FILE}. To write a server of your own: docs/tutorial/first.md"
     )
-
-
-def conversation(url: str) -> str:
-    """Opens a session, lists the tools, calls the first one; the whole exchange as text."""
-    client = TinyClient(url)
-    hello = client.ask(
-        "initialize",
-        {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "dev.py demo", "version": "1"},
-        },
-    )
-    client.tell("notifications/initialized")
-    tools = client.ask("tools/list", {})["tools"]
-    info = hello["serverInfo"]
-    lines = [f"Talking to {info['name']} {info['version']} ({hello['protocolVersion']}), which offers:"]
-    lines += [f"    {tool['name']}: {tool.get('description', '').strip().partition(chr(10))[0]}" for tool in tools]
-    if tools:
-        arguments = sample_arguments(tools[0].get("inputSchema", {}))
-        result = client.ask("tools/call", {"name": tools[0]["name"], "arguments": arguments})
-        lines += ["", f"Question: {tools[0]['name']}({json.dumps(arguments, ensure_ascii=False)})"]
-        lines += [f"Answer:   {block.get('text', block['type'])}" for block in result["content"]]
-    client.close()
-    return "\n".join(lines)
-
-
-def sample_arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """A plausible value for each required argument."""
-    plain = {"string": "Lisbon", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
-    found = {}
-    for name in schema.get("required", ()):
-        field = schema.get("properties", {}).get(name, {})
-        offered = [*field.get("examples", ()), *field.get("enum", ())]
-        found[name] = offered[0] if offered else field.get("default", plain.get(field.get("type", "string"), "Lisbon"))
-    return found
-
-
-class TinyClient:
-    """Just enough of Streamable HTTP, in the standard library, to show that nothing is hidden."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        self.last_id = 0
-
-    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        self.last_id += 1
-        frame = {"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}
-        with self._post(frame) as answer:
-            if session := answer.headers.get("Mcp-Session-Id"):
-                self.headers["Mcp-Session-Id"] = session
-            for reply in frames_of(answer):
-                if reply.get("id") == self.last_id:
-                    break
-            else:
-                fail(f"{method} was not answered")
-        if "error" in reply:
-            fail(f"{method}: {reply['error']}")
-        if method == "initialize":
-            self.headers["MCP-Protocol-Version"] = reply["result"]["protocolVersion"]
-        result: dict[str, Any] = reply["result"]
-        return result
-
-    def tell(self, method: str) -> None:
-        self._post({"jsonrpc": "2.0", "method": method}).close()
-
-    def close(self) -> None:
-        request = urllib.request.Request(self.url, headers=self.headers, method="DELETE")
-        urllib.request.urlopen(request, timeout=10).close()
-
-    def _post(self, frame: dict[str, Any]) -> Any:
-        request = urllib.request.Request(self.url, json.dumps(frame).encode(), self.headers)
-        try:
-            return urllib.request.urlopen(request, timeout=30)
-        except urllib.error.HTTPError as refused:
-            fail(f"{frame['method']}: HTTP {refused.code} {refused.read().decode(errors='replace')}")
-
-
-def frames_of(answer: Any) -> Iterator[dict[str, Any]]:
-    """The JSON-RPC frames of one HTTP answer, plain or event stream."""
-    if answer.headers.get_content_type() != "text/event-stream":
-        yield json.load(answer)
-        return
-    data: list[str] = []
-    for raw in answer:
-        line = raw.decode().rstrip("\r\n")
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif not line and (text := "\n".join(data)):
-            yield json.loads(text)
-            data = []
-        elif not line:
-            data = []  # the priming event has an id and no data
 
 
 # -- the command line
