@@ -29,6 +29,7 @@ OLDEST = (3, 11)
 BIN, EXE = ("Scripts", ".exe") if os.name == "nt" else ("bin", "")
 DEMO_FILE = Path("examples/weather.py")
 UV = shutil.which("uv")
+ORDINARY = "not exhaustive and not browser"  # the tests of `make test`, see tests/tiers.py
 DRAIN = 30.0  # a little more than the server's own drain_timeout of 25 s
 
 
@@ -141,16 +142,59 @@ def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROO
                 continue  # the terminal has told the child as well; it knows best how to end
 
 
+def pytest(args: argparse.Namespace, *options: str, env: dict[str, str] | None = None) -> int:
+    """Run tests on --jobs processes; one that has nothing left takes work from the others."""
+    python = environment(args.python, "dev")
+    return run(python, "-m", "pytest", "-n", str(args.jobs), "--dist", "worksteal", *options, *args.rest, env=env)
+
+
 def test(args: argparse.Namespace) -> int:
-    """the whole suite, on --jobs processes"""
-    return run(environment(args.python, "dev"), "-m", "pytest", "-n", str(args.jobs), *args.rest)
+    """the tests to run before every commit: each class of defect is represented"""
+    return pytest(args, "-m", ORDINARY)
+
+
+def catalogues(args: argparse.Namespace) -> int:
+    """the rest of the suite: every bad input on both engines, every peer, every status"""
+    return pytest(args, "-m", "exhaustive")
+
+
+def test_loaded(args: argparse.Namespace) -> int:
+    """`test` three times in a row while other processes keep the cores busy"""
+    environment(args.python, "dev")
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(max(1, 6 - int(args.jobs)))]
+    try:
+        return next((code for _ in range(3) if (code := test(args))), 0)
+    finally:
+        for burner in burners:
+            burner.kill()
+
+
+def coverage(args: argparse.Namespace) -> int:
+    """branch coverage of the package by the whole suite, child processes included"""
+    python = environment(args.python, "dev")
+    run(python, "-m", "coverage", "erase")
+    command = ["-m", "pytest", "-n", str(args.jobs), "--dist", "worksteal", "-m", "not browser", *args.rest]
+    failed = run(python, "-m", "coverage", "run", *command)
+    run(python, "-m", "coverage", "combine", "--quiet")
+    return run(python, "-m", "coverage", "report", "--skip-covered", "--show-missing") or failed
+
+
+def test_all(args: argparse.Namespace) -> int:
+    """everything, at full size and on every interpreter that is installed: takes hours"""
+    steps = ["coverage", "fault-test", "kill-test", "load-test", "mutants", "conformance", "fuzz"]
+    commands = [[step] for step in steps] + [["soak", "--engine", engine] for engine in ("hypercorn", "direct")]
+    others = [name for name in ("python3.11", "python3.12", "python3.13", "python3.14") if shutil.which(name)]
+    commands += [["--python", name, "test"] for name in others if look_at(name)]
+    chosen = ["--python", args.python] if args.python else []
+    failed = [" ".join(each) for each in commands if run(sys.executable, __file__, *chosen, *each)]
+    say(f"failed: {', '.join(failed)}" if failed else "everything passed")
+    return len(failed)
 
 
 def unit(args: argparse.Namespace) -> int:
     """the fast part: no sockets, no child processes"""
-    python = environment(args.python, "dev")
-    without = [f"--ignore=tests/{folder}" for folder in ("e2e", "bad_inputs", "advisories")]
-    return run(python, "-m", "pytest", "-n", str(args.jobs), *without, *args.rest)
+    without = [f"--ignore=tests/{folder}" for folder in ("e2e", "bad_inputs", "advisories", "faults")]
+    return pytest(args, "-m", ORDINARY, *without)
 
 
 def lint(args: argparse.Namespace) -> int:
@@ -349,6 +393,10 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": demo,
     "test": test,
     "unit": unit,
+    "catalogues": catalogues,
+    "coverage": coverage,
+    "test-loaded": test_loaded,
+    "test-all": test_all,
     "lint": lint,
     "format": fmt,
     "types": types,
@@ -374,8 +422,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, function in COMMANDS.items():
         sub = commands.add_parser(name, help=function.__doc__)
-        if name in ("test", "unit"):
-            sub.add_argument("--jobs", default=2, help="processes to test on (default: 2)")
+        if name in ("test", "unit", "catalogues", "coverage", "test-loaded"):
+            sub.add_argument("--jobs", default=3, help="processes to test on (default: 3; many tests wait)")
         if name == "kill-test":
             sub.add_argument("--times", type=int, default=200, help="how often (default: 200)")
         if name == "soak":
