@@ -44,16 +44,8 @@ FOR_THE_RUNTIME = {
     "attach",
     "filter",
     "finish",
-    "lifespan_context",
-    "make_context",
-    "make_runtime",
-    "may_replay",
-    "offers_now",
-    "parameter_headers",
     "put_everything",
     "raise_if_refused",
-    "request_scope",
-    "roots_changed",
 }
 MADE_BY_THE_RUNTIME = {
     "Context",
@@ -295,7 +287,7 @@ def routes() -> str:
     rows = [
         f"| `{route.method}` | `{getattr(route.params, '__name__', route.params) or 'object'}` | "
         f"{'in the loop' if route.inline else 'as a task, uses no slot' if route.long else 'as a task'} |"
-        for route in Server("routes").router
+        for route in Server("routes")._app.router
     ]
     return "\n".join(["| method | parameters | its handler runs |", "|---|---|---|", *rows])
 

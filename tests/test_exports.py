@@ -76,22 +76,13 @@ def public_methods() -> list[tuple[str, str]]:
     ]
 
 
-# What says nothing more than its name: `ctx.info()`, `server.remove_tool()`; and what the runtime calls.
+# What says nothing more than its name: `ctx.info()`, `server.remove_tool()`.
 PLAIN = {"debug", "info", "warning", "error", "remove_tool", "remove_resource", "remove_prompt"}
-FOR_THE_RUNTIME = {
-    "attach",
-    "finish",
-    "lifespan_context",
-    "make_context",
-    "make_runtime",
-    "request_scope",
-    "roots_changed",
-}
 
 
 @pytest.mark.parametrize(("cls", "name"), public_methods())
 def test_every_public_method_says_what_it_does(cls: str, name: str) -> None:
-    if name not in PLAIN | FOR_THE_RUNTIME:
+    if name not in PLAIN:
         assert inspect.getdoc(getattr(getattr(mcptrio, cls), name)), f"{cls}.{name} has no docstring"
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mcptrio._actors.limits import Limits
     from mcptrio._actors.router import Router
     from mcptrio._actors.runtime import Runtime
+    from mcptrio.auth.server.principal import Principal
 
 
 class Service(Protocol):
@@ -115,7 +116,7 @@ class Actor(Protocol):
 
     id: str
     service: Service
-    principal: Any
+    principal: Principal | None
     owner: str
     transport: str
     link: ReplyLink

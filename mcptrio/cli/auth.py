@@ -47,7 +47,7 @@ def auth_settings(arguments: argparse.Namespace, server: Server) -> dict[str, An
     elif client_ca:
         from mcptrio.auth.server import ClientCertificates
 
-        if scopes := sorted(server.all_scopes()):
+        if scopes := sorted(server._app.all_scopes()):
             raise DeclarationError(
                 f"the server declares scopes ({', '.join(scopes)}), which client certificates do not carry: "
                 "assign them with --token-file as well, or with ClientCertificates in the program"

@@ -77,6 +77,7 @@ def _given(argv: Sequence[str]) -> list[str]:
 
 def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
     from mcptrio.cli.load import LoadError, load_server
+    from mcptrio.server.program import run
 
     try:
         server = load_server(arguments.target)
@@ -100,7 +101,7 @@ def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
         print(f"mcptrio: {error}", file=sys.stderr)
         return 2
     try:
-        server.run(arguments.transport, **settings, **auth, **_settings(arguments))
+        run(server._app, arguments.transport, **settings, **auth, **_settings(arguments))
     except MCPTrioError as error:
         print(f"mcptrio: {error}", file=sys.stderr)
         return 1

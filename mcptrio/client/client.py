@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
@@ -42,6 +42,12 @@ from mcptrio.errors import DeclarationError, LocalProtocolError, MCPError
 from mcptrio.transports.retry import Reconnect
 from mcptrio.types import Implementation, LoggingLevel, ServerCapabilities
 
+if TYPE_CHECKING:
+    import httpx2
+
+    from mcptrio.client.options import ClientOptions, ClientSettings
+    from mcptrio.transports.http_client import HttpAuth, HttpClientConfig
+
 logger = logging.getLogger("mcptrio.client")
 
 
@@ -67,10 +73,10 @@ class Client(Requests):
         on_notification: NotificationCallback | None = None,
         routes: Mapping[str, Callable[..., Awaitable[Any]]] | None = None,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
-        auth: Any = None,
+        auth: HttpAuth | None = None,
         headers: Mapping[str, str] | None = None,
-        http_client: Any = None,
-        http: Any = None,
+        http_client: httpx2.AsyncClient | None = None,
+        http: HttpClientConfig | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         on_stderr: Callable[[str], None] | None = None,
@@ -80,7 +86,7 @@ class Client(Requests):
         total_timeout: float = 900.0,
         reconnect: Reconnect | None = None,
         on_event: telemetry.Listener | None = None,
-        **settings: Any,
+        **settings: Unpack[ClientSettings],
     ) -> None:
         """Declare a client without opening it.
 
@@ -273,7 +279,7 @@ class Client(Requests):
         await self._listeners.on_open(connection)
 
 
-def connect(target: Target, **options: Any) -> Client:
+def connect(target: Target, **options: Unpack[ClientOptions]) -> Client:
     """Connect to a server: `async with connect("https://example.org/mcp") as client`.
 
     `target` is a URL (http, https, ws, wss), a command as a list of arguments, a `Server` object, or a `Transport` of

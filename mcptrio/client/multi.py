@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 import msgspec
 import trio
@@ -17,6 +17,10 @@ from mcptrio.client.exceptions import open_unwrapped_nursery
 from mcptrio.client.requester import How
 from mcptrio.errors import DeclarationError, LocalProtocolError, MCPTrioError
 from mcptrio.types import CallToolResult, GetPromptResult, Prompt, Resource, Tool
+
+if TYPE_CHECKING:
+    from mcptrio.client.options import ClientOptions
+    from mcptrio.client.targets import Target
 
 logger = logging.getLogger("mcptrio.client")
 
@@ -148,7 +152,12 @@ class Clients:
 
 
 @asynccontextmanager
-async def connect_all(servers: Mapping[str, Any], *, separator: str = "_", **options: Any) -> AsyncIterator[Clients]:
+async def connect_all(
+    servers: Mapping[str, Target | Mapping[str, Any] | Client],
+    *,
+    separator: str = "_",
+    **options: Unpack[ClientOptions],
+) -> AsyncIterator[Clients]:
     """Connect to several servers at once; one that fails is in `failed` and does not delay the others.
 
     Args:
@@ -170,7 +179,7 @@ async def connect_all(servers: Mapping[str, Any], *, separator: str = "_", **opt
 
 
 async def _open(
-    nursery: trio.Nursery, clients: Clients, name: str, entry: Any, options: Mapping[str, Any], leave: trio.Event
+    nursery: trio.Nursery, clients: Clients, name: str, entry: Any, options: ClientOptions, leave: trio.Event
 ) -> None:
     try:
         client = entry if isinstance(entry, Client) else make_client(entry, **options)
@@ -193,7 +202,7 @@ async def _hold(client: Client, leave: trio.Event, name: str, *, task_status: tr
         logger.exception("%r failed when it was closed", name)
 
 
-def make_client(entry: Any, **options: Any) -> Client:
+def make_client(entry: Target | Mapping[str, Any], **options: Unpack[ClientOptions]) -> Client:
     """Make a client for a target of `connect` or an entry of `mcpServers`.
 
     Raises:
@@ -204,16 +213,16 @@ def make_client(entry: Any, **options: Any) -> Client:
     kind = entry.get("type", entry.get("transport"))
     if kind is not None and kind not in _KINDS:
         raise DeclarationError(f"unknown transport {kind!r:.80}")
-    given = dict(options)
+    given = options.copy()
     if "url" in entry:
-        given["headers"] = {**given.get("headers", {}), **_strings(entry, "headers")}
+        given["headers"] = {**(given.get("headers") or {}), **_strings(entry, "headers")}
         return Client(_text(entry, "url"), **given)
     if "command" not in entry:
         raise DeclarationError("an entry needs a command or a url")
     args = entry.get("args", [])
     if not isinstance(args, list | tuple) or not all(isinstance(part, str) for part in args):
         raise DeclarationError("args must be a list of strings")
-    given["env"] = {**given.get("env", {}), **_strings(entry, "env")}
+    given["env"] = {**(given.get("env") or {}), **_strings(entry, "env")}
     if "cwd" in entry:
         given["cwd"] = _text(entry, "cwd")
     return Client([_text(entry, "command"), *args], **given)

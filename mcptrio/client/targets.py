@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -17,6 +17,11 @@ from mcptrio.transports.link import LinkTransport, Transport
 from mcptrio.transports.memory.client import HasMemoryLink, MemoryTransport
 from mcptrio.transports.retry import Reconnect
 
+if TYPE_CHECKING:
+    import httpx2
+
+    from mcptrio.transports.http_client import HttpAuth, HttpClientConfig
+
 Target: TypeAlias = str | Sequence[str] | HasMemoryLink | Transport
 """A URL (http, https, ws, wss), the argument list of a program, a server object in this process, or a transport."""
 
@@ -26,10 +31,9 @@ class TransportOptions:
     """Settings that only some transports have."""
 
     headers: Mapping[str, str] = field(factory=dict)
-    auth: Any = None
-    http_client: Any = None
-    http: Any = None
-    """An `HttpClientConfig`."""
+    auth: HttpAuth | None = None
+    http_client: httpx2.AsyncClient | None = None
+    http: HttpClientConfig | None = None
     reconnect: Reconnect = field(factory=Reconnect)
     env: Mapping[str, str] = field(factory=dict)
     cwd: str | os.PathLike[str] | None = None

@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 import msgspec
 from msgspec import Struct
@@ -73,14 +73,23 @@ class ContextAsks:
         self._session = session
         self._call = call
 
+    @overload
+    async def elicit(
+        self, message: str, form: type[T], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[T]: ...
+    @overload
+    async def elicit(
+        self, message: str, form: Mapping[str, Any], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[dict[str, Any]]: ...
+
     async def elicit(
         self,
         message: str,
-        form: type[T] | Mapping[str, Any],
+        form: type[Any] | Mapping[str, Any],
         *,
         key: str | None = None,
         timeout: float | None = None,
-    ) -> Elicited[T]:
+    ) -> Elicited[Any]:
         """Ask the user to fill in a form.
 
         `form` is a dataclass, attrs class, TypedDict, Struct or pydantic model with flat fields, or a JSON Schema of
@@ -99,12 +108,12 @@ class ContextAsks:
             schema = form_schema(form)
             read_content = partial(_by_type, form)
 
-        def read(answer: Any) -> Elicited[T]:
+        def read(answer: Any) -> Elicited[Any]:
             result = _read(answer, types.ElicitResult, "elicitation/create")
             if result.action != "accept":
                 return Elicited(result.action)
             content = dict(result.content or {})
-            return Elicited(result.action, cast(T, read_content(content)), content)
+            return Elicited(result.action, read_content(content), content)
 
         params = {"message": message, "requestedSchema": lower_form(self._call.start.era, schema)}
         return await self._ask("elicitation/create", params, read, key, timeout)

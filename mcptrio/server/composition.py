@@ -13,10 +13,10 @@ from mcptrio.server.features.tool_declaration import ToolEntry
 from mcptrio.server.registry import check_name
 
 if TYPE_CHECKING:
-    from mcptrio.server.server import Server
+    from mcptrio.server.app import App
 
 
-def include(into: Server, other: Server, prefix: str) -> None:
+def include(into: App, other: App, prefix: str) -> None:
     """Include everything or nothing.
 
     Raises:
@@ -38,7 +38,7 @@ def include(into: Server, other: Server, prefix: str) -> None:
     for own, extension in shared:
         own.check_absorb(extension)
     for extension in new:
-        into._check_extension(extension)
+        into.check_extension(extension)
     for tool in tools:
         into.tools.registry.check_free(check_name("tool", tool.name))
     for prompt in prompts:
@@ -59,7 +59,7 @@ def include(into: Server, other: Server, prefix: str) -> None:
         into.resources.add(uri, resource)
 
 
-def _extended(entry: ToolEntry, into: Server, other: Server) -> ToolEntry:
+def _extended(entry: ToolEntry, into: App, other: App) -> ToolEntry:
     """Apply the extension options of a tool with the extensions that it will have."""
     for option, value in entry.extra.items():
         extension = into.extensions.for_option(option) or other.extensions.for_option(option)

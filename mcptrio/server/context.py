@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 import trio
 from msgspec import Struct
@@ -20,13 +20,17 @@ from mcptrio.server.session_handle import RequestHandle, SessionHandle, declared
 from mcptrio.types import LOGGING_LEVELS
 
 if TYPE_CHECKING:
-    from mcptrio.types import (
-        ClientCapabilities,
-        Implementation,
-        LoggingLevel,
-    )
+    from typing_extensions import TypeVar  # `default=` is in `typing` from 3.13
 
-T = TypeVar("T")
+    from mcptrio.auth.server.principal import Principal
+    from mcptrio.types import ClientCapabilities, Implementation, LoggingLevel
+
+    LifespanT = TypeVar("LifespanT", default=Any)
+    StateT = TypeVar("StateT", default=Any)
+else:
+    from typing import TypeVar
+
+    LifespanT, StateT = TypeVar("LifespanT"), TypeVar("StateT")
 
 _SEVERITY = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
 
@@ -58,10 +62,19 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-class Context(ContextAsks):
-    """A handler's view of its request. Annotate a parameter with it to get it; it is never part of a schema."""
+class Context(ContextAsks, Generic[LifespanT, StateT]):
+    """A handler's view of its request. Annotate a parameter with it to get it; it is never part of a schema.
+
+    `Context[Database, Cart]` tells type checkers that `ctx.lifespan` is a `Database` and `ctx.state` a `Cart`; both
+    may be left out.
+    """
 
     __slots__ = ("_data", "_last_progress")
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, parameters):
+            return cls  # the parameters mean nothing at runtime
 
     def __init__(self, session: Actor, call: Call) -> None:
         self._session = session
@@ -141,7 +154,7 @@ class Context(ContextAsks):
         return HttpInfo(method=head.method, path=head.path, headers=head.header_map(), client=address)
 
     @property
-    def principal(self) -> Any:
+    def principal(self) -> Principal | None:
         """The caller; None without authentication.
 
         In a session it is always the same one, though its scopes may differ from request to request.
@@ -150,14 +163,16 @@ class Context(ContextAsks):
         return self._session.principal if head is None or head.principal is None else head.principal
 
     @property
-    def state(self) -> Any:
+    def state(self) -> StateT:
         """The value that the function declared with `@server.session` yielded for this session or request."""
-        return self._session.state if self._call.start.era.stateful else self._call.state
+        state: StateT = self._session.state if self._call.start.era.stateful else self._call.state
+        return state
 
     @property
-    def lifespan(self) -> Any:
+    def lifespan(self) -> LifespanT:
         """The value that the server's lifespan function yielded."""
-        return self._session.runtime.lifespan
+        lifespan: LifespanT = self._session.runtime.lifespan
+        return lifespan
 
     @property
     def data(self) -> dict[str, Any]:

@@ -9,40 +9,40 @@ from mcptrio.server.features import lifecycle
 from mcptrio.server.features.tools import usual_call
 
 if TYPE_CHECKING:
-    from mcptrio.server.server import Server
+    from mcptrio.server.app import App
 
 
-def methods(server: Server) -> tuple[Route, ...]:
+def methods(app: App) -> tuple[Route, ...]:
     """Return the built-in routes. Parameter classes are given by name, so that unused ones are never imported."""
     return (
-        Route("initialize", "InitializeParams", server.lifecycle.initialize),
-        Route("server/discover", "Params", server.lifecycle.discover, inline=True),
+        Route("initialize", "InitializeParams", app.lifecycle.initialize),
+        Route("server/discover", "Params", app.lifecycle.discover, inline=True),
         Route("ping", "Params", lifecycle.ping, inline=True),
         Route("logging/setLevel", "SetLevelParams", lifecycle.set_level, inline=True),
-        Route("tools/list", "PaginatedParams", server.tools.list_all, inline=True),
+        Route("tools/list", "PaginatedParams", app.tools.list_all, inline=True),
         Route(
             "tools/call",
             "CallToolParams",
-            server.tools.call,
+            app.tools.call,
             quick=usual_call,
             named_by="name",
-            entries=server.tools.registry.entries,
-            timed_out=server.tools.timed_out,
+            entries=app.tools.registry.entries,
+            timed_out=app.tools.timed_out,
         ),
-        Route("resources/list", "PaginatedParams", server.resources.list_all, inline=True),
-        Route("resources/templates/list", "PaginatedParams", server.resources.list_templates, inline=True),
-        Route("resources/read", "ReadResourceParams", server.resources.read, named_by="uri"),
-        Route("resources/subscribe", "SubscribeParams", server.subscriptions.subscribe),
-        Route("resources/unsubscribe", "SubscribeParams", server.subscriptions.unsubscribe, inline=True),
-        Route("subscriptions/listen", "SubscriptionsListenParams", server.listen_requests.listen, long=True),
-        Route("prompts/list", "PaginatedParams", server.prompts.list_all, inline=True),
+        Route("resources/list", "PaginatedParams", app.resources.list_all, inline=True),
+        Route("resources/templates/list", "PaginatedParams", app.resources.list_templates, inline=True),
+        Route("resources/read", "ReadResourceParams", app.resources.read, named_by="uri"),
+        Route("resources/subscribe", "SubscribeParams", app.subscriptions.subscribe),
+        Route("resources/unsubscribe", "SubscribeParams", app.subscriptions.unsubscribe, inline=True),
+        Route("subscriptions/listen", "SubscriptionsListenParams", app.listen_requests.listen, long=True),
+        Route("prompts/list", "PaginatedParams", app.prompts.list_all, inline=True),
         Route(
             "prompts/get",
             "GetPromptParams",
-            server.prompts.get,
+            app.prompts.get,
             named_by="name",
-            entries=server.prompts.registry.entries,
+            entries=app.prompts.registry.entries,
         ),
-        Route("completion/complete", "CompleteParams", server.completions.complete),
-        Route("notifications/roots/list_changed", "Params", server.roots_changed),
+        Route("completion/complete", "CompleteParams", app.completions.complete),
+        Route("notifications/roots/list_changed", "Params", app.on_roots_changed),
     )

@@ -24,8 +24,8 @@ from mcptrio.errors import DeclarationError
 from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
+    from mcptrio.server.app import App
     from mcptrio.server.serve import Auth
-    from mcptrio.server.server import Server
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
     from mcptrio.transports.http_server.listener.sockets import BoundAddress
@@ -42,12 +42,12 @@ _EXIT_AFTER: Final = 0.9  # seconds after the drain timeout; the process ends wi
 
 
 def run(
-    server: Server,
+    app: App,
     transport: str,
     *,
     auth: Auth | None = UNSET,
     store: str | Store | None = None,
-    protocols: list[str] | None = None,
+    protocols: Iterable[str] | None = None,
     state_keys: Iterable[str] | None = None,
     drain_timeout: float = 25.0,
     fds: tuple[int, int] | None = None,
@@ -70,37 +70,37 @@ def run(
     if transport == "stdio" and fds is None:
         greet(sys.argv[0])
     if protocols is not None:
-        server.eras = Served.only(protocols)
+        app.eras = Served.only(protocols)
     if state_keys is not None:
-        server.state_keys = KeyRing.from_texts(state_keys)
+        app.state_keys = KeyRing.from_texts(state_keys)
     if isinstance(store, str):
         from mcptrio.stores import open_store
 
         store = open_store(store)
-    _log(server)
+    _log(app)
     try:
         if transport == "stdio":
-            trio.run(_serve_stdio, server, store, fds, drain_timeout)
+            trio.run(_serve_stdio, app, store, fds, drain_timeout)
         else:
             settings["drain_timeout"] = drain_timeout
             settings["legacy_sse"] = transport == "sse" or settings.get("legacy_sse", False)
             path = settings.get("sse_path", "/sse") if transport == "sse" else settings.get("path", "/mcp")
-            trio.run(_serve_http, server, settings, auth, store, sockets, path)
+            trio.run(_serve_http, app, settings, auth, store, sockets, path)
     except _CannotListen as error:
         print(f"mcptrio: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 
 
-async def _serve_stdio(server: Server, store: Store | None, fds: tuple[int, int] | None, drain_timeout: float) -> None:
+async def _serve_stdio(app: App, store: Store | None, fds: tuple[int, int] | None, drain_timeout: float) -> None:
     from mcptrio.server.serve import serve_stdio
 
-    program = Program(server.info.name, drain_timeout)
+    program = Program(app.info.name, drain_timeout)
     with program.handling_signals():
-        await serve_stdio(server, store=store, fds=fds, drain_timeout=drain_timeout, program=program)
+        await serve_stdio(app, store=store, fds=fds, drain_timeout=drain_timeout, program=program)
 
 
 async def _serve_http(
-    server: Server,
+    app: App,
     settings: dict[str, Any],
     auth: Auth | None,
     store: Store | None,
@@ -109,18 +109,18 @@ async def _serve_http(
 ) -> None:
     from mcptrio.server.serve import serve_http
 
-    program = Program(server.info.name, settings["drain_timeout"], path)
+    program = Program(app.info.name, settings["drain_timeout"], path)
     with program.handling_signals():
-        await serve_http(server, None, settings, auth=auth, store=store, sockets=sockets, program=program)
+        await serve_http(app, None, settings, auth=auth, store=store, sockets=sockets, program=program)
 
 
-def _log(server: Server) -> None:
+def _log(app: App) -> None:
     """Log to stderr, unless the program has configured logging; log events, unless the program does it."""
     from mcptrio.telemetry.log import LogListener, set_up_logging
 
     set_up_logging("info", "text")
-    if not any(isinstance(listener, LogListener) for listener in server.telemetry.listeners):
-        server.on_event(LogListener())
+    if not any(isinstance(listener, LogListener) for listener in app.telemetry.listeners):
+        app.telemetry.add(LogListener())
 
 
 def greet(file: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,15 @@ from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
     from mcptrio.auth.server import BearerAuth, ClientCertificates, StaticTokens
+    from mcptrio.server.app import App
     from mcptrio.server.program import Program
-    from mcptrio.server.server import Server
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
     from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
     from mcptrio.transports.http_server.endpoint.message import Authenticator
+    from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
     from mcptrio.transports.http_server.listener.guarded_stream import Serve
+    from mcptrio.transports.http_server.listener.sockets import BoundAddress
     from mcptrio.transports.link import Link
 
     Auth = BearerAuth | StaticTokens | ClientCertificates | Authenticator
@@ -39,7 +41,7 @@ _NOT_TRIO = (
 
 
 async def serve_stdio(
-    server: Server,
+    app: App,
     *,
     store: Store | None = None,
     fds: tuple[int, int] | None = None,
@@ -52,7 +54,7 @@ async def serve_stdio(
     from mcptrio._actors.watchdog import Watchdog
     from mcptrio.transports.stdio import server as stdio
 
-    made = server.make_runtime(store)
+    made = app.make_runtime(store)
     made.watchdog = Watchdog(made.hub)
     stop = _stop_event(stop, program)
     left = 0
@@ -70,7 +72,7 @@ async def serve_stdio(
 
 
 async def serve_link(
-    server: Server,
+    app: App,
     link: Link,
     *,
     store: Store | None = None,
@@ -84,7 +86,7 @@ async def serve_link(
 
     stop = _stop_event(stop, None)
     with _one_exception():
-        async with _start(stop) as started, server.make_runtime(store).open() as runtime:
+        async with _start(stop) as started, app.make_runtime(store).open() as runtime:
             started()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_stop_pipe, stop, runtime, nursery.cancel_scope, drain_timeout, None)
@@ -101,7 +103,7 @@ async def _stop_pipe(
 
 
 async def serve_http(
-    server: Server,
+    app: App,
     config: HttpConfig | None,
     settings: Mapping[str, Any],
     *,
@@ -110,7 +112,7 @@ async def serve_http(
     stop: trio.Event | None = None,
     sockets: Sequence[socket.socket] | None = None,
     program: Program | None = None,
-    task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[list[BoundAddress]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve Streamable HTTP until cancelled, or until `stop` is set and the server has drained."""
     _require_trio("serve_http")
@@ -121,16 +123,16 @@ async def serve_http(
     from mcptrio.transports.http_server.listener.listener import Listener
 
     http = _config(config, settings)
-    check_http(http, server.limits, store, auth)
-    authenticator = _authenticator(server, auth, http)
+    check_http(http, app.limits, store, auth)
+    authenticator = _authenticator(app, auth, http)
     make_engine = _engine(http)  # import it before the watchdog runs, which would report the import
-    metrics = Metrics(route.method for route in server.router)
+    metrics = Metrics(route.method for route in app.router)
     stop = _stop_event(stop, program)
     is_up = False
     with _one_exception():
         async with (
             _start(stop) as started,
-            measure(server.make_runtime(store), metrics).open() as runtime,
+            measure(app.make_runtime(store), metrics).open() as runtime,
             _closing(authenticator),
         ):
             endpoint = Endpoint(runtime, http, metrics.text, authenticator, open_scopes=auth is None)
@@ -225,40 +227,40 @@ async def _reload_on_hangup(listener: Any) -> None:
 
 
 def asgi(
-    server: Server,
+    app: App,
     config: HttpConfig | None,
     settings: Mapping[str, Any],
     *,
     auth: Auth | None = UNSET,
     store: Store | None = None,
-) -> Callable[..., Awaitable[None]]:
+) -> AsgiApp:
     from mcptrio.server.metrics import measure
     from mcptrio.telemetry.metrics import Metrics
     from mcptrio.transports.http_server.hypercorn.asgi import asgi_app
 
     http = _config(config, settings)
-    check_http(http, server.limits, store, auth)
-    metrics = Metrics(route.method for route in server.router)
+    check_http(http, app.limits, store, auth)
+    metrics = Metrics(route.method for route in app.router)
     return asgi_app(
-        lambda: measure(server.make_runtime(store), metrics),
+        lambda: measure(app.make_runtime(store), metrics),
         http,
-        authenticator=_authenticator(server, auth, None),
+        authenticator=_authenticator(app, auth, None),
         open_scopes=auth is None,
         metrics=metrics.text,
     )
 
 
-def _authenticator(server: Server, auth: Auth | None, http: HttpConfig | None) -> Authenticator | None:
+def _authenticator(app: App, auth: Auth | None, http: HttpConfig | None) -> Authenticator | None:
     """Return the authenticator of a server.
 
     Raises:
         DeclarationError: scopes are declared, but `auth=` was not given.
     """
     if auth is UNSET or auth is None:
-        scopes = sorted(server.all_scopes())
+        scopes = sorted(app.all_scopes())
         if auth is UNSET and scopes:
             raise DeclarationError(
-                f"{server.info.name!r} declares scopes ({', '.join(scopes)}), but has no authentication: pass auth=, "
+                f"{app.info.name!r} declares scopes ({', '.join(scopes)}), but has no authentication: pass auth=, "
                 "for example auth=BearerAuth(...), or auth=None to give all callers all scopes; "
                 "on the command line, --token-file FILE"
             )

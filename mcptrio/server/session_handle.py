@@ -15,6 +15,7 @@ from mcptrio._wire.objects.converter import structure, unstructure
 from mcptrio.errors import ConnectionLost, LocalProtocolError
 
 if TYPE_CHECKING:
+    from mcptrio.auth.server.principal import Principal
     from mcptrio.types import ClientCapabilities, Implementation, ServerCapabilities
 
 
@@ -39,7 +40,8 @@ class SessionHandle:
         return self._session.transport
 
     @property
-    def principal(self) -> Any:
+    def principal(self) -> Principal | None:
+        """The authenticated caller that opened the session; None without authentication."""
         return self._session.principal
 
     @property

@@ -23,7 +23,7 @@ MUTANTS = [
         PLACES, "test_an_abandoned_thread_is_counted_and_named_until_it_ends",
     ),
     Mutant(
-        "S10", "one limiter per runtime", "server/server.py",
+        "S10", "one limiter per runtime", "server/app.py",
         "            threads=Threads(Shares(self._threads)),\n",
         "            threads=self.__dict__.setdefault(\"shared\", Threads(Shares(self._threads))),\n",
         PLACES, "test_a_thread_that_was_abandoned_in_one_runtime_is_not_missing_in_the_next",

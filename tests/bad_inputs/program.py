@@ -243,7 +243,7 @@ class Watcher(logging.Handler):
             names.append(task.name)
             for nursery in task.child_nurseries:
                 todo.extend(nursery.child_tasks)
-        sessions = sum(len(runtime.supervisor.sessions) for runtime in server.publisher.runtimes)
+        sessions = sum(len(runtime.supervisor.sessions) for runtime in server._app.publisher.runtimes)
         found, self.errors = self.errors, []
         return {
             "pid": os.getpid(),

@@ -283,7 +283,7 @@ async def test_a_call_in_the_middle_of_which_the_session_ends_fails(
             await client.call_tool("wait", {"seconds": 1000})
         failed.append("call")
 
-    async with make_server().make_runtime().open() as runtime:
+    async with make_server()._app.make_runtime().open() as runtime:
         target: Any = SimpleNamespace(open_memory_link=partial(open_memory_link, runtime))
         async with connect(target, protocol=date) as client, trio.open_nursery() as nursery:
             nursery.start_soon(call, client)

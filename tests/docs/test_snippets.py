@@ -341,7 +341,7 @@ async def test_the_handle_of_a_task_is_good_for_another_connection(
     load: Load, surveyor: Server, autojump_clock: MockClock
 ) -> None:
     module = load("tasks")
-    async with surveyor.make_runtime().open() as runtime:
+    async with surveyor._app.make_runtime().open() as runtime:
         process = SimpleNamespace(open_memory_link=partial(open_memory_link, runtime))
         handle = await module.begin(process)
         *seen, people = await module.finish(process, handle)

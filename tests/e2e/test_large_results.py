@@ -115,7 +115,7 @@ async def test_a_large_result_without_a_session_reaches_the_client_after_progres
         "Accept: application/json, text/event-stream\r\nMcp-Method: tools/call\r\nMcp-Name: produce\r\n"
         f"MCP-Protocol-Version: {DATE}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    async with server.make_runtime().open() as runtime:
+    async with server._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, HttpConfig())
         direct = endpoint if engines.current() == "direct" else None
         async with serving(AsgiApp(endpoint), direct=direct) as served:

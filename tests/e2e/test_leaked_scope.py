@@ -47,7 +47,7 @@ async def call(server: Served, tool: str, **arguments: object) -> bytes:
 async def test_a_scope_that_a_handler_leaves_open_disturbs_no_other_connection(seconds: float) -> None:
     """Only that handler fails, also where it ran in the task of its connection."""
     server = leaky()
-    async with server.make_runtime().open() as runtime:
+    async with server._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, HttpConfig())
         direct = endpoint if engines.current() == "direct" else None
         async with serving(AsgiApp(endpoint), direct=direct) as served, await served.connect() as other:

@@ -69,7 +69,7 @@ async def open_house(life: str) -> AsyncIterator[House]:
     events: list[Any] = []
     server.on_event(events.append)
     # Without the watchdog, whose pulse would be the only thing that happens most of the time.
-    async with server.make_runtime().open() as runtime, trio.open_nursery() as nursery:
+    async with server._app.make_runtime().open() as runtime, trio.open_nursery() as nursery:
         endpoint = Endpoint(runtime, HttpConfig(heartbeat=15, port=0))
         engine = DirectEngine if engines.current() == "direct" else HypercornEngine
         served = endpoint if engine is DirectEngine else AsgiApp(endpoint)

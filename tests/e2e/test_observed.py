@@ -95,7 +95,7 @@ async def test_the_metrics_page_counts_sessions_calls_and_connections(engine: st
         assert page["mcptrio_store_degraded",] == 0
         await ask(port, "GET / mcp")
         assert (await metrics(port))["mcptrio_connection_events_total", "request_refused"] == 1
-    assert not server.telemetry  # nothing is left behind when serving ends
+    assert not server._app.telemetry  # nothing is left behind when serving ends
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ async def served(
     trail: list[str] | None = None,
     **listener: Any,
 ) -> AsyncIterator[tuple[Served, Endpoint]]:
-    async with application([] if trail is None else trail).make_runtime().open() as runtime:
+    async with application([] if trail is None else trail)._app.make_runtime().open() as runtime:
         # No answer becomes a stream because the machine is busy.
         endpoint = Endpoint(runtime, config or HttpConfig(stream_after=60), None, authenticator)
         direct = endpoint if engines.current() == "direct" else None

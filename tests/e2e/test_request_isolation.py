@@ -84,7 +84,7 @@ class World:
             self.ran.append((ctx.principal.subject, word))
             return f"{ctx.principal.subject} {word}"
 
-        async with server.make_runtime().open() as runtime:
+        async with server._app.make_runtime().open() as runtime:
             # No answer becomes a stream because the machine is busy.
             endpoint = Endpoint(runtime, HttpConfig(stream_after=60), None, self.authenticate)
             direct = endpoint if engines.current() == "direct" else None

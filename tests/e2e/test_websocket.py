@@ -78,7 +78,7 @@ async def open_session(socket: Socket) -> None:
 
 
 async def test_a_client_calls_a_tool_over_a_socket() -> None:
-    async with server.make_runtime().open() as runtime, serving_endpoint(runtime) as served:
+    async with server._app.make_runtime().open() as runtime, serving_endpoint(runtime) as served:
         socket = await connect(served)
         await open_session(socket)
         answer = await ask(socket, 1, "tools/call", name="add", arguments={"a": 1, "b": 2})
@@ -100,14 +100,14 @@ async def test_a_client_calls_a_tool_over_a_socket() -> None:
     ids=["foreign host", "foreign origin", "no subprotocol"],
 )
 async def test_k01_a_foreign_handshake_is_refused_with_a_reason(host: str, lines: tuple[str, ...], code: int) -> None:
-    async with server.make_runtime().open() as runtime, serving_endpoint(runtime) as served:
+    async with server._app.make_runtime().open() as runtime, serving_endpoint(runtime) as served:
         answer = await served.ask(handshake(served, *lines, host=host))
         assert status(answer) == code
         assert b'"error"' in answer
 
 
 async def test_k05_a_binary_message_closes_the_socket_and_not_the_server() -> None:
-    async with server.make_runtime().open() as runtime, serving_endpoint(runtime) as served:
+    async with server._app.make_runtime().open() as runtime, serving_endpoint(runtime) as served:
         first, second = await connect(served), await connect(served)
         await open_session(first)
         await open_session(second)
@@ -123,7 +123,7 @@ async def ask_and_expect_shutdown(socket: Socket) -> None:
 
 
 async def test_draining_closes_the_socket_as_going_away() -> None:
-    async with server.make_runtime().open() as runtime, serving_endpoint(runtime) as served:
+    async with server._app.make_runtime().open() as runtime, serving_endpoint(runtime) as served:
         socket = await connect(served)
         await open_session(socket)
         async with trio.open_nursery() as nursery:

@@ -47,7 +47,7 @@ async def over_stdio(server: Server, date: str) -> AsyncIterator[Calling]:
     async with (
         trio.lowlevel.FdStream(to_server) as send,
         trio.lowlevel.FdStream(from_server) as receive,
-        server.make_runtime().open() as runtime,
+        server._app.make_runtime().open() as runtime,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(partial(serve_stdio, runtime, stdin_fd=wire_in, stdout_fd=wire_out))

@@ -75,7 +75,7 @@ def accept(**content: Any) -> Json:
 
 @asynccontextmanager
 async def house(server: Server, store: Store | None = None) -> AsyncIterator[Runtime]:
-    async with server.make_runtime(store).open() as runtime:
+    async with server._app.make_runtime(store).open() as runtime:
         yield runtime
 
 

@@ -190,14 +190,14 @@ def open_house() -> Open:
     @asynccontextmanager
     async def open_it(server: Server, config: HttpConfig | None = None, store: Any = None) -> AsyncIterator[House]:
         events: list[Any] = []
-        server.telemetry.add(events.append)
-        server.telemetry.add(LogListener(clock=lambda: 0.0))
+        server.on_event(events.append)
+        server.on_event(LogListener(clock=lambda: 0.0))
         metrics = Metrics()
-        server.telemetry.add(metrics)
+        server.on_event(metrics)
         hearing = Hearing()
         logger.addHandler(hearing)
         try:
-            async with server.make_runtime(store).open() as runtime:
+            async with server._app.make_runtime(store).open() as runtime:
                 house = House(server, runtime, Endpoint(runtime, config or HttpConfig()), events, metrics)
                 before = house.figures
                 bystander = await house.guest("stateful")

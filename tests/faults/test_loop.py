@@ -225,7 +225,7 @@ def frames(large: Large) -> bytes:
 async def test_a_large_request_does_not_block_the_loop(name: str) -> None:
     large = LARGE[name]
     data = frames(large)
-    async with make_server().make_runtime().open() as runtime, open_memory_link(runtime) as end:
+    async with make_server()._app.make_runtime().open() as runtime, open_memory_link(runtime) as end:
         if large.era is not None:
             await initialize(end, large.era)
         async with open_probe() as probe:

@@ -172,7 +172,7 @@ Join = Callable[..., AbstractAsyncContextManager[Talk]]
 @asynccontextmanager
 async def open_house(server: Server) -> AsyncIterator[Join]:
     """A running server that several clients may join: `async with open_house(server) as join, join() as talk:`."""
-    async with server.make_runtime().open() as runtime:
+    async with server._app.make_runtime().open() as runtime:
 
         def join(
             era: Era = NEWEST, capabilities: Json | None = None, script: Script | None = None, opened: bool = True

@@ -289,7 +289,7 @@ async def test_a_prompt_or_resource_that_cannot_ask_is_an_error_that_says_what_i
 
 async def test_a_question_that_is_never_answered_is_withdrawn(autojump_clock: MockClock) -> None:
     server = asking()
-    server.limits = Limits(ask_timeout=30)
+    server._app.limits = Limits(ask_timeout=30)
     script = {"roots/list": lambda params: Silence()}
     async with talking(server, NEWEST, EVERYTHING, script) as talk:
         began = trio.current_time()

@@ -81,7 +81,7 @@ def test_an_include_that_clashes_takes_nothing_over() -> None:
 
     with pytest.raises(DeclarationError, match="there is a prompt 'letter' already; give one of the two another name"):
         server.include(crm())
-    assert len(server.tools.registry) == 0
+    assert len(server._app.tools.registry) == 0
     with pytest.raises(DeclarationError, match="'c r m find' is not a valid tool name"):
         server.include(crm(), prefix="c r m ")
     server.include(crm(), prefix="crm_")

@@ -109,7 +109,7 @@ def test_a_tool_that_cannot_be_one_is_refused_with_a_hint(
     server = Server("x")
     with pytest.raises(DeclarationError, match=text):
         server.add_tool(fn, **options)
-    assert len(server.tools.registry) == 0
+    assert len(server._app.tools.registry) == 0
 
 
 async def test_a_method_of_an_object_is_a_tool() -> None:

@@ -73,7 +73,7 @@ def test_a_tool_option_that_cannot_be_meant_is_refused(options: dict[str, Any], 
     server = Server("x")
     with pytest.raises(DeclarationError, match=text):
         server.add_tool(plain, **options)
-    assert len(server.tools.registry) == 0
+    assert len(server._app.tools.registry) == 0
 
 
 @pytest.mark.defect("D15")
@@ -136,8 +136,8 @@ async def test_a_tool_that_is_refused_while_serving_adds_no_extension() -> None:
         for _ in range(2):  # the second try is refused as well
             with pytest.raises(DeclarationError, match="before serving begins"):
                 server.add_tool(plain, task=True)
-        assert len(server.extensions) == 0
-        assert len(server.tools.registry) == 0
+        assert len(server._app.extensions) == 0
+        assert len(server._app.tools.registry) == 0
 
 
 @pytest.mark.defect("D08")
@@ -149,7 +149,11 @@ async def test_an_include_that_is_refused_while_serving_changes_nothing() -> Non
         for _ in range(2):
             with pytest.raises(DeclarationError, match="before serving begins"):
                 server.include(other)
-        assert (len(server.extensions), len(server.tools.registry), len(server.prompts.registry)) == (0, 0, 0)
+        assert (len(server._app.extensions), len(server._app.tools.registry), len(server._app.prompts.registry)) == (
+            0,
+            0,
+            0,
+        )
 
 
 @pytest.mark.defect("D08")
@@ -163,7 +167,11 @@ def test_a_refused_option_of_an_extension_adds_nothing(options: Any) -> None:
     server.add_resource("a://b", plain, name="taken")
     with pytest.raises(DeclarationError):
         server.add_tool(plain, **options)
-    assert (len(server.extensions), len(server.tools.registry), len(server.resources.registry)) == (0, 0, 1)
+    assert (len(server._app.extensions), len(server._app.tools.registry), len(server._app.resources.registry)) == (
+        0,
+        0,
+        1,
+    )
 
 
 # -- schemas written by hand, tools as values, names of resources

@@ -168,7 +168,7 @@ async def test_a_plain_function_that_asks_the_user_gives_its_thread_place_back()
 async def test_an_abandoned_thread_is_counted_and_named_until_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     server, release, events = plain(threads=2, ignore_cancel=1.0)
     async with talking(server) as talk:
-        (runtime,) = server.publisher.runtimes
+        (runtime,) = server._app.publisher.runtimes
         number = await talk.begin("tools/call", name="block", arguments={})
         await wait_all_tasks_blocked()
         await talk.notify("notifications/cancelled", requestId=number)

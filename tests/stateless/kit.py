@@ -118,7 +118,7 @@ def accept(**content: Any) -> Json:
 
 @asynccontextmanager
 async def endpoint_of(server: Server, config: HttpConfig | None = None, store: Any = None) -> AsyncIterator[Endpoint]:
-    async with server.make_runtime(store).open() as runtime:
+    async with server._app.make_runtime(store).open() as runtime:
         yield Endpoint(runtime, config or HttpConfig())
 
 

@@ -81,7 +81,7 @@ class House:
 
     @property
     def runtime(self) -> Runtime:
-        (runtime,) = self.server.publisher.runtimes
+        (runtime,) = self.server._app.publisher.runtimes
         return runtime
 
 

@@ -195,7 +195,7 @@ async def test_a_drain_ends_a_stream_with_its_result(autojump_clock: MockClock) 
 async def test_on_a_pipe_a_drain_is_told_twice_the_result_first(autojump_clock: MockClock) -> None:
     """basic/patterns/cancellation: a server MUST send notifications/cancelled when it ends a subscription."""
     server = make_server()
-    async with server.make_runtime().open() as runtime:
+    async with server._app.make_runtime().open() as runtime:
         from mcptrio.transports.memory.server import open_memory_link
 
         async with open_memory_link(runtime) as end, trio.open_nursery() as nursery:
@@ -228,7 +228,7 @@ async def test_after_the_client_ended_it_nothing_more_comes(how: str, autojump_c
         server.notify_resource_updated("news://open")
         await wait_all_tasks_blocked()
         assert talk.raw == before
-        assert server.publisher.runtimes[0].bus._topics.keys() <= {"list tools", "list prompts", "list resources"}
+        assert server._app.publisher.runtimes[0].bus._topics.keys() <= {"list tools", "list prompts", "list resources"}
 
 
 async def test_a_disconnect_ends_it(autojump_clock: MockClock) -> None:

@@ -65,7 +65,7 @@ class Apps(Extension):
         if page is None:
             return
         tools = _tools_of(server, page)
-        shown = server.resources.registry.get(page.uri)
+        shown = server._app.resources.registry.get(page.uri)
         if tools and (shown is None or shown.visible is not None or not all(map(_is_restricted, tools))):
             return
         del self._pages[page.uri]
@@ -102,7 +102,7 @@ def _is_restricted(entry: ToolEntry) -> bool:
 
 def _tools_of(server: Server, page: Ui) -> list[ToolEntry]:
     """Return the tools of a server whose results are shown with a page."""
-    tools = server.tools.registry
+    tools = server._app.tools.registry
     return [entry for entry in tools if "ui" in entry.extra and _page(entry, entry.extra["ui"]).uri == page.uri]
 
 
@@ -133,7 +133,11 @@ def _context_parameter(html: Callable[..., Any]) -> str | None:
         parameters = inspect.signature(html, eval_str=True).parameters.values()
     except NameError:  # an annotation that exists for type checkers only
         parameters = inspect.signature(html).parameters.values()
-    annotated = [p.name for p in parameters if is_context(p.annotation) or p.annotation == Context.__name__]
+    annotated = [
+        p.name
+        for p in parameters
+        if is_context(p.annotation) or str(p.annotation).partition("[")[0] == Context.__name__
+    ]
     required = [
         p.name
         for p in parameters

@@ -9,7 +9,7 @@ from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, overload
 
 import trio
 from attrs import define, field, frozen
@@ -74,13 +74,21 @@ class Skills(Extension):
     # -- declaring
 
     @classmethod
-    def from_folder(cls, path: str | os.PathLike[str], *, prefix: str = "", **settings: Any) -> Skills:
+    def from_folder(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        prefix: str = "",
+        page_size: int = 50,
+        cache: Cache = NO_CACHE,
+        fresh_for: float = 1.0,
+    ) -> Skills:
         """Make the extension from every folder below `path` that holds a SKILL.md, nested ones included.
 
         Raises:
             DeclarationError: there is no such folder, or a skill in it breaks a rule.
         """
-        skills = cls(**settings)
+        skills = cls(page_size=page_size, cache=cache, fresh_for=fresh_for)
         skills.add_folder(path, prefix=prefix)
         return skills
 
@@ -96,8 +104,14 @@ class Skills(Extension):
         self._folders.append(folder)
         self._rebuild(self._scan())
 
-    def skill(
-        self, fn: F | None = None, /, *, path: str | None = None, dynamic: bool = False, **front_matter: Any
+    # mypy cannot match an implementation with an optional positional-only parameter and `**`
+    @overload
+    def skill(self, fn: F, /) -> F: ...
+    @overload
+    def skill(self, *, path: str | None = None, dynamic: bool = False, **front_matter: Any) -> Callable[[F], F]: ...
+
+    def skill(  # type: ignore[misc]
+        self, fn: Any = None, /, *, path: str | None = None, dynamic: bool = False, **front_matter: Any
     ) -> Any:
         """Declare a skill with a function that returns its instructions; its docstring is the description.
 

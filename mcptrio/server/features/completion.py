@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from attrs import evolve
 
@@ -26,16 +26,21 @@ if TYPE_CHECKING:
 MAX_VALUES = 100  # server/utilities/completion: at most 100 values
 
 
-class Completable:
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Completable(Generic[P, R]):
     """The object that `@server.prompt` and `@server.resource` return: callable like the function, with `complete`."""
 
     __slots__ = ("__wrapped__", "_entry")
 
-    def __init__(self, fn: Callable[..., Any], entry: PromptEntry | ResourceEntry) -> None:
+    def __init__(self, fn: Callable[P, R], entry: PromptEntry | ResourceEntry) -> None:
         self.__wrapped__ = fn
         self._entry = entry
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.__wrapped__(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -45,7 +50,7 @@ class Completable:
     def _kind(self) -> str:
         return "prompt" if isinstance(self._entry, PromptEntry) else "resource"
 
-    def complete(self, argument: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def complete(self, argument: str) -> Callable[[F], F]:
         """Declare the function that completes an argument: `(prefix)`, optionally with `arguments` and a Context."""
         known = self._arguments()
         if not known:
@@ -55,7 +60,7 @@ class Completable:
 
         names = caller_names(2)
 
-        def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def decorate(fn: F) -> F:
             self._entry.completers[argument] = _declare_completer(fn, names)
             return fn
 

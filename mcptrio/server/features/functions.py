@@ -70,6 +70,13 @@ def for_revision(error: UrlElicitationRequired, ctx: Context) -> MCPError:
     return MCPError(INTERNAL_ERROR, f"{error.message}: {urls}", error.data)
 
 
+def require_function(kind: str, fn: Any) -> None:
+    """Raise `DeclarationError` for what cannot be called, such as the name in `@server.tool("refund")`."""
+    if not callable(fn):
+        hint = f"; a name is an option: @server.{kind}(name={fn!r:.80})" if isinstance(fn, str) else ""
+        raise DeclarationError(f"a {kind} is made from a function, not from {fn!r:.80}{hint}")
+
+
 def function_name(fn: Any) -> str:
     while isinstance(fn, partial):
         fn = fn.func

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import field
 
@@ -14,7 +15,14 @@ from mcptrio._eras.shape import trim
 from mcptrio._peer.era import Era
 from mcptrio._struct import Entity
 from mcptrio._wire.objects.converter import unstructure
-from mcptrio.errors import INVALID_REQUEST, METHOD_NOT_FOUND, MCPError, RemoteProtocolError, SessionRefused
+from mcptrio.errors import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    DeclarationError,
+    MCPError,
+    RemoteProtocolError,
+    SessionRefused,
+)
 from mcptrio.server.context import Context, RequestHandle, SessionHandle
 from mcptrio.server.features.result_fields import ResultFields
 
@@ -26,7 +34,24 @@ if TYPE_CHECKING:
         SetLevelParams,
     )
 
+T = TypeVar("T")
 SessionFunction = Callable[[SessionHandle], AbstractAsyncContextManager[Any]]
+
+
+def entered_with(
+    kind: str, fn: Callable[[T], AsyncIterator[Any] | AbstractAsyncContextManager[Any]]
+) -> Callable[[T], AbstractAsyncContextManager[Any]]:
+    """Return a lifespan or session function in the form that is entered with `async with`.
+
+    Raises:
+        DeclarationError: it is neither an async generator function nor one that returns an async context manager.
+    """
+    if inspect.isasyncgenfunction(fn):
+        return asynccontextmanager(fn)
+    # `unwrap`: a function with `@contextmanager` looks like any other from outside
+    if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(inspect.unwrap(fn)) or not callable(fn):
+        raise DeclarationError(f"a {kind} function is async and yields once: async def {kind}(it): ...; yield value")
+    return fn  # type: ignore[return-value]  # with `@asynccontextmanager`, or a class of the user
 
 
 class Lifecycle(Entity):

@@ -17,7 +17,7 @@ from mcptrio._struct import Entity
 from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError, UrlElicitationRequired
 from mcptrio.server.context import Context
-from mcptrio.server.features.functions import Function, declare, for_revision, function_name
+from mcptrio.server.features.functions import Function, declare, for_revision, function_name, require_function
 from mcptrio.server.features.media_files import names_files, read_files
 from mcptrio.server.features.options import check_options
 from mcptrio.server.features.result_fields import ResultFields
@@ -73,6 +73,7 @@ def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: 
     Raises:
         DeclarationError: the function or an option cannot be used; the text says how to fix it.
     """
+    require_function("prompt", fn)
     name = check_name("prompt", options.get("name") or function_name(fn))
     check_options(options, PromptOptions.__annotations__, kind="prompt", name=name)
     try:

@@ -16,7 +16,7 @@ from mcptrio._struct import Entity
 from mcptrio._wire.objects.converter import write_fields
 from mcptrio.errors import DeclarationError
 from mcptrio.server.context import Context
-from mcptrio.server.features.functions import Function, declare, function_name
+from mcptrio.server.features.functions import Function, declare, function_name, require_function
 from mcptrio.server.features.headers import header_marks
 from mcptrio.server.features.options import check_options
 from mcptrio.server.features.scopes import declared_scopes
@@ -135,6 +135,7 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
     Raises:
         DeclarationError: the function or an option cannot be used; the text says how to fix it.
     """
+    require_function("tool", fn)
     name = check_name("tool", options.get("name") or function_name(fn))
     check_options(options, OWN_OPTIONS, kind="tool", name=name)
     inline = options.get("inline") or False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 from attrs import field, frozen
@@ -41,7 +42,7 @@ _POSITIVE: Final = (
 _NOT_NEGATIVE: Final = ("stream_after", "retry_ms", "resume_grace", "drain_timeout")
 
 
-def _optional_tuple(value: Any) -> tuple[str, ...] | None:
+def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
     if isinstance(value, str):
         raise DeclarationError(f"a list of names is needed, got the text {value!r}; write ({value!r},)")
     return None if value is None else tuple(value)

@@ -8,8 +8,8 @@ only the server checks where the page comes from.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import trio
 from attrs import define, frozen
@@ -26,17 +26,13 @@ from mcptrio.transports.http_server.endpoint.event_stream import time_left
 from mcptrio.transports.http_server.endpoint.guard import Guard
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
-from mcptrio.transports.http_server.hypercorn.asgi import head_of
+from mcptrio.transports.http_server.hypercorn.asgi import Receive, Scope, Send, head_of
 from mcptrio.transports.pipe.server import serve_pipe
 
 logger = logging.getLogger("mcptrio.websocket")
 
 SUBPROTOCOL: Final = "mcp"
 
-Scope = dict[str, Any]
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 # RFC 6455 section 7.4.1, and the IANA registry of close codes
 NORMAL: Final = 1000

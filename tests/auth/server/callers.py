@@ -72,7 +72,7 @@ async def open_protected(
     server: Server | None = None, auth: Auth | None = STATIC, config: HttpConfig | None = None, **options: Any
 ) -> AsyncIterator[Endpoint]:
     authenticator = None if auth is None else Authorizer(auth, **options)
-    async with (server or make_server()).make_runtime().open() as runtime:
+    async with (server or make_server())._app.make_runtime().open() as runtime:
         yield Endpoint(runtime, config or HttpConfig(), None, authenticator)
         if authenticator is not None:
             await authenticator.close()

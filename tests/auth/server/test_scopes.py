@@ -15,7 +15,6 @@ from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import require_principal
 from mcptrio.errors import DeclarationError
-from mcptrio.server.serve import asgi
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream
@@ -198,7 +197,7 @@ def test_scopes_without_authentication_are_a_mistake_unless_it_was_meant() -> No
 
 async def test_a_tool_that_asks_for_scopes_later_is_closed_if_nothing_was_said() -> None:
     server = Server("s")
-    app = asgi(server, None, {})
+    app = server.asgi()
     async with app.open() as endpoint:  # type: ignore[attr-defined]
         server.add_tool(lambda: "x", name="late", scopes=["root"])
         nobody = await Caller.open(endpoint, LIVES[0], None)
@@ -217,7 +216,7 @@ async def test_an_authenticator_of_ones_own_may_grant_scopes_too() -> None:
         name = head.text(b"authorization")
         return Plain(401) if name is None else Principal(subject="ada", scopes="orders:read")
 
-    async with make_server().make_runtime().open() as runtime:
+    async with make_server()._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, authenticator=who)
         ada = await Caller.open(endpoint, LIVES[0], "ada")
         assert (await ada.call("order", number=7)).text == "order 7"
@@ -243,7 +242,7 @@ async def test_an_auth_function_that_returns_no_principal_lets_no_caller_in(
     async def who(head: HttpRequest) -> Any:
         return found
 
-    async with make_server().make_runtime().open() as runtime:
+    async with make_server()._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, HttpConfig(legacy_sse=True), authenticator=who)
         request = head("POST", path)
         refusal = await endpoint.authenticate(request)

@@ -17,7 +17,7 @@ from canary import server
 from mcptrio.stores import MemoryStore, StoreLimits
 from mcptrio.transports.http_server.config import HttpConfig
 
-server.limits = msgspec.structs.replace(server.limits, parked_ttl=10, idle_timeout=20)
+server._app.limits = msgspec.structs.replace(server._app.limits, parked_ttl=10, idle_timeout=20)
 trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda keep=0: 0)
 
 TRACED = "MCPTRIO_TRACE" in os.environ

@@ -1,6 +1,6 @@
 """The ASGI application: moves bytes between an ASGI server and the endpoint. Needs a server that runs on Trio.
 
-app = asgi_app(server.make_runtime, HttpConfig())       # opens its runtime in the ASGI lifespan
+app = asgi_app(app.make_runtime, HttpConfig())          # opens its runtime in the ASGI lifespan
 async with app.open(): ...                               # for a host application that mounts it
 AsgiApp(endpoint)                                        # around a runtime that is open already
 """
@@ -8,7 +8,7 @@ AsgiApp(endpoint)                                        # around a runtime that
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from ssl import PEM_cert_to_DER_cert
 from typing import Any, Final
@@ -25,8 +25,8 @@ from mcptrio.transports.http_server.endpoint.refusals import report_refusal
 
 logger = logging.getLogger("mcptrio.http")
 
-Scope = dict[str, Any]
-Message = dict[str, Any]
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 

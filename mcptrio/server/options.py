@@ -1,0 +1,22 @@
+"""The keywords of `Server.run`, for type checkers; nothing imports this module to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mcptrio.server.serve import Auth
+from mcptrio.stores import Store
+from mcptrio.transports.http_server.options import HttpOptions
+
+
+class RunOptions(HttpOptions, total=False):
+    """The keywords of `Server.run`: those of `HttpConfig`, which need a transport over HTTP, and these."""
+
+    auth: Auth | None
+    """Authenticates callers over HTTP, see `Server.serve_http`."""
+    store: str | Store | None
+    """The store of resumable streams, or its URL: `memory`, `sqlite:///FILE.db`."""
+    protocols: Iterable[str] | None
+    """Serve only these protocol versions, in place of those that the server was made with."""
+    state_keys: Iterable[str] | None
+    """Keys that encrypt the state of a call, in place of those that the server was made with."""
