@@ -212,7 +212,7 @@ def fmt(args: argparse.Namespace) -> int:
 
 
 def types(args: argparse.Namespace) -> int:
-    """mypy --strict over the package"""
+    """mypy --strict over the package, the examples and the type tests"""
     return run(environment(args.python, "dev"), "-m", "mypy", "--strict", *args.rest)
 
 

@@ -9,7 +9,7 @@ its sessions alive for as long as the application is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from quart_trio import QuartTrio
@@ -35,12 +35,12 @@ async def sign(name: str) -> str:
 
 
 @web.while_serving
-async def sessions() -> AsyncIterator[None]:
+async def sessions() -> AsyncGenerator[None, None]:
     async with mcp.open():
         yield
 
 
-async def app(scope: dict[str, Any], receive: Callable[..., Any], send: Callable[..., Awaitable[None]]) -> None:
+async def app(scope: Any, receive: Callable[..., Any], send: Callable[..., Awaitable[None]]) -> None:
     if scope["type"] != "lifespan" and scope["path"].startswith("/ai/"):
         await mcp({**scope, "root_path": scope.get("root_path", "") + "/ai"}, receive, send)
     else:

@@ -75,4 +75,4 @@ if __name__ == "__main__":
     if command == "serve":
         trio.run(partial(trio.serve_tcp, lambda stream: server.serve(FramedLink(stream)), int(port), host=HOST))
     else:
-        trio.run(call, int(port), *names)
+        trio.run(call, int(port), names[0])

@@ -1,12 +1,16 @@
-"""The keywords of `Server.run`, for type checkers; nothing imports this module to serve."""
+"""The keywords of `Server.run` and the kinds of `auth=`, for type checkers; nothing imports this module to serve."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
-from mcptrio.server.serve import Auth
+from mcptrio.auth.server import BearerAuth, ClientCertificates, StaticTokens
 from mcptrio.stores import Store
+from mcptrio.transports.http_server.endpoint.message import Authenticator
 from mcptrio.transports.http_server.options import HttpOptions
+
+Auth: TypeAlias = BearerAuth | StaticTokens | ClientCertificates | Authenticator
 
 
 class RunOptions(HttpOptions, total=False):

@@ -25,7 +25,7 @@ from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
     from mcptrio.server.app import App
-    from mcptrio.server.serve import Auth
+    from mcptrio.server.options import Auth
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
     from mcptrio.transports.http_server.listener.sockets import BoundAddress
@@ -60,13 +60,16 @@ def run(
         DeclarationError: the arguments or settings cannot be used.
         SystemExit: the address cannot be used; one line on stderr says why.
     """
-    if transport not in ("stdio", "http", "sse"):
-        raise DeclarationError(f"unknown transport {transport!r}: use stdio, http or sse")
+    check_transport(transport)
     if trio.lowlevel.in_trio_run():
         raise DeclarationError(
             "server.run() starts Trio, which runs already: write `await nursery.start(server.serve_http)`, "
             "or `await server.serve_stdio()`"
         )
+    http = None if transport == "stdio" else _http_config(transport, drain_timeout, settings)
+    if http is None and (settings or auth is not UNSET):
+        option = next(iter(settings), "auth")
+        raise DeclarationError(f'{option}= is a setting of HTTP: write server.run("http", {option}=...)')
     if transport == "stdio" and fds is None:
         greet(sys.argv[0])
     if protocols is not None:
@@ -79,16 +82,27 @@ def run(
         store = open_store(store)
     _log(app)
     try:
-        if transport == "stdio":
+        if http is None:
             trio.run(_serve_stdio, app, store, fds, drain_timeout)
         else:
-            settings["drain_timeout"] = drain_timeout
-            settings["legacy_sse"] = transport == "sse" or settings.get("legacy_sse", False)
-            path = settings.get("sse_path", "/sse") if transport == "sse" else settings.get("path", "/mcp")
-            trio.run(_serve_http, app, settings, auth, store, sockets, path)
+            path = http.sse_path if transport == "sse" else http.path
+            trio.run(_serve_http, app, http, auth, store, sockets, path)
     except _CannotListen as error:
         print(f"mcptrio: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def check_transport(transport: str) -> None:
+    """Raise `DeclarationError` for a transport that does not exist."""
+    if transport not in ("stdio", "http", "sse"):
+        raise DeclarationError(f"unknown transport {transport!r}: use stdio, http or sse")
+
+
+def _http_config(transport: str, drain_timeout: float, settings: dict[str, Any]) -> HttpConfig:
+    from mcptrio.server.serve import http_config
+
+    legacy_sse = transport == "sse" or settings.get("legacy_sse", False)
+    return http_config(None, {**settings, "drain_timeout": drain_timeout, "legacy_sse": legacy_sse})
 
 
 async def _serve_stdio(app: App, store: Store | None, fds: tuple[int, int] | None, drain_timeout: float) -> None:
@@ -101,7 +115,7 @@ async def _serve_stdio(app: App, store: Store | None, fds: tuple[int, int] | Non
 
 async def _serve_http(
     app: App,
-    settings: dict[str, Any],
+    http: HttpConfig,
     auth: Auth | None,
     store: Store | None,
     sockets: Sequence[socket] | None,
@@ -109,9 +123,9 @@ async def _serve_http(
 ) -> None:
     from mcptrio.server.serve import serve_http
 
-    program = Program(app.info.name, settings["drain_timeout"], path)
+    program = Program(app.info.name, http.drain_timeout, path)
     with program.handling_signals():
-        await serve_http(app, None, settings, auth=auth, store=store, sockets=sockets, program=program)
+        await serve_http(app, http, auth=auth, store=store, sockets=sockets, program=program)
 
 
 def _log(app: App) -> None:

@@ -18,8 +18,8 @@ from mcptrio.server.checks import check_http
 from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
-    from mcptrio.auth.server import BearerAuth, ClientCertificates, StaticTokens
     from mcptrio.server.app import App
+    from mcptrio.server.options import Auth
     from mcptrio.server.program import Program
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mcptrio.transports.http_server.listener.guarded_stream import Serve
     from mcptrio.transports.http_server.listener.sockets import BoundAddress
     from mcptrio.transports.link import Link
-
-    Auth = BearerAuth | StaticTokens | ClientCertificates | Authenticator
 
 logger = logging.getLogger("mcptrio.serving")
 
@@ -104,8 +102,7 @@ async def _stop_pipe(
 
 async def serve_http(
     app: App,
-    config: HttpConfig | None,
-    settings: Mapping[str, Any],
+    http: HttpConfig,
     *,
     auth: Auth | None = UNSET,
     store: Store | None = None,
@@ -122,7 +119,6 @@ async def serve_http(
     from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
     from mcptrio.transports.http_server.listener.listener import Listener
 
-    http = _config(config, settings)
     check_http(http, app.limits, store, auth)
     authenticator = _authenticator(app, auth, http)
     make_engine = _engine(http)  # import it before the watchdog runs, which would report the import
@@ -228,8 +224,7 @@ async def _reload_on_hangup(listener: Any) -> None:
 
 def asgi(
     app: App,
-    config: HttpConfig | None,
-    settings: Mapping[str, Any],
+    http: HttpConfig,
     *,
     auth: Auth | None = UNSET,
     store: Store | None = None,
@@ -238,7 +233,6 @@ def asgi(
     from mcptrio.telemetry.metrics import Metrics
     from mcptrio.transports.http_server.hypercorn.asgi import asgi_app
 
-    http = _config(config, settings)
     check_http(http, app.limits, store, auth)
     metrics = Metrics(route.method for route in app.router)
     return asgi_app(
@@ -300,7 +294,7 @@ def _engine(http: HttpConfig) -> Callable[[Endpoint], Serve]:
     return lambda endpoint: HypercornEngine(AsgiApp(endpoint), http).serve
 
 
-def _config(config: HttpConfig | None, settings: Mapping[str, Any]) -> HttpConfig:
+def http_config(config: HttpConfig | None, settings: Mapping[str, Any]) -> HttpConfig:
     """Build the HTTP settings; keywords override the fields of `config`.
 
     Raises:

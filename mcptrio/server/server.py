@@ -30,8 +30,7 @@ from mcptrio.server.features.tool_declaration import ToolOptions, tool_options
 from mcptrio.server.registry import PageSize
 
 if TYPE_CHECKING:
-    from mcptrio.server.options import RunOptions
-    from mcptrio.server.serve import Auth
+    from mcptrio.server.options import Auth, RunOptions
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
     from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
@@ -357,9 +356,10 @@ class Server:
         returns. Cancelling ends everything at once. `auth` authenticates callers: a `BearerAuth`, `StaticTokens` or
         `ClientCertificates` of `mcptrio.auth.server`, or your own function. None turns authentication and scopes off.
         """
-        from mcptrio.server.serve import serve_http
+        from mcptrio.server.serve import http_config, serve_http
 
-        await serve_http(self._app, config, settings, auth=auth, store=store, stop=stop, task_status=task_status)
+        http = http_config(config, settings)
+        await serve_http(self._app, http, auth=auth, store=store, stop=stop, task_status=task_status)
 
     def asgi(
         self,
@@ -370,9 +370,9 @@ class Server:
         **settings: Unpack[HttpOptions],
     ) -> AsgiApp:
         """Return an ASGI application for Hypercorn's trio worker, or to mount in another application."""
-        from mcptrio.server.serve import asgi
+        from mcptrio.server.serve import asgi, http_config
 
-        return asgi(self._app, config, settings, auth=auth, store=store)
+        return asgi(self._app, http_config(config, settings), auth=auth, store=store)
 
     def run(self, transport: Literal["stdio", "http", "sse"] = "stdio", **settings: Unpack[RunOptions]) -> None:
         """Serve until the client closes its connection or a signal arrives, as the last line of a server file.
