@@ -109,6 +109,13 @@ class ToolError(MCPTrioError):
     """A failed tool call whose text the model may read: it becomes a result with `isError`."""
 
 
+class OnceInterrupted(ToolError):
+    """An earlier run of a `ctx.once` function did not finish, so it may have taken effect; it is not run again.
+
+    Catch it to find out whether it did.
+    """
+
+
 class ConnectionLost(MCPTrioError):
     """The link to the peer is gone; whether a request in flight arrived is unknown."""
 

@@ -30,6 +30,7 @@ FRONT = {
     "MCPTrioError",
     "MCPError",
     "Message",
+    "OnceInterrupted",
     "Overloaded",
     "Reconnect",
     "RemoteProtocolError",

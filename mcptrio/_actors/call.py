@@ -56,7 +56,6 @@ class Call(Entity):
     over: bool = False
     ends_session: str | None = None
     """Why the session ends after this call."""
-    _once_locks: dict[str, trio.Lock] | None = None
 
     @property
     def journal(self) -> Journal:
@@ -72,11 +71,6 @@ class Call(Entity):
         """Cancel the background tasks of a request that is over."""
         for scope in tuple(self.background or ()):
             scope.cancel()
-
-    def once_lock(self, key: str) -> trio.Lock:
-        if self._once_locks is None:
-            self._once_locks = {}
-        return self._once_locks.setdefault(key, trio.Lock())
 
     # -- its time limit
 

@@ -42,7 +42,7 @@ class Journal(Entity):
     answers: dict[str, list[Any]] = field(default_factory=dict)
     """Question id -> a list with the answer; an empty list if the question timed out."""
     done: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Key -> the name of the function that `once` ran, and its result as JSON text."""
+    """Key -> the name of the function that `once` ran, and its result as JSON text; empty if it has not finished."""
     ticket: str = ""
     """Names the state that this journal came in, if the store must be asked whether another process has used it."""
     given: dict[str, Any] = field(default_factory=dict)

@@ -63,6 +63,8 @@ class Runtime(Entity, kw_only=True):
     """The value that the server's lifespan function yielded."""
     serial: WeakValueDictionary[tuple[str, str], trio.CapacityLimiter] = field(default_factory=WeakValueDictionary)
     """The single slot of each serial tool, by tool and caller; it exists while a call uses it."""
+    once_locks: WeakValueDictionary[str, trio.Lock] = field(default_factory=WeakValueDictionary)
+    """The lock of each key of `once`, by call and key; it exists while a task uses it."""
     ready: bool = False
     listeners: list[telemetry.Listener] = field(default_factory=list)
     watchdog: Watchdog | None = None

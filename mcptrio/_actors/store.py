@@ -163,6 +163,9 @@ class Marks(Protocol):
     def done(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> None:
         """Set the final value of a mark for `ttl` seconds; never blocks. `Store.flush` waits until it is stored."""
 
+    def drop(self, kind: MarkKind, mark: str) -> None:
+        """Remove a mark; never blocks."""
+
     async def get(self, kind: MarkKind, mark: str) -> bytes | None:
         """Return the value of a mark, unless it is free or expired."""
 

@@ -38,7 +38,7 @@ class Recorded(msgspec.Struct, frozen=True, array_like=True):
     answers: dict[str, list[Any]]
     """Question id -> a list with the answer; an empty list if the question timed out."""
     done: dict[str, tuple[str, str]]
-    """Key -> the name of the function that `once` ran, and its result as JSON text."""
+    """Key -> the name of the function that `once` ran, and its result as JSON text; empty if it has not finished."""
     asked: dict[str, str]
     """Key -> id of each question of the round."""
 

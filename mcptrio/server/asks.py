@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
-import msgspec
 from msgspec import Struct
 
 from mcptrio import types
 from mcptrio._actors.call import Call
 from mcptrio._actors.service import Actor
 from mcptrio._eras.shape import lower_form, trim
-from mcptrio._schema.build import dump, schema_of
 from mcptrio._schema.faults import ArgumentFaults
-from mcptrio._wire.jsonrpc import encode_value
 from mcptrio._wire.objects.converter import structure, unstructure
-from mcptrio.errors import CapabilityMissing, DeclarationError, LocalProtocolError, RemoteProtocolError
+from mcptrio.errors import CapabilityMissing, DeclarationError, RemoteProtocolError
+from mcptrio.server.once import Once, recordable_name
 
 if TYPE_CHECKING:
-    from mcptrio._actors.runtime import Runtime
     from mcptrio.types import (
         ContentLike,
         CreateMessageResult,
@@ -225,73 +221,15 @@ class ContextAsks:
         `once` returns, also after a crash. The result is recorded as JSON, and that form is returned from the first
         time on: a tuple becomes a list, an object a dictionary.
 
+        The key is claimed before `fn` runs. If `fn` raises an exception, the claim is released and the next `once` runs
+        it again. If it is cancelled, or the process dies, its end is unknown and it is not run again.
+
         Raises:
+            OnceInterrupted: an earlier run of `fn` did not finish, so it may have taken effect.
             DeclarationError: the result has no JSON form. If the return annotation of `fn` has none, `fn` is not run.
             LocalProtocolError: the key was used for another function (one with another `__qualname__`).
         """
-        name = _recordable_name(key, fn)
-        async with self._call.once_lock(key):  # a second task of the call waits for the same result
-            done = self._call.journal.done
-            if key not in done and (recorded := await self._once_recorded(key)) is not None:
-                done[key] = recorded
-            if key not in done:
-                result = fn(*args)
-                result = await result if inspect.isawaitable(result) else result
-                try:
-                    done[key] = (name, encode_value(dump(result)).decode())
-                except (TypeError, ValueError) as error:
-                    raise DeclarationError(f"once({key!r}): the result of {name} has no JSON form: {error}") from error
-                await self._record_once(key, done[key])
-            function, result = done[key]
-            if function != name:
-                raise LocalProtocolError(f"once({key!r}) was recorded for {function}; use another key for {name}")
-            return msgspec.json.decode(result)
-
-    @property
-    def _marks(self) -> tuple[Runtime, str] | None:
-        """Return the durable store for results of `once`; None if there is none, or this revision has no replay."""
-        runtime = self._session.runtime
-        replays = self._call.start.era.features.asks_in_results
-        return (runtime, self._call.journal.chain) if replays and runtime.store.durable else None
-
-    async def _once_recorded(self, key: str) -> tuple[str, str] | None:
-        if self._marks is None:
-            return None
-        runtime, chain = self._marks
-        kept = await runtime.store.marks.get("once", f"{chain} {key}")
-        return None if kept is None else msgspec.json.decode(kept, type=tuple[str, str])
-
-    async def _record_once(self, key: str, recorded: tuple[str, str]) -> None:
-        if self._marks is not None:
-            runtime, chain = self._marks
-            # kept as long as a state that leads back to this call
-            mark, value, owner = f"{chain} {key}", msgspec.json.encode(recorded), self._session.owner
-            runtime.store.marks.done("once", mark, value, runtime.parking.ttl, owner=owner)
-            await runtime.store.flush()
-
-
-def _recordable_name(key: str, fn: Callable[..., Any]) -> str:
-    """Return the name that identifies the function of a `once`.
-
-    Raises:
-        DeclarationError: its return annotation has no JSON form.
-    """
-    while isinstance(fn, partial):
-        fn = fn.func
-    name: str = getattr(fn, "__qualname__", type(fn).__qualname__)
-    try:
-        annotation = inspect.signature(fn, eval_str=True).return_annotation
-    except Exception:  # noqa: BLE001 - no signature, or an annotation that cannot be evaluated here
-        return name
-    if annotation is not inspect.Signature.empty:
-        try:
-            schema_of(annotation)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"once({key!r}): the return annotation of {name} has no JSON form, so its result cannot be recorded: "
-                f"{error}"
-            ) from error
-    return name
+        return await Once(self._call, key, recordable_name(key, fn)).run(fn, args)
 
 
 def _by_schema(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:

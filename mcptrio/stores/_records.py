@@ -169,6 +169,9 @@ class MarkTable:
     def done(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> None:
         self._kinds[kind].put(_id(kind, mark), value, ttl, owner=owner)
 
+    def drop(self, kind: MarkKind, mark: str) -> None:
+        self._kinds[kind].drop(_id(kind, mark))
+
     async def get(self, kind: MarkKind, mark: str) -> bytes | None:
         return await self._kinds[kind].get(_id(kind, mark))
 

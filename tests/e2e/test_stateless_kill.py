@@ -94,23 +94,39 @@ async def test_any_other_call_is_refused_and_the_log_says_why(house: House) -> N
     assert house.done.read_text().split("\n")[:-1] == ["begun", "refunded 7"]
 
 
+async def crashed_in_the_first_process(house: House, crash: str) -> dict[str, Any]:
+    """Answer the first question, which ends the first process; return the reply of the second one."""
+    arguments = {**ORDER, "crash": crash}
+    with house.process() as first:
+        await first.wait_ready()
+        asked = (await call(first, "replayed", arguments))["result"]
+        more = {"requestState": asked["requestState"], "inputResponses": {"refund": accept(sure=True)}}
+        with pytest.raises((OSError, trio.BrokenResourceError, h11.RemoteProtocolError)):
+            await call(first, "replayed", arguments, **more)
+        assert await first.wait(10) == -9
+    with house.process() as second:
+        await second.wait_ready()
+        result: dict[str, Any] = (await call(second, "replayed", arguments, **more))["result"]
+        return result
+
+
 async def test_what_was_done_once_is_known_after_a_crash_right_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a durable store `once` counts from the moment it returns, not from the next question on."""
     house = House(tmp_path, monkeypatch, durable=True)
-    arguments = {**ORDER, "crash": True}
     with trio.fail_after(60):
-        with house.process() as first:
-            await first.wait_ready()
-            asked = (await call(first, "replayed", arguments))["result"]
-            more = {"requestState": asked["requestState"], "inputResponses": {"refund": accept(sure=True)}}
-            with pytest.raises((OSError, trio.BrokenResourceError, h11.RemoteProtocolError)):
-                await call(first, "replayed", arguments, **more)
-            assert await first.wait(10) == -9
-        with house.process() as second:
-            await second.wait_ready()
-            again = (await call(second, "replayed", arguments, **more)).get("result")
-            assert again is not None
-            assert list(again["inputRequests"]) == ["letter"]
+        again = await crashed_in_the_first_process(house, "afterwards")
+    assert list(again["inputRequests"]) == ["letter"]
+    assert house.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]
+
+
+async def test_what_was_begun_once_is_not_begun_again_after_a_crash_inside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path, monkeypatch, durable=True)
+    with trio.fail_after(60):
+        again = await crashed_in_the_first_process(house, "inside")
+    assert again["isError"] is True
+    assert "may have taken effect" in again["content"][0]["text"]
     assert house.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]

@@ -38,6 +38,13 @@ async def test_the_final_value_replaces_the_first(store: Store) -> None:
     assert await store.marks.use("state", "one", b"process", 60) == b""
 
 
+async def test_a_mark_that_was_dropped_is_free(store: Store) -> None:
+    await store.marks.use("once", "one", b"claim", 60)
+    store.marks.drop("once", "one")
+    store.marks.drop("once", "unknown")
+    assert await store.marks.use("once", "one", b"second", 60) is None
+
+
 async def test_kinds_do_not_share_names(store: Store) -> None:
     store.marks.done("once", "same", b"result", 60)
     assert await store.marks.get("state", "same") is None

@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from mcptrio import Context, Server
 
@@ -28,11 +29,18 @@ def lives() -> int:
     return DONE.read_text().count("begun")
 
 
-async def steps(order_id: str, ctx: Context, crash: bool = False) -> str:
+def refund(order_id: str, crash: str) -> str:
+    write(f"refunded {order_id}")
+    if crash == "inside":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "refunded"
+
+
+async def steps(order_id: str, ctx: Context, crash: Literal["", "inside", "afterwards"] = "") -> str:
     write("begun")
     await ctx.elicit(f"Refund {order_id}?", Confirm, key="refund")
-    await ctx.once("refund", write, f"refunded {order_id}")
-    if crash and lives() == 1:
+    await ctx.once("refund", refund, order_id, crash)
+    if crash == "afterwards" and lives() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     answer = await ctx.elicit("Send a letter?", Confirm, key="letter")
     return f"refunded, letter {answer.value.sure if answer.value else '-'}"
