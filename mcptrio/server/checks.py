@@ -12,16 +12,17 @@ if TYPE_CHECKING:
     from mcptrio.transports.http_server.config import HttpConfig
 
 
-def check_server(name: Any, version: Any, threads: Any, max_reply: Any) -> None:
-    """Check the arguments of `Server`.
+def check_server(name: Any, threads: Any, max_reply: Any, **texts: Any) -> None:
+    """Check the arguments of `Server`; `texts` are those that are a string if they are given.
 
     Raises:
         DeclarationError: one of them is invalid.
     """
     if not isinstance(name, str) or not name:
         raise DeclarationError(f'a server needs a name, as in Server("orders"), not {name!r:.80}')
-    if version is not None and not isinstance(version, str):
-        raise DeclarationError(f"version is a string, not {version!r:.80}")
+    for argument, text in texts.items():
+        if text is not None and not isinstance(text, str):
+            raise DeclarationError(f"{argument} is a string, not {text!r:.80}")
     for argument, value in (("threads", threads), ("max_reply", max_reply)):
         if type(value) is not int or value < 1:
             raise DeclarationError(f"{argument} is a whole number of at least 1, not {value!r:.80}")

@@ -103,7 +103,8 @@ class Server:
             threads: Maximum plain (not async) functions that run at the same time.
             max_reply: Maximum size of a response in bytes.
         """
-        check_server(name, version, threads, max_reply)
+        texts = {"version": version, "title": title, "description": description, "instructions": instructions}
+        check_server(name, threads, max_reply, **texts, website_url=website_url, state_audience=state_audience)
         self._app = App(
             self,
             types.Implementation(

@@ -22,6 +22,7 @@ async def by_hand(arguments: dict[str, Any]) -> str:
 
 
 TOOL: list[tuple[dict[str, Any], str]] = [
+    ({"scopes": [1]}, "1 is not a scope"),
     ({"requires": "sampling"}, r"requires is a list of capabilities: write requires=\['sampling'\]"),
     ({"requires": ["samplng"]}, "there is no client capability 'samplng'; there are elicitation"),
     ({"visible": True}, "visible= is a function"),
@@ -56,6 +57,9 @@ RESOURCE: list[tuple[dict[str, Any], str]] = [
     ({"visible": True}, "visible= is a function"),
 ]
 SERVER: list[tuple[dict[str, Any], str]] = [
+    ({"instructions": 5}, "instructions is a string, not 5"),
+    ({"title": b"x"}, "title is a string"),
+    ({"state_audience": 1}, "state_audience is a string"),
     ({"threads": 0}, "threads is a whole number of at least 1, not 0"),
     ({"threads": 2.5}, "threads is a whole number"),
     ({"max_reply": 0}, "max_reply is a whole number of at least 1"),

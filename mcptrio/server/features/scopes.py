@@ -23,6 +23,9 @@ UNSET: Final[Any] = object()
 logger = logging.getLogger("mcptrio.access")
 
 
+_SIGNS: Final = frozenset(' "\\')
+
+
 class ScopedEntry(Protocol):
     """An entry with access rules: a tool, resource, template or prompt."""
 
@@ -34,7 +37,7 @@ def declared_scopes(scopes: str | Sequence[str]) -> tuple[str, ...]:
     """Return the scopes of a declaration, each once."""
     listed = (scopes,) if isinstance(scopes, str) else tuple(scopes)
     for scope in listed:
-        if not scope or any(sign in scope for sign in ' "\\') or not scope.isascii() or not scope.isprintable():
+        if type(scope) is not str or not scope or not scope.isascii() or not scope.isprintable() or set(scope) & _SIGNS:
             raise DeclarationError(f'{scope!r} is not a scope; scopes look like "orders:write" (RFC 6749 section 3.3)')
     return tuple(dict.fromkeys(listed))
 
