@@ -12,14 +12,20 @@ The rows are in `rows_*.py`, one file per subject.
 from __future__ import annotations
 
 import argparse
+import compileall
+import contextlib
 import importlib
+import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
+
+import pytest
 
 from .mutant import Mutant
 
@@ -30,6 +36,7 @@ MUTANTS: list[Mutant] = [
     for file in sorted(Path(__file__).parent.glob("rows_*.py"))
     for mutant in importlib.import_module(f"tests.advisories.{file.stem}").MUTANTS
 ]
+LIBRARIES = "attrs cattrs cryptography.x509 h11 httpx2 hypercorn.trio hypothesis joserfc pydantic trio.testing wsproto"
 QUICK = ("V05", "V13", "V30", "V34", "V62")
 
 
@@ -45,6 +52,8 @@ def main() -> int:
     if args.sample is not None:
         chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
     survivors = 0
+    for library in LIBRARIES.split():
+        importlib.import_module(library)
     with tempfile.TemporaryDirectory() as folder:
         copy = make_copy(Path(folder))
         print(f"{'class':6} {'guard':50} {'seconds':>8}  outcome", flush=True)
@@ -59,46 +68,100 @@ def main() -> int:
 
 
 def make_copy(folder: Path) -> Path:
-    """The package and its tests, to be spoilt."""
+    """Copy the package and its tests, and compile the copy: runs without a guard write no bytecode."""
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("mcptrio", "tests", "examples"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", folder)
+    compileall.compile_dir(folder, quiet=2)
     return folder
 
 
 def try_without(mutant: Mutant, copy: Path) -> str:
     """Run the named test without the guard: `killed` if it fails."""
-    spoilt: dict[Path, str] = {}
+    spoilt: set[str] = set()
     try:
         for file, old, new in ((mutant.file, mutant.old, mutant.new), *mutant.also):
             path = copy / "mcptrio" / file
             text = path.read_text()
             if old not in text:
                 return f"ERROR: the guard is no longer in {file}"
-            spoilt.setdefault(path, text)
+            spoilt.add(file)
             path.write_text(text.replace(old, new))
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            mutant.where,
-            "-k",
-            mutant.test,
-        ]
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    except subprocess.TimeoutExpired:
+        code, output = run_test(copy, mutant)
+    except TimeoutError:
         return "killed"  # without the guard it never ended
     finally:
-        for path, text in spoilt.items():
-            path.write_text(text)
-    if done.returncode == 1:
+        for file in spoilt:
+            shutil.copy2(
+                ROOT / "mcptrio" / file, copy / "mcptrio" / file
+            )  # with its time, so that its bytecode is valid
+    if code == 1:
         return "killed"
-    return "SURVIVED" if done.returncode == 0 else f"ERROR: pytest ended with {done.returncode}\n{done.stdout[-2000:]}"
+    return "SURVIVED" if code == 0 else f"ERROR: pytest ended with {code}\n{output[-2000:]}"
+
+
+def run_test(copy: Path, mutant: Mutant) -> tuple[int, str]:
+    """Run the test of a mutant in a fork of this process, which has imported everything but the package.
+
+    Importing pytest, Trio and the other libraries takes longer than most of these tests.
+
+    Raises:
+        TimeoutError: the test did not end within `PATIENCE`.
+    """
+    with tempfile.TemporaryFile("w+") as output:
+        child = os.fork()
+        if child == 0:
+            code = 70
+            try:
+                os.setpgid(0, 0)  # a test may start processes, which end with it
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                code = run_pytest(copy, mutant)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        try:
+            code = wait_for(child)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+        output.seek(0)
+        return code, output.read()
+
+
+def run_pytest(copy: Path, mutant: Mutant) -> int:
+    os.chdir(copy)
+    sys.path.insert(0, str(copy))
+    for name in tuple(sys.modules):
+        if name.partition(".")[0] in ("mcptrio", "tests", "examples"):
+            del sys.modules[name]
+    sys.dont_write_bytecode = True
+    options = (
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+    )
+    return int(pytest.main([*options, mutant.where, "-k", mutant.test]))
+
+
+def wait_for(child: int) -> int:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise TimeoutError
 
 
 if __name__ == "__main__":
