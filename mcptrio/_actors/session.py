@@ -136,13 +136,24 @@ class Session(Entity, kw_only=True):
         Raises:
             ConnectionLost: the session is over.
         """
+        if not self.deliver_nowait(frame, link, context, loan):
+            await self.inbox.post(Received(frame, link, contextvars.copy_context() if context is None else context))
+
+    def deliver_nowait(
+        self,
+        frame: Frame | Batch | Malformed,
+        link: ReplyLink,
+        context: contextvars.Context | None = None,
+        loan: Loan | None = None,
+    ) -> bool:
+        """Post a frame like `deliver`; return False if the inbox is full or the session is over."""
         self.last_used = trio.current_time()
-        message = Received(frame, link, contextvars.copy_context() if context is None else context)
         self.handlers.loan = loan
-        delivered = self.inbox.post_nowait(message)
+        delivered = self.inbox.post_nowait(
+            Received(frame, link, contextvars.copy_context() if context is None else context)
+        )
         self.handlers.loan = None
-        if not delivered:
-            await self.inbox.post(message)
+        return delivered
 
     def close_nowait(self, cause: Cause) -> None:
         """Ask the session to end."""

@@ -70,9 +70,8 @@ MUTANTS = [
     ),
     Mutant(
         "V09", "sessions open beside each other", f"{HTTP}/endpoint/stateful.py",
-        '        reply = await self._outcome(post, frame, ((b"mcp-session-id", session.id.encode()),))\n',
-        "        async with _ONE_AT_A_TIME:\n"
-        '            reply = await self._outcome(post, frame, ((b"mcp-session-id", session.id.encode()),))\n',
+        "        reply = await post.reply()\n",
+        "        async with _ONE_AT_A_TIME:\n            reply = await post.reply()\n",
         SURVIVAL, "test_neg_slow_opener_does_not_block_others",
         ((f"{HTTP}/endpoint/stateful.py", "DELETED: Final =", "_ONE_AT_A_TIME = trio.Lock()\nDELETED: Final ="),),
     ),
@@ -156,7 +155,7 @@ MUTANTS = [
     # -- 1c: browser and network boundary
     Mutant(
         "V30", "Host is compared", f"{HTTP}/endpoint/guard.py",
-        "        if not self._allows_host(name, port):", "        if False:",
+        "        if name not in self._hosts and not self._allows_host(name, port):", "        if False:",
         BOUNDARY, "test_neg_host_evil_421 or test_neg_host_is_checked_without_a_server_too",
     ),
     Mutant(

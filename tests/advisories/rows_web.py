@@ -20,7 +20,7 @@ MUTANTS = [
         "            refusal = await run_in(request.context, endpoint.authenticate(request))\n",
         "            self._seen = getattr(self, '_seen', {})\n"
         "            if raw.head in self._seen:\n"
-        "                request.principal = self._seen[raw.head]\n"
+        "                request.set_principal(self._seen[raw.head])\n"
         "            else:\n"
         "                refusal = await run_in(request.context, endpoint.authenticate(request))\n"
         "                self._seen[raw.head] = request.principal\n",

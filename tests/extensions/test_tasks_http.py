@@ -30,8 +30,9 @@ class HttpCaller(Poster):
     address: str = "192.0.2.1"
 
     def compose(self, method: str, params: Json, **headers: Any) -> tuple[Any, bytes]:
+        self.client = (self.address, 1234)
         composed, body = super().compose(method, {"_meta": meta(WITH_TASKS), **params}, **headers)
-        composed.scopes, composed.client = self.scopes, (self.address, 1234)
+        composed.scopes = self.scopes
         return composed, body
 
     async def task(self, method: str, created: Reply) -> Reply:

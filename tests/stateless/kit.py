@@ -88,8 +88,10 @@ class Poster:
         fields: Json = {"mcp_protocol_version": DATE, "mcp_method": method}
         if method in NAMED:
             fields["mcp_name"] = params.get(NAMED[method])
-        composed = head(**{**fields, **headers})
-        composed.principal, composed.client = self.principal, self.client
+        composed = head(**{**fields, **headers}, client=self.client)
+        if self.principal is not None:
+            composed.set_principal(self.principal)
+            composed.scopes = None
         return composed, request(self.last_id, method, **params)
 
     async def post(self, method: str, params: Json | None = None, **headers: Any) -> Reply:

@@ -25,6 +25,7 @@ from mcptrio.stores.memory import MemoryBus, MemoryStore
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream
+from mcptrio.transports.http_server.endpoint.post import Pending
 
 LATEST = "2025-11-25"
 
@@ -221,7 +222,10 @@ async def exchange(endpoint: Endpoint, request_head: HttpRequest, body: bytes = 
     refusal = endpoint.refuse_early(request_head)
     if refusal is None and endpoint.authenticator is not None:
         refusal = await endpoint.authenticate(request_head)
-    return refusal or await endpoint.answer(request_head, body)
+    if refusal is not None:
+        return refusal
+    reply = await endpoint.answer(request_head, body)
+    return await reply.reply() if isinstance(reply, Pending) else reply
 
 
 async def plain(endpoint: Endpoint, request_head: HttpRequest, body: bytes = b"") -> Plain:

@@ -193,7 +193,7 @@ async def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> 
 
         async def come(name: str) -> None:
             who_comes = head()
-            who_comes.principal = Principal(subject=name)
+            who_comes.set_principal(Principal(subject=name))
             with trio.CancelScope() as scope:
                 coming.append(scope)
                 if await admission.enter(who_comes, PING) is None:

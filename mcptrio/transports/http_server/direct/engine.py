@@ -26,8 +26,9 @@ from attrs import frozen
 from mcptrio._actors.lending import Loan, run_in
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.admission import SMALL
-from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
-from mcptrio.transports.http_server.endpoint.message import CLOSE, HttpRequest, Plain, Stream, Undecided
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint, Undecided
+from mcptrio.transports.http_server.endpoint.message import CLOSE, HttpRequest, Plain, Stream
+from mcptrio.transports.http_server.endpoint.post import Pending
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
 from mcptrio.transports.http_server.listener.containment import is_failure, report_failure
 from mcptrio.transports.http_server.listener.framing import RawHead, Refusal
@@ -167,7 +168,7 @@ class DirectEngine:
         loan, turn = Loan(), guarded.turn
         try:
             reply = await self._reply(guarded, request, raw, loan)
-            if isinstance(reply, Undecided):
+            if isinstance(reply, Pending):
                 if loan.call is not None:
                     unfinished = Unfinished(request, reply, keep_alive)
                     on_wait = partial(guarded.pass_on, partial(self.serve, unfinished=unfinished))
@@ -212,11 +213,9 @@ class DirectEngine:
             if not isinstance(rest, bytes):
                 return rest
             body += rest
-        if request.method != "POST":
-            return await endpoint.answer(request, b"")
-        if self._config.json_only:
-            return await self._answer_watched(guarded, request, body)
-        return await endpoint.post(request, body, loan)
+        if self._config.json_only and request.method == "POST":
+            return await endpoint.answer_watched(request, body, partial(_wait_for_disconnect, guarded))
+        return await endpoint.answer(request, body, loan)
 
     async def _read_body(self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest) -> bytes | Plain | None:
         """Read the rest of a body; return a refusal if it takes too long, None if the peer went away."""
@@ -238,15 +237,6 @@ class DirectEngine:
             return b"".join(parts)
         return endpoint.timed_out()
 
-    async def _answer_watched(self, guarded: GuardedStream, request: HttpRequest, body: bytes) -> Plain | Stream | None:
-        """Return the answer where no stream is opened that would notice a disconnect; None after a disconnect."""
-        reply: Plain | Stream | None = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, guarded, nursery.cancel_scope)
-            reply = await self._endpoint.answer(request, body)
-            nursery.cancel_scope.cancel()
-        return reply
-
     # -- responses
 
     async def _send(
@@ -263,7 +253,8 @@ class DirectEngine:
                 return await self._send_stream(guarded, reply, keep_alive) and keep_alive
             # A body that was not read to its end would be taken for the next request.
             keep_alive = keep_alive and guarded.gate.phase is ReadPhase.BUSY and CLOSE not in reply.headers
-            report_refusal(guarded.hub, request, reply)
+            if reply.status >= 400:
+                report_refusal(guarded.hub, request, reply)
             await guarded.send_soon(self._writer.whole(reply, keep_alive=keep_alive))
             return keep_alive
         finally:
@@ -318,7 +309,11 @@ class DirectEngine:
 
 @trio.lowlevel.enable_ki_protection
 async def _watch(guarded: GuardedStream, scope: trio.CancelScope) -> None:
+    await _wait_for_disconnect(guarded)
+    scope.cancel()
+
+
+async def _wait_for_disconnect(guarded: GuardedStream) -> None:
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # treat a reset as a disconnect
         while await guarded.receive_some():  # the gate holds what arrives meanwhile
             pass
-    scope.cancel()

@@ -8,9 +8,10 @@ protocol revisions apart: `Sessions` serves those with sessions, `Exchanges` tho
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+import trio
 from attrs import define, field
 
 from mcptrio._actors.lending import Loan
@@ -28,17 +29,32 @@ from mcptrio.transports.http_server.config import HttpConfig
 from .admission import Admission
 from .event_stream import leased
 from .guard import Guard
-from .message import TEXT, Authenticator, HttpRequest, Plain, Stream, Undecided, overloaded, refuse, refuse_frame
+from .message import (
+    TEXT,
+    Authenticator,
+    HttpRequest,
+    Plain,
+    Stream,
+    overloaded,
+    refuse,
+    refuse_frame,
+    session_needed,
+    unknown_session,
+)
+from .post import Pending, PostStream
 from .scopes import Scopes
 from .shared import Shared
-from .stateful import Sessions, session_needed, unknown_session
-from .stateless import Exchanges
+from .stateful import Sessions
+from .stateless import ExchangeLink, Exchanges
 
 if TYPE_CHECKING:
     from mcptrio.transports.bearer.authorizer import Authorizer
     from mcptrio.transports.legacy_sse.server import LegacyEndpoint
 
 logger = logging.getLogger("mcptrio.http")
+
+Undecided: TypeAlias = PostStream | ExchangeLink
+"""A response that may still become plain JSON or a stream: its `reply` waits until it is known."""
 
 _HEALTH: Final = ("/livez", "/readyz", "/metrics")
 
@@ -135,15 +151,18 @@ class Endpoint:
                 refusal = _not_allowed()
         if refusal is not None:
             return refusal
-        date, era = self._version(head)
+        value = head.fields.get(b"mcp-protocol-version")
+        if value is not None:
+            head.date = value.decode("latin-1")
+            head.era = self.dates.get(head.date)
         if not self._sessions_served:
             # 2026-07-28 basic/transports/streamable-http, "Earlier Streamable HTTP Revisions": session ids are ignored
             return None if head.method == "POST" else _not_allowed(b"POST")
-        if date is not None:
-            if era is None:
+        if head.date is not None:
+            if head.era is None:
                 # With a body there is an id to answer to.
-                return None if head.method == "POST" else self._unsupported(date)
-            if not era.http.sessions:
+                return None if head.method == "POST" else self._unsupported(head.date)
+            if not head.era.http.sessions:
                 return None if head.method == "POST" else _not_allowed(b"POST")
         session_id = head.fields.get(b"mcp-session-id")
         if session_id is None:
@@ -155,12 +174,6 @@ class Endpoint:
             return None
         head.session = self.sessions.find(head)
         return unknown_session() if head.session is None else None
-
-    def _version(self, head: HttpRequest) -> tuple[str | None, Era | None]:
-        """Return the protocol version that the header names, and what it is here."""
-        value = head.fields.get(b"mcp-protocol-version")
-        date = None if value is None else value.decode("latin-1")
-        return date, None if date is None else self.dates.get(date)
 
     def _unsupported(self, date: str, request_id: int | str | None = None) -> Plain:
         # basic/transports: an invalid or unsupported version header MUST be answered with 400
@@ -182,11 +195,10 @@ class Endpoint:
         if type(found) is Plain:
             return found
         try:
-            head.principal = require_principal(found)
+            head.set_principal(require_principal(found))
         except CredentialsRefused as error:
             logger.error("%s %s refused: %s", head.method, head.path, error)
             return refuse(error.status, error.description, headers=((b"www-authenticate", b"Bearer"),))
-        head.scopes = head.principal.scopes
         return None
 
     def _for_everybody(self, path: str) -> bool:
@@ -196,12 +208,14 @@ class Endpoint:
 
     # -- with the body
 
-    async def answer(self, head: HttpRequest, body: bytes) -> Plain | Stream:
-        """Serve a request that `refuse_early` did not refuse."""
+    async def answer(self, head: HttpRequest, body: bytes, loan: Loan | None = None) -> Plain | Stream | Undecided:
+        """Serve a request that `refuse_early` did not refuse.
+
+        With a `loan` the caller offers to run the handler in its own task, see `_actors/lending.py`.
+        """
         if head.path == self.config.path:
             if head.method == "POST":
-                reply = await self.post(head, body)
-                return await reply.reply() if isinstance(reply, Undecided) else reply
+                return await self._post(head, body, loan)
             if head.method == "GET":
                 return leased(head, await self.sessions.listen(head))
             return self.sessions.delete(head)
@@ -211,6 +225,25 @@ class Endpoint:
             app: Any = self.runtime.app
             return self._authorizer.metadata(app.all_scopes(), app.info.title or app.info.name)
         return self._health(head.path)
+
+    async def answer_watched(
+        self, head: HttpRequest, body: bytes, gone: Callable[[], Awaitable[None]]
+    ) -> Plain | Stream | None:
+        """Serve a request where no stream is opened that would notice a disconnect; None once `gone` has returned."""
+        reply: Plain | Stream | Undecided | None = None
+
+        @trio.lowlevel.enable_ki_protection
+        async def watch() -> None:
+            await gone()
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            reply = await self.answer(head, body)
+            if isinstance(reply, Pending):
+                reply = await reply.reply()
+            nursery.cancel_scope.cancel()
+        return None if isinstance(reply, Pending) else reply
 
     def timed_out(self) -> Plain:
         """Build the response for a body that did not arrive in time."""
@@ -231,27 +264,22 @@ class Endpoint:
 
     # -- POST: a message of the client
 
-    async def post(self, head: HttpRequest, body: bytes, loan: Loan | None = None) -> Plain | Stream | Undecided:
-        """Deliver the message of a POST that `refuse_early` did not refuse.
-
-        With a `loan` the caller offers to run the handler in its own task, see `_actors/lending.py`.
-        """
+    async def _post(self, head: HttpRequest, body: bytes, loan: Loan | None) -> Plain | Stream | Undecided:
         try:
             frame = decode(body, self.config.json_limits)
         except RemoteProtocolError as error:
             if error.limit is not None:
                 self.shared.limit(error.limit)
             return refuse_frame(error)
-        date, era = self._version(head)
         # A request that declares its date is stateless whatever the header says; the two are compared then.
         if (
-            (era is not None and not era.http.sessions)
+            (head.era is not None and not head.era.http.sessions)
             or (type(frame) is Request and "_meta" in frame.params and is_stateless(frame.params))
             or not self._sessions_served
         ):
             return await self.exchanges.post(head, frame, loan)
-        if date is not None and era is None:
-            return self._unsupported(date, frame.id if type(frame) is Request else None)
+        if head.date is not None and head.era is None:
+            return self._unsupported(head.date, frame.id if type(frame) is Request else None)
         return await self.sessions.post(head, frame, loan)
 
     # -- health

@@ -55,15 +55,14 @@ class Guard:
         host = fields[b"host"].decode("latin-1")
         try:
             name, port = parse_host(host)
-            target = _authority(head)
             # RFC 9112 section 3.2.2: the target takes precedence over Host, so a request where they differ is an
             # attack.
-            if target is not None and parse_host(target) != (name, port):
+            if head.target and head.target[:1] not in b"/*" and parse_host(_authority(head.target)) != (name, port):
                 return refuse(400, "the request target names another host than the Host header")
         except ValueError:
             # This also rejects two Host headers: joined with a comma they are not a valid name.
             return refuse(400, "the Host header is not a host name with an optional port number")
-        if not self._allows_host(name, port):
+        if name not in self._hosts and not self._allows_host(name, port):
             return refuse(421, f"Host {host!a:.300} is not served here; HttpConfig.allowed_hosts decides which are")
         if b"origin" not in fields or "*" in (self.config.allowed_origins or ()):
             return None
@@ -79,7 +78,7 @@ class Guard:
         return None
 
     def _allows_host(self, name: str, port: int | None) -> bool:
-        if name in self._hosts or "*" in self.config.hosts:
+        if "*" in self.config.hosts:
             return True
         return (name, port or 80) in self._hosts_with_port or (name, port or 443) in self._hosts_with_port
 
@@ -93,18 +92,9 @@ class Guard:
 
     def check_post(self, head: HttpRequest, answers: Iterable[str]) -> Plain | None:
         """Check the head of a POST; `answers` are the media types that the response may have."""
-        refusal = self.check_sender(head) or self._check_forms(head, answers)
+        refusal = self.check_sender(head)
         if refusal is not None:
             return refusal
-        length = head.fields.get(b"content-length")
-        if length is not None:
-            if not length.isdigit() or len(length) > 18:
-                return refuse(400, "Content-Length is not one number", headers=(CLOSE,))
-            if int(length) > self.config.max_body:
-                return self.too_large()
-        return None
-
-    def _check_forms(self, head: HttpRequest, answers: Iterable[str]) -> Plain | None:
         # Browsers send text/plain to any origin without a CORS preflight; JSON requires one.
         try:
             form = media_type(head.fields.get(b"content-type", b"").decode("latin-1"))
@@ -115,12 +105,20 @@ class Guard:
         coding = head.fields.get(b"content-encoding")
         if coding is not None and coding.strip().lower() != b"identity":
             return refuse(415, "Content-Encoding is not supported", headers=((b"accept-encoding", b"identity"),))
-        return self.check_accept(head, answers)
+        accept = (head.fields.get(b"accept", b"").decode("latin-1"),)
+        if not all(accepts(accept, answer) for answer in answers):
+            return refuse(406, f"Accept must allow {' and '.join(answers)}")
+        length = head.fields.get(b"content-length")
+        if length is not None:
+            if not length.isdigit() or len(length) > 18:
+                return refuse(400, "Content-Length is not one number", headers=(CLOSE,))
+            if int(length) > self.config.max_body:
+                return self.too_large()
+        return None
 
     def check_accept(self, head: HttpRequest, answers: Iterable[str]) -> Plain | None:
-        accept = head.fields.get(b"accept")
-        values = () if accept is None else (accept.decode("latin-1"),)
-        if all(accepts(values, answer) for answer in answers):
+        accept = (head.fields.get(b"accept", b"").decode("latin-1"),)
+        if all(accepts(accept, answer) for answer in answers):
             return None
         return refuse(406, f"Accept must allow {' and '.join(answers)}")
 
@@ -133,11 +131,8 @@ class Guard:
         )
 
 
-def _authority(head: HttpRequest) -> str | None:
+def _authority(target: bytes) -> str:
     """Return the host of a request target that is an absolute URL."""
-    target = head.target
-    if target is None or target[:1] in (b"/", b"*", b""):
-        return None
     rest = target.partition(b"://")[2]
     for end in (b"/", b"?", b"#"):
         rest = rest.partition(end)[0]

@@ -26,7 +26,6 @@ from .event_stream import EventIds, StreamLog, StreamResponse, read_cursor
 from .post import PostStream
 
 if TYPE_CHECKING:
-    from .message import HttpRequest
     from .shared import Shared
 
 STANDALONE: Final = "0"
@@ -50,7 +49,8 @@ class HttpLink:
     posts: dict[str, PostStream] = field(factory=dict)
     connections: dict[str, StreamResponse] = field(factory=dict)
     log: StreamLog | None = None
-    _last_name: int = 0
+    last_name: int = 0
+    """The number of the newest POST."""
 
     @property
     def attached(self) -> bool:
@@ -97,21 +97,6 @@ class HttpLink:
             await self.log.room()
 
     # -- streams
-
-    def new_post(
-        self, head: HttpRequest, *, patience: float, on_answer: Callable[[], None] | None = None
-    ) -> PostStream:
-        """Create the link of a request that `Admission` admitted; its slot is released when it is over."""
-        self._last_name += 1
-        name = str(self._last_name)
-        json_only = self.parts.config.json_only
-        post = PostStream(http=self, name=name, head=head, patience=patience, json_only=json_only, on_answer=on_answer)
-        self.posts[name] = post
-        return post
-
-    def forget_post(self, post: PostStream) -> None:
-        if self.posts.pop(post.name, None) is not None:
-            self.parts.admission.leave(post.head)
 
     def new_log(self, name: str) -> StreamLog:
         store: Store = self.parts.store

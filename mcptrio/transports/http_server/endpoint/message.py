@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from mcptrio._actors.session import Session
+from mcptrio._peer.era import Era
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, encode
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, RemoteProtocolError
@@ -57,9 +58,17 @@ class HttpRequest(Entity, kw_only=True):
     context: Context | None = None
     """The context variables for its handler, if they are not those of the task that serves it."""
     principal: Principal | None = None
-    """The authenticated caller, set by `Endpoint.authenticate`; None if callers are not authenticated."""
+    """The authenticated caller; None if callers are not authenticated."""
+    identity: str = ""
+    """The key of the principal; empty for an anonymous caller."""
+    owner: str = ""
+    """The owner of what it uses: the key of the principal, else the address of the client."""
     scopes: frozenset[str] | None = None
     """The scopes of the sender; None where scopes are not checked."""
+    date: str | None = None
+    """The protocol version that its header names, as `Endpoint.refuse_early` read it."""
+    era: Era | None = None
+    """The revision of that date, if it is served."""
     session: Session | None = None
     """The session that it names, as `Endpoint.refuse_early` found it."""
     places: int = 0
@@ -78,18 +87,12 @@ class HttpRequest(Entity, kw_only=True):
             fields.clear()
             for name, value in self.headers:
                 fields[name] = fields[name] + b", " + value if name in fields else value
+        self.owner = f"\0{self.client[0]}" if self.client else "\0"  # no principal has such a key
 
-    @property
-    def identity(self) -> str:
-        """The key of the principal; empty for an anonymous caller."""
-        return "" if self.principal is None else self.principal.key
-
-    @property
-    def owner(self) -> str:
-        """The owner of what it uses: the key of the principal, else the address of the client."""
-        if self.principal is not None:
-            return self.principal.key
-        return f"\0{self.client[0]}" if self.client else "\0"  # no principal has such a key
+    def set_principal(self, principal: Principal) -> None:
+        """Note the authenticated caller."""
+        self.principal, self.scopes = principal, principal.scopes
+        self.identity = self.owner = principal.key
 
     def text(self, name: bytes) -> str | None:
         """Return the value of a header, or None."""
@@ -154,13 +157,6 @@ class Stream(Struct, frozen=True):
     events: Events
 
 
-class Undecided(Struct, frozen=True):
-    """A response that may still become plain JSON or a stream."""
-
-    reply: Callable[[], Awaitable[Plain | Stream]]
-    """Wait until it is known."""
-
-
 def refuse(
     status: int,
     message: str,
@@ -198,3 +194,13 @@ def overloaded(
     return refuse(
         status, f"overloaded: {message}", code=INTERNAL_ERROR, headers=headers, request_id=request_id, data=data
     )
+
+
+def session_needed(request_id: int | str | None = None) -> Plain:
+    # basic/transports: a request without the id of its session SHOULD be answered with 400
+    return refuse(400, "Mcp-Session-Id is missing; only initialize comes without it", request_id=request_id)
+
+
+def unknown_session(request_id: int | str | None = None) -> Plain:
+    # basic/transports: a session that was ended MUST be answered with 404
+    return refuse(404, "there is no such session; start a new one with initialize", request_id=request_id)

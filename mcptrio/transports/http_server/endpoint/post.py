@@ -18,11 +18,13 @@ from mcptrio import telemetry
 from mcptrio._actors.future import Waiter
 from mcptrio._peer.messages import LinkLost, Received
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Error, Request, decode
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, Overloaded
+from mcptrio.stores.base import UnknownCursor
 
-from .event_stream import StreamLog, StreamResponse, is_notification
-from .message import HttpRequest
+from .event_stream import LOST, StreamLog, StreamResponse, is_notification
+from .message import EVENTS, JSON, Headers, HttpRequest, Plain, Stream, refuse, unknown_session
+from .shared import Shared
 
 if TYPE_CHECKING:
     from .links import HttpLink
@@ -43,6 +45,12 @@ class Pending(Entity, kw_only=True):
     """The link of one unanswered POST: a session posts to it, and one task of an engine waits for it."""
 
     head: HttpRequest
+    frame: Frame | Batch
+    parts: Shared
+    patience: float
+    """Seconds after which it becomes a stream."""
+    headers: Headers = ()
+    """Headers of the response, besides those of its kind."""
     shared: bool = False
     phase: ReplyPhase = ReplyPhase.PENDING
     answer: bytes = b""
@@ -53,20 +61,26 @@ class Pending(Entity, kw_only=True):
         self.phase = phase
         self._waiter.wake()
 
-    async def wait(self, patience: float, become_stream: Callable[[], bool], abandon: Callable[[], None]) -> None:
-        """Wait until the reply is plain JSON or a stream.
+    async def _wait(self, become_stream: Callable[[], bool], abandon: Callable[[], None]) -> Plain | None:
+        """Wait until the reply is plain JSON, which is returned, or a stream.
 
-        After `patience` seconds call `become_stream`, which returns whether it can; if cancelled, call `abandon`.
+        When it takes too long call `become_stream`, which returns whether it can; if cancelled, call `abandon`.
         """
         try:
             while self.phase is ReplyPhase.PENDING:
-                with trio.move_on_after(patience) as waiting:
+                with trio.move_on_after(self.patience) as waiting:
                     await self._waiter.park()
                 if waiting.cancelled_caught and not become_stream():
-                    patience = math.inf
+                    self.patience = math.inf
         except BaseException:
             abandon()
             raise
+        if self.phase is not ReplyPhase.ANSWERED:
+            return None
+        headers = JSON + self.headers if self.headers else JSON
+        if self.status != 200:
+            headers += self.parts.scopes.headers_for(self.status, self.frame, self.answer)
+        return Plain(self.status, headers, self.answer)
 
 
 class PostStream(Pending, kw_only=True):
@@ -74,8 +88,6 @@ class PostStream(Pending, kw_only=True):
 
     http: HttpLink
     name: str
-    patience: float
-    """Seconds after which it becomes a stream."""
     json_only: bool
     on_answer: Callable[[], None] | None = None
     log: StreamLog | None = None
@@ -87,7 +99,7 @@ class PostStream(Pending, kw_only=True):
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         if self.phase is ReplyPhase.PENDING:
             # An error that has an HTTP status is sent with that status, regardless of `sse_only`.
-            if final and (status != 200 or not self.http.parts.config.sse_only):
+            if final and (status != 200 or not self.parts.config.sse_only):
                 self.answer, self.status = data, status
                 self._settle(ReplyPhase.ANSWERED)
             elif self.json_only or not self._open():
@@ -165,7 +177,8 @@ class PostStream(Pending, kw_only=True):
             self.http.session.inbox.post_nowait(Received(refusal, self))
 
     def _finished(self) -> None:
-        self.http.forget_post(self)
+        if self.http.posts.pop(self.name, None) is not None:
+            self.parts.admission.leave(self.head)
         if self._grace is not None:
             self._grace.cancel()
         callback, self.on_answer = self.on_answer, None
@@ -174,11 +187,33 @@ class PostStream(Pending, kw_only=True):
 
     # -- for the engine
 
-    def become_stream(self) -> bool:
+    async def reply(self) -> Plain | Stream:
+        """Wait for the response."""
+        plain = await self._wait(self._become_stream, self._abandon)
+        if plain is not None:
+            return plain
+        http, request_id = self.http, self.frame.id if type(self.frame) is Request else None
+        if self.phase is ReplyPhase.STREAMING:
+            whole = self._whole()
+            if whole is not None:
+                return Plain(200, EVENTS + self.headers if self.headers else EVENTS, whole)
+            try:
+                response = self._connect()
+                response.request_id = request_id
+                return Stream(200, EVENTS + self.headers, response)
+            except UnknownCursor:  # the session and its streams have just ended, or the store has dropped the stream
+                if not http.closed and http.session.ended is None:
+                    return refuse(500, LOST, code=INTERNAL_ERROR, request_id=request_id)
+        if http.closed or http.session.ended is not None:
+            return unknown_session()
+        # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one: send an empty one.
+        return Plain(202) if self.parts.config.json_only else Plain(200, EVENTS + self.headers, b":\n\n")
+
+    def _become_stream(self) -> bool:
         """Turn into a stream, because the answer takes too long; return False if that is not possible."""
         return self.phase is ReplyPhase.PENDING and not self.json_only and self._open()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Handle the end of the request before it was answered."""
         # The client has no event id to resume with; the call continues anyway.
         if self.phase is ReplyPhase.PENDING:
@@ -186,14 +221,14 @@ class PostStream(Pending, kw_only=True):
         else:
             self.detached()
 
-    def whole(self) -> bytes | None:
+    def _whole(self) -> bytes | None:
         """Return the whole stream if the response came first and can be sent at once; otherwise None."""
         # With a durable store, only once the event is stored.
-        if not self.answer or self._close_wanted or self.http.parts.store.durable:
+        if not self.answer or self._close_wanted or self.parts.store.durable:
             return None
         return self.http.whole(self.answer, self.log)
 
-    def connect(self) -> StreamResponse:
+    def _connect(self) -> StreamResponse:
         """Connect the first response to the stream."""
         connection = self.http.follow(self.name, 0, self.log, prime=True)
         if self._close_wanted:
@@ -223,6 +258,6 @@ class PostStream(Pending, kw_only=True):
         if self._grace is not None or self.log is None or self.log.ended or self.log.connection is not None:
             return  # the client has reconnected
         with trio.CancelScope() as self._grace:
-            await trio.sleep(0 if cancels else self.http.parts.config.resume_grace)
+            await trio.sleep(0 if cancels else self.parts.config.resume_grace)
             while not session.inbox.post_nowait(LinkLost(self)):  # noqa: ASYNC110 - a full inbox empties at once
                 await trio.sleep(0.05)

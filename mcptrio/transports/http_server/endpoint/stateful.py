@@ -6,9 +6,8 @@ This module handles the requests of a session; `post` has the link of a POST and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
-from functools import partial
 from typing import Final, cast
 
 import msgspec
@@ -25,15 +24,26 @@ from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
 from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request
 from mcptrio._wire.objects.converter import StructureError, structure
-from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, ConnectionLost, Overloaded, RemoteProtocolError
+from mcptrio.errors import INVALID_PARAMS, ConnectionLost, Overloaded, RemoteProtocolError
 from mcptrio.stores.base import StreamKey, UnknownCursor
 from mcptrio.types.lifecycle import InitializeParams
 
 from .admission import refuse_excess
-from .event_stream import LOST, EventIds, StreamResponse, read_cursor
+from .event_stream import EventIds, StreamResponse, read_cursor
 from .links import HttpLink
-from .message import EVENTS, JSON, Headers, HttpRequest, Plain, Stream, Undecided, overloaded, refuse, refuse_frame
-from .post import PostStream, ReplyPhase
+from .message import (
+    EVENTS,
+    Headers,
+    HttpRequest,
+    Plain,
+    Stream,
+    overloaded,
+    refuse,
+    refuse_frame,
+    session_needed,
+    unknown_session,
+)
+from .post import PostStream
 from .shared import Shared
 
 ACCEPTED: Final = Plain(202)
@@ -57,8 +67,8 @@ class Sessions:
 
     def find(self, head: HttpRequest) -> Session | None:
         """Return the session that a request names, if it belongs to the sender."""
-        session = self.shared.runtime.supervisor.find(head.fields[b"mcp-session-id"].decode("latin-1"))
-        if session is None:
+        session = self.shared.runtime.supervisor.sessions.get(head.fields[b"mcp-session-id"].decode("latin-1"))
+        if session is None or session.ended is not None:
             return None
         http = session.link
         if type(http) is not HttpLink or http.closed or http.parts is not self.shared:
@@ -73,7 +83,7 @@ class Sessions:
 
     async def post(
         self, head: HttpRequest, frame: Frame | Batch, loan: Loan | None = None
-    ) -> Plain | Stream | Undecided:
+    ) -> Plain | Stream | PostStream:
         if b"mcp-session-id" not in head.fields:
             if type(frame) is Request and frame.method == "initialize":
                 return await self._initialize(head, frame)
@@ -103,8 +113,7 @@ class Sessions:
         if refusal is not None:
             return refusal
         config = self.shared.config
-        patience = math.inf if config.json_only else config.stream_after
-        post = http.new_post(head, patience=patience)
+        post = self._new_post(http, head, frame, math.inf if config.json_only else config.stream_after)
         try:
             refusal = await self.hand_over(session, frame, post, head.context, loan)
         except BaseException:  # the client disconnected before the session got the request
@@ -113,30 +122,31 @@ class Sessions:
         if refusal is not None:
             post.end()
             return refusal
-        return Undecided(partial(self._outcome, post, frame))
+        return post
 
-    async def _outcome(self, post: PostStream, frame: Frame | Batch, headers: Headers = ()) -> Plain | Stream:
-        await post.wait(post.patience, post.become_stream, post.abandon)
-        if post.phase is ReplyPhase.ANSWERED:
-            if post.status != 200:
-                headers += self.shared.scopes.headers_for(post.status, frame, post.answer)
-            return Plain(post.status, JSON + headers if headers else JSON, post.answer)
-        if post.phase is ReplyPhase.STREAMING:
-            whole = post.whole()
-            if whole is not None:
-                return Plain(200, EVENTS + headers if headers else EVENTS, whole)
-            request_id = frame.id if type(frame) is Request else None
-            try:
-                response = post.connect()
-                response.request_id = request_id
-                return Stream(200, EVENTS + headers, response)
-            except UnknownCursor:  # the session and its streams have just ended, or the store has dropped the stream
-                if not post.http.closed and post.http.session.ended is None:
-                    return refuse(500, LOST, code=INTERNAL_ERROR, request_id=request_id)
-        if post.http.closed or post.http.session.ended is not None:
-            return unknown_session()
-        # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one: send an empty one.
-        return ACCEPTED if self.shared.config.json_only else Plain(200, EVENTS + headers, b":\n\n")
+    def _new_post(
+        self,
+        http: HttpLink,
+        head: HttpRequest,
+        frame: Frame | Batch,
+        patience: float,
+        headers: Headers = (),
+        on_answer: Callable[[], None] | None = None,
+    ) -> PostStream:
+        """Create the link of a request that `Admission` admitted; its slot is released when it is over."""
+        http.last_name += 1
+        post = http.posts[str(http.last_name)] = PostStream(
+            head=head,
+            frame=frame,
+            parts=self.shared,
+            patience=patience,
+            headers=headers,
+            http=http,
+            name=str(http.last_name),
+            json_only=self.shared.config.json_only,
+            on_answer=on_answer,
+        )
+        return post
 
     async def hand_over(
         self,
@@ -154,8 +164,7 @@ class Sessions:
                 self.shared.limit("waiting", session)
                 text = "the session has too many requests waiting"
                 return overloaded(text, 1, request_id=_id_of(frame), limit="waiting")
-        if session.inbox.idle:
-            await session.deliver(frame, link, context, loan)
+        if session.deliver_nowait(frame, link, context, loan):
             return None
         try:
             with trio.move_on_after(self.shared.config.busy_timeout):
@@ -192,12 +201,13 @@ class Sessions:
             return overloaded(str(error), error.retry_after, request_id=frame.id, close=self.shared.draining)
         http.session = session
         self.shared.admission.session_began(who)
-        post = http.new_post(head, patience=math.inf, on_answer=lambda: self._opened(http))
+        named = ((b"mcp-session-id", session.id.encode()),)
+        post = self._new_post(http, head, frame, math.inf, named, lambda: self._opened(http))
         refusal = await self.hand_over(session, frame, post, head.context)
         if refusal is not None:
             post.end()
             return refusal
-        reply = await self._outcome(post, frame, ((b"mcp-session-id", session.id.encode()),))
+        reply = await post.reply()
         if http.closed:  # it was refused: the client gets the error and no session
             kept = tuple(header for header in reply.headers if header[0] != b"mcp-session-id")
             return Plain(reply.status, kept, reply.body) if type(reply) is Plain else reply
@@ -234,10 +244,10 @@ class Sessions:
         return DELETED
 
     def _note_version(self, head: HttpRequest, session: Session) -> None:
-        date, era = head.fields.get(b"mcp-protocol-version"), session.peer.era
-        if date is not None and era is not None and date != era.date.encode() and self.shared.hub:
+        era = session.peer.era
+        if head.date is not None and era is not None and head.date != era.date and self.shared.hub:
             # The session's own revision applies.
-            self.shared.hub.emit(telemetry.ConnectionEvent(kind="version_header", detail=date.decode("latin-1")))
+            self.shared.hub.emit(telemetry.ConnectionEvent(kind="version_header", detail=head.date))
 
     # -- GET: events
 
@@ -304,13 +314,3 @@ class Sessions:
 def _id_of(frame: Frame | Batch) -> int | str | None:
     """Return the id for an error response: only a request's id, since any other would match another request."""
     return frame.id if type(frame) is Request else None
-
-
-def session_needed(request_id: int | str | None = None) -> Plain:
-    # basic/transports: a request without the id of its session SHOULD be answered with 400
-    return refuse(400, "Mcp-Session-Id is missing; only initialize comes without it", request_id=request_id)
-
-
-def unknown_session(request_id: int | str | None = None) -> Plain:
-    # basic/transports: a session that was ended MUST be answered with 404
-    return refuse(404, "there is no such session; start a new one with initialize", request_id=request_id)

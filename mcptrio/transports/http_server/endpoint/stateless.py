@@ -27,7 +27,7 @@ from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, ConnectionLost, RemoteProtocolError
 
 from .event_stream import leased
-from .message import EVENTS, JSON, HttpRequest, Plain, Stream, Undecided, overloaded, refuse, refuse_frame
+from .message import EVENTS, HttpRequest, Plain, Stream, overloaded, refuse, refuse_frame
 from .post import Pending, ReplyPhase
 from .shared import Shared
 
@@ -50,7 +50,7 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,16}(\.0+)?")
 class ExchangeLink(Pending, kw_only=True):
     """The link of one POST, and its `Events`: plain JSON if the response comes first and soon, otherwise a stream."""
 
-    parts: Shared
+    frame: Request
     exchange: Exchange | None = None
     """The exchange until it is over; cleared then, because the reference cycle would delay garbage collection."""
     listens: bool
@@ -104,16 +104,22 @@ class ExchangeLink(Pending, kw_only=True):
 
     # -- for the engine
 
-    def become_stream(self) -> bool:
+    async def reply(self) -> Plain | Stream:
+        """Wait for the response."""
+        plain = await self._wait(self._become_stream, partial(self.detach, "cancelled"))
+        if plain is not None:
+            return plain
+        if self.phase is ReplyPhase.STREAMING:
+            stream = Stream(200, EVENTS, self)
+            return leased(self.head, stream) if self.listens else stream
+        return refuse(500, "the request ended without an answer", request_id=self.frame.id)
+
+    def _become_stream(self) -> bool:
         """Turn into a stream, because the answer takes too long; return False if it was just answered."""
         if self.phase is not ReplyPhase.PENDING:
             return False
         self._open()
         return True
-
-    def abandon(self) -> None:
-        """Handle the end of the request before it was answered."""
-        self.detach("cancelled")
 
     def _say_alive(self) -> None:
         """Queue a heartbeat comment for a silent stream, as an empty item."""
@@ -176,7 +182,7 @@ class Exchanges:
         """The number of open `subscriptions/listen` requests."""
         return self.listen_places.used
 
-    async def post(self, head: HttpRequest, frame: Frame | Batch, loan: Loan | None = None) -> Plain | Undecided:
+    async def post(self, head: HttpRequest, frame: Frame | Batch, loan: Loan | None = None) -> Plain | ExchangeLink:
         """Serve a message of a client."""
         if type(frame) is not Request:
             if type(frame) is Notification:
@@ -201,8 +207,9 @@ class Exchanges:
         on_end = partial(shared.admission.leave, head)
         if listens:
             on_end = partial(self.listen_places.give_back, head.owner)
-        link = ExchangeLink(head=head, parts=shared, listens=listens, on_end=on_end)
-        runtime = shared.runtime
+        config, runtime = shared.config, shared.runtime
+        patience = math.inf if config.json_only else config.stream_after
+        link = ExchangeLink(head=head, frame=frame, parts=shared, patience=patience, listens=listens, on_end=on_end)
         exchange = Exchange(
             id=EXCHANGE_ID,
             service=runtime.app,
@@ -214,7 +221,7 @@ class Exchanges:
         )
         link.exchange = exchange
         exchange.deliver_nowait(frame, head.context, loan)
-        return Undecided(partial(self._outcome, link, frame))
+        return link
 
     async def _enter_listener(self, head: HttpRequest, frame: Request) -> Plain | None:
         shared = self.shared
@@ -273,20 +280,6 @@ class Exchanges:
                 raise _mismatch(frame, name, "it cannot be decoded") from None
         if found != wanted and not _means(found, wanted):
             raise _mismatch(frame, name, "it differs from the body")
-
-    async def _outcome(self, link: ExchangeLink, frame: Request) -> Plain | Stream:
-        config = self.shared.config
-        patience = math.inf if config.json_only else config.stream_after
-        await link.wait(patience, link.become_stream, link.abandon)
-        if link.phase is ReplyPhase.STREAMING:
-            stream = Stream(200, EVENTS, link)
-            return leased(link.head, stream) if link.listens else stream
-        if link.phase is ReplyPhase.ANSWERED:
-            headers = (
-                JSON if link.status == 200 else JSON + self.shared.scopes.headers_for(link.status, frame, link.answer)
-            )
-            return Plain(link.status, headers, link.answer)
-        return refuse(500, "the request ended without an answer", request_id=frame.id)
 
 
 def _means(text: str, value: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from functools import partial
 from ssl import PEM_cert_to_DER_cert
 from typing import Any, Final
 
@@ -19,8 +20,9 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import INTERNAL_ERROR, LocalProtocolError
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.admission import SMALL
-from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint, Undecided
 from mcptrio.transports.http_server.endpoint.message import CLOSE, Authenticator, HttpRequest, Plain, Stream, refuse
+from mcptrio.transports.http_server.endpoint.post import Pending
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
 
 logger = logging.getLogger("mcptrio.http")
@@ -142,10 +144,11 @@ class AsgiApp:
         try:
             await self._serve(endpoint, head, receive, send)
         finally:
-            endpoint.admission.release_body(head)
+            if head.body_memory:
+                endpoint.admission.release_body(head)
 
     async def _serve(self, endpoint: Endpoint, head: HttpRequest, receive: Receive, send: Send) -> None:
-        reply: Plain | Stream | None
+        reply: Plain | Stream | Undecided | None
         if head.method == "POST":
             body = await self._read_body(endpoint, head, receive)
             if body is None:
@@ -153,17 +156,20 @@ class AsgiApp:
             if isinstance(body, Plain):
                 await _refuse(head, body, receive, send)
                 return
-            if self.config.json_only:
-                reply = await self._answer_watched(endpoint, head, body, receive)
-            else:
-                reply = await endpoint.answer(head, body)
         else:
-            reply = await endpoint.answer(head, b"")
+            body = b""
+        if self.config.json_only and head.method == "POST":
+            reply = await endpoint.answer_watched(head, body, partial(_wait_for_disconnect, receive))
+        else:
+            reply = await endpoint.answer(head, body)
+            if isinstance(reply, Pending):
+                reply = await reply.reply()
         if type(reply) is Stream:
             endpoint.admission.release_body(head)
             await self._send_stream(reply, receive, send)
         elif type(reply) is Plain:
-            report_refusal(endpoint.runtime.hub, head, reply)
+            if reply.status >= 400:
+                report_refusal(endpoint.runtime.hub, head, reply)
             await (_send_plain(head, reply, send) if head.method == "POST" else _refuse(head, reply, receive, send))
 
     async def _read_body(self, endpoint: Endpoint, head: HttpRequest, receive: Receive) -> bytes | Plain | None:
@@ -189,34 +195,14 @@ class AsgiApp:
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         return endpoint.timed_out()
 
-    async def _answer_watched(
-        self, endpoint: Endpoint, head: HttpRequest, body: bytes, receive: Receive
-    ) -> Plain | Stream | None:
-        """Return the answer where no stream is opened that would notice a disconnect; None after a disconnect."""
-        reply: Plain | Stream | None = None
-
-        @trio.lowlevel.enable_ki_protection
-        async def watch(scope: trio.CancelScope) -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch, nursery.cancel_scope)
-            reply = await endpoint.answer(head, body)
-            nursery.cancel_scope.cancel()
-        return reply
-
     async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
         cause = "failed"
         events = reply.events
 
         @trio.lowlevel.enable_ki_protection
         async def watch(scope: trio.CancelScope) -> None:
-            # The only reader of `receive`: some servers report a disconnect once.
             nonlocal cause
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await _wait_for_disconnect(receive)
             cause = "disconnected"
             scope.cancel()
 
@@ -303,8 +289,9 @@ def _why_not() -> str:
 
 
 async def _send_plain(head: HttpRequest, reply: Plain, send: Send) -> None:
-    await send(_start(head, reply))
-    await send({"type": "http.response.body", "body": _body(head, reply), "more_body": False})
+    start, body = _start(head, reply), _body(head, reply)
+    await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 async def _refuse(head: HttpRequest, reply: Plain, receive: Receive, send: Send) -> None:
@@ -334,6 +321,12 @@ def _start(head: HttpRequest, reply: Plain, *extra: tuple[bytes, bytes]) -> Mess
 
 def _body(head: HttpRequest, reply: Plain) -> bytes:
     return b"" if head.method == "HEAD" else reply.body
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client is gone. The only reader of `receive` then: some servers report a disconnect once."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 @trio.lowlevel.enable_ki_protection
