@@ -20,7 +20,7 @@ MUTANTS = [
     ),
     Mutant(
         "V03", "the connection guard", f"{HTTP}/listener/containment.py",
-        '            logger.error("connection %s ended by %r", client, rest, exc_info=rest)\n',
+        '            logger.error("connection %s ended by %r", self.client, rest, exc_info=rest)\n',
         "            raise rest\n",
         SURVIVAL, "test_neg_ws_trailing_byte or test_neg_ws_nonascii_extension_header or test_neg_h2c_nonascii_path",
     ),

@@ -15,8 +15,7 @@ import trio
 from mcptrio import telemetry
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.direct.engine import DirectEngine
-from mcptrio.transports.http_server.hypercorn.connection import HypercornEngine
-from mcptrio.transports.http_server.hypercorn.protocol import GuardedH11
+from mcptrio.transports.http_server.hypercorn.connection import HypercornConnection, HypercornEngine
 from mcptrio.transports.http_server.listener.listener import Listener
 from mcptrio.transports.http_server.listener.sockets import BoundAddress
 from tests import engines
@@ -99,14 +98,14 @@ def _settings(endpoint: Any) -> dict[str, Any]:
 
 def break_protocol(monkeypatch: pytest.MonkeyPatch, trigger: bytes, fault: BaseException) -> None:
     """Make Hypercorn's protocol raise for a request with the trigger in its head."""
-    handle = GuardedH11.handle
+    handle = HypercornConnection.handle
 
-    async def handle_or_fail(self: GuardedH11, event: Any) -> None:
+    async def handle_or_fail(self: HypercornConnection, event: Any) -> None:
         if trigger in getattr(event, "data", b""):
             raise fault
         await handle(self, event)
 
-    monkeypatch.setattr(GuardedH11, "handle", handle_or_fail)
+    monkeypatch.setattr(HypercornConnection, "handle", handle_or_fail)
 
 
 def get(path: str, *lines: str, close: bool = False) -> bytes:

@@ -11,8 +11,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio import telemetry
-from mcptrio.transports.http_server.hypercorn.protocol import Pinned, check_private_names
-from mcptrio.transports.http_server.listener.containment import contain
+from mcptrio.transports.http_server.hypercorn.pinned import Pinned, check_private_names
+from mcptrio.transports.http_server.listener.containment import ConnectionGuard
 from tests.engines import both_engines
 
 from .raw_peer import WEBSOCKET, answer, break_protocol, echo, get, read_all, serving, status
@@ -106,13 +106,16 @@ async def test_the_guard_lets_cancellation_through() -> None:
     hub = telemetry.Hub([caught.append])
     with trio.CancelScope() as scope:
         scope.cancel()
-        await contain(trio.sleep_forever, hub, "x")
+        with ConnectionGuard(hub, "x"):
+            await trio.sleep_forever()
     assert scope.cancelled_caught
     assert caught == []
-    await contain(run, hub, "x")
+    with ConnectionGuard(hub, "x"):
+        await run()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await contain(run_cancelled, hub, "x")
+        with ConnectionGuard(hub, "x"):
+            await run_cancelled()
     assert [type(event) for event in caught] == [telemetry.GuardCaught, telemetry.GuardCaught]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcptrio.transports.http_server.hypercorn.app_events import AppEvents
+from mcptrio.transports.http_server.hypercorn.connection import AppEvents
 
 
 async def test_who_receives_waits_and_who_puts_too_much_waits(nursery: trio.Nursery) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from wsgiref.handlers import format_date_time
 
 from mcptrio.transports.http_server.endpoint.message import EVENTS, JSON, Headers, Plain
-from mcptrio.transports.http_server.listener.framing import reason_phrase
+from mcptrio.transports.http_server.listener.framing import REASON_PHRASES
 
 LAST_CHUNK: Final = b"0\r\n\r\n"
 _USUAL: Final = {  # by identity: most responses have one of these
@@ -34,7 +34,7 @@ class Writer:
 
     def head(self, status: int, headers: Headers, length: int | None, *, keep_alive: bool) -> bytes:
         """Return the head of a response; without a length its body is chunked."""
-        parts = [b"HTTP/1.1 %d %b\r\n" % (status, reason_phrase(status).encode())]
+        parts = [b"HTTP/1.1 %d %b\r\n" % (status, REASON_PHRASES[status].encode())]
         for name, value in headers:
             if name != b"connection":
                 parts.append(b"%b: %b\r\n" % (name, value))

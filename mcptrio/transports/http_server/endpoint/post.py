@@ -7,7 +7,6 @@ stateful session that stream is stored and outlives its connection (`PostStream`
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ import trio
 from msgspec import field
 
 from mcptrio import telemetry
-from mcptrio._actors.future import Waiter
 from mcptrio._peer.messages import LinkLost, Received
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, decode
@@ -55,11 +53,12 @@ class Pending(Entity, kw_only=True):
     phase: ReplyPhase = ReplyPhase.PENDING
     answer: bytes = b""
     status: int = 200
-    _waiter: Waiter = field(default_factory=Waiter)
+    _settled: trio.Event = field(default_factory=trio.Event)
+    """Set when it is no longer pending."""
 
     def _settle(self, phase: ReplyPhase) -> None:
         self.phase = phase
-        self._waiter.wake()
+        self._settled.set()
 
     async def _wait(self, become_stream: Callable[[], bool], abandon: Callable[[], None]) -> Plain | None:
         """Wait until the reply is plain JSON, which is returned, or a stream.
@@ -67,11 +66,11 @@ class Pending(Entity, kw_only=True):
         When it takes too long call `become_stream`, which returns whether it can; if cancelled, call `abandon`.
         """
         try:
-            while self.phase is ReplyPhase.PENDING:
+            if self.phase is ReplyPhase.PENDING:
                 with trio.move_on_after(self.patience) as waiting:
-                    await self._waiter.park()
+                    await self._settled.wait()
                 if waiting.cancelled_caught and not become_stream():
-                    self.patience = math.inf
+                    await self._settled.wait()
         except BaseException:
             abandon()
             raise
@@ -108,7 +107,6 @@ class PostStream(Pending, kw_only=True):
                 self._append(data, final)
                 if final:
                     self.answer = data
-                self._waiter.wake()
         elif self.phase is ReplyPhase.STREAMING:
             self._append(data, final)
         if final:
@@ -136,7 +134,6 @@ class PostStream(Pending, kw_only=True):
             return
         if self.phase is ReplyPhase.PENDING and self._open():
             self._close_wanted = True
-            self._waiter.wake()
         elif self.log is not None and self.log.connection is not None:
             self.log.connection.say_retry()
             self.log.connection.close()
@@ -156,7 +153,7 @@ class PostStream(Pending, kw_only=True):
             return False
         self.log = log
         log.expected = True
-        self.phase = ReplyPhase.STREAMING
+        self._settle(ReplyPhase.STREAMING)
         return True
 
     def _post_elsewhere(self, data: bytes, final: bool, status: int) -> None:

@@ -265,7 +265,7 @@ def head_of(scope: Scope, config: HttpConfig) -> HttpRequest:
             path = config.path  # mounted at the endpoint's own path
     return HttpRequest(
         method=scope["method"],
-        path=config.served_path(path),
+        path=path if path == config.path else config.served_path(path),
         headers=scope["headers"],
         query=scope.get("query_string", b""),
         target=target,

@@ -1,111 +1,128 @@
 """One connection served by Hypercorn's HTTP/1.1 and WebSocket code, behind the listener's guard.
 
-Theory of operation. `HypercornConnection` takes the place of Hypercorn's `TCPServer`. Its own task reads all the time,
-so a peer that goes away is noticed at once; the ASGI application of each request runs in a second task. Hypercorn's
-classes do the protocol work and are subclassed, never copied. The differences to Hypercorn's own connection:
+Theory of operation. `HypercornConnection` is Hypercorn's HTTP/1.1 protocol, and takes the place of its `TCPServer` and
+`TaskGroup`. Its own task reads all the time, so a peer that goes away is noticed at once; the ASGI application of each
+request runs in a second task. The gate in front has checked every head and written it again, so h11 and the gate cannot
+read the same bytes differently. The differences to Hypercorn's own connection:
 
 - bytes come from a `GuardedStream`: framing is checked, and every read and write has a deadline;
-- HTTP/2 is never entered;
+- HTTP/2 is never entered: the gate refuses its preface and removes every offer to upgrade to it;
 - the head and the body of a response leave in one write;
 - a disconnect reaches the application without blocking, and every later `receive()` returns it again;
 - an application that raises ends its own connection only.
-
-The names of Hypercorn's that this depends on are checked when `protocol` is imported.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Final, cast
 
+import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
+from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 from hypercorn.typing import (
     AppWrapper,
     ASGIReceiveEvent,
     ASGISendEvent,
+    ConnectionState,
+    H11SendableEvent,
     HTTPScope,
     LifespanState,
     Scope,
+    TaskGroup,
 )
 from hypercorn.utils import parse_socket_addr
 
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.listener.containment import contain, is_failure, report_failure
-from mcptrio.transports.http_server.listener.framing import RawHead
+from mcptrio.transports.http_server.listener.containment import ConnectionGuard, is_failure, report_failure
+from mcptrio.transports.http_server.listener.framing import REASON_PHRASES, RawHead
 from mcptrio.transports.http_server.listener.gate import ReadPhase
 from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
 
-from .app_events import AppEvents
 from .asgi import TARGET_EXTENSION
-from .protocol import GuardedH11
+from .pinned import check_private_names
 from .settings import hypercorn_config
+from .websocket import WebSocket
 
 AppSend = Callable[[ASGISendEvent | None], Awaitable[None]]
 
+_GONE: Final[ASGIReceiveEvent] = {"type": "http.disconnect"}
+_SOCKET_GONE: Final[ASGIReceiveEvent] = {"type": "websocket.disconnect", "code": 1006}
 
-class AppTasks:
-    """The tasks of one connection besides its reader; takes the place of Hypercorn's `TaskGroup`.
+check_private_names()
 
-    Borrows: the connection and its nursery.
+
+class AppEvents:
+    """A bounded queue of events for one application; the disconnect never blocks, and every later call returns it.
+
+    With a full queue Hypercorn would block, inside the app's own last send(), until the app receives the disconnect.
     """
 
-    def __init__(self, connection: HypercornConnection, nursery: trio.Nursery) -> None:
-        self._connection = connection
-        self._nursery = nursery
-        self._pings = trio.CancelScope()
+    def __init__(self, size: int, before_body: Callable[[], Awaitable[None]] | None) -> None:
+        self._size = size
+        self._events: deque[ASGIReceiveEvent] = deque()
+        self._farewell: ASGIReceiveEvent | None = None
+        self._before_body = before_body
+        self._changed: trio.lowlevel.ParkingLot | None = None
 
-    def spawn(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start Hypercorn's only task besides the application: the pings of a WebSocket."""
-        self._nursery.start_soon(self._ping, func, *args, name="pings")
+    # -- Hypercorn's side
 
-    def stop_pings(self) -> None:
-        """End the pings, which would otherwise sleep on after the peer is gone."""
-        self._pings.cancel()
+    async def put(self, event: ASGIReceiveEvent) -> None:
+        if event["type"] in ("http.disconnect", "websocket.disconnect"):
+            self._farewell = event
+            self._tell()
+            return
+        while len(self._events) >= self._size and self._farewell is None:
+            await self._wait()
+        if self._farewell is None:  # otherwise the response is over, and the rest of the body is not read
+            self._events.append(event)
+            self._tell()
 
-    @trio.lowlevel.enable_ki_protection
-    async def _ping(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        with self._pings:
-            await func(*args)
+    def hang_up(self, event: ASGIReceiveEvent) -> None:
+        """Report a disconnect to the application, unless it was reported already."""
+        if self._farewell is None:
+            self._farewell = event
+            self._tell()
 
-    async def spawn_app(
-        self, app: AppWrapper, config: Config, scope: Scope, send: AppSend
-    ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
-        """Start the application for one request, and return the function that passes it events."""
-        connection = self._connection
-        head = connection.head
-        extensions = cast(HTTPScope, scope)["extensions"]
-        extensions[TARGET_EXTENSION] = {"target": head.target}
-        if (certificate := connection.guarded.client_certificate()) is not None:
-            extensions["tls"] = {"client_cert_chain": (certificate,), "client_cert_error": None}
-        before_body = connection.send_continue if head.expects_continue else None
-        inbox = connection.inbox = AppEvents(config.max_app_queue_size, before_body)
-        self._nursery.start_soon(self._run_app, app, scope, inbox, send, name="app")
-        return inbox.put
+    # -- the app's
 
-    @trio.lowlevel.enable_ki_protection
-    async def _run_app(self, app: AppWrapper, scope: Scope, inbox: AppEvents, send: AppSend) -> None:
-        connection = self._connection
-        try:
-            await app(scope, inbox.receive, send, trio.to_thread.run_sync, trio.from_thread.run)
-        except BaseException as error:  # reported, and answered with 500 below
-            if not is_failure(error):
-                raise
-            report_failure(error, connection.guarded.hub, connection.guarded.client)
-        finally:
-            await send(None)  # 500 if nothing was sent; closes the connection if the response is incomplete
-            if connection.inbox is inbox:
-                connection.inbox = None
+    async def receive(self) -> ASGIReceiveEvent:
+        if self._before_body is not None:
+            before, self._before_body = self._before_body, None
+            await before()
+        while not self._events:
+            if self._farewell is not None:
+                await trio.lowlevel.checkpoint()
+                return self._farewell
+            await self._wait()
+        event = self._events.popleft()
+        if self._changed is not None:
+            self._tell()
+        return event
+
+    async def _wait(self) -> None:
+        if self._changed is None:
+            self._changed = trio.lowlevel.ParkingLot()
+        await self._changed.park()
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed.unpark_all()
 
 
-class HypercornConnection:
+class HypercornConnection(H11Protocol):
     """One connection, from its first byte to its last.
 
-    Owns: the guarded stream, the nursery of its tasks.   Borrows: the app, the worker's context.
+    Owns: the guarded stream, the nursery of the applications and pings.   Borrows: the app, the worker's context.
     """
 
     def __init__(
@@ -116,89 +133,200 @@ class HypercornConnection:
         state: LifespanState,
         stream: GuardedStream,
     ) -> None:
-        self.app = app
-        self.config = config
-        self.context = context
-        self.state = state
+        tasks = cast(TaskGroup, self)
+        super().__init__(
+            app, config, context, tasks, ConnectionState(state), stream.tls, None, None, self.protocol_send
+        )
         self.guarded = stream
-        self.responding = False
-        """The head of the final response was sent."""
-        self.corked = False
-        """Writes are collected until `uncork`."""
-        self.inbox: AppEvents | None = None
-        """Of the application that was started last, while it runs."""
+        self._nursery: trio.Nursery | None = None
+        self._pings = trio.CancelScope()
+        self._events: AppEvents | None = None  # of the application that was started last, while it runs
+        self._certificate: str | None = None
+        self._responding = False  # the head of the final response was sent
+        self._corked = False  # writes are collected until `_uncork`
         self._cork = bytearray()
         self._writing = trio.Lock()
 
+    async def run(self) -> None:
+        """Serve requests until the peer is gone or the connection is closed."""
+        guarded = self.guarded
+        try:
+            if not await guarded.handshake():
+                return
+            self._certificate = guarded.client_certificate()
+            sock = guarded.socket
+            self.client = parse_socket_addr(sock.family, sock.getpeername())
+            self.server = parse_socket_addr(sock.family, sock.getsockname())
+            async with trio.open_nursery() as self._nursery:
+                try:
+                    # A protocol error must not cancel the application: it is informed of the disconnect below.
+                    with ConnectionGuard(guarded.hub, guarded.client) as guard:
+                        await self._read()
+                    if guard.caught:
+                        guarded.kill()
+                finally:
+                    self._pings.cancel()  # they would sleep on after the peer is gone
+                    if self._events is not None:
+                        websocket = guarded.gate.phase in (ReadPhase.UPGRADING, ReadPhase.RAW)
+                        self._events.hang_up(_SOCKET_GONE if websocket else _GONE)
+        except OSError:
+            pass  # the peer was gone before its address could be read
+        finally:
+            guarded.kill()
+
+    async def _read(self) -> None:
+        with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
+            while data := await self.guarded.receive_some():
+                await self.handle(RawData(data))
+            await self.handle(RawData(b""))
+        await self.handle(Closed())
+
+    # -- requests
+
     @property
-    def head(self) -> RawHead:
+    def _head(self) -> RawHead:
         """The head of the request that is being served."""
         head = self.guarded.gate.head
         if head is None:
             raise RuntimeError("no request is being served on this connection")
         return head
 
-    async def run(self) -> None:
-        """Serve requests until the peer is gone or the connection is closed."""
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Do nothing: Hypercorn would switch to HTTP/2 here."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        head = self._head
+        kind: type[HTTPStream] | type[WebSocket] = WebSocket if head.websocket else HTTPStream
+        self.stream = kind(
+            self.app,
+            self.config,
+            self.context,
+            self.task_group,
+            self.ssl,
+            self.client,
+            self.server,
+            self.stream_send,
+            STREAM_ID,
+        )
+        if isinstance(self.stream, WebSocket):
+            report = self.guarded.report
+            self.stream.on_limit = lambda kind, limit: report(kind, limit=limit)
+            self.connection = H11WSConnection(cast(h11.Connection, self.connection))
+        await self.stream.handle(
+            Request(
+                stream_id=STREAM_ID,
+                headers=request.headers.raw_items(),  # the gate has written the names in lower case
+                http_version=head.version.decode(),
+                method=head.method.decode(),
+                raw_path=request.target,
+                state=self.connection_state,
+            )
+        )
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
+
+    # -- tasks, in place of Hypercorn's `TaskGroup`
+
+    def spawn(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start Hypercorn's only task besides the application: the pings of a WebSocket."""
+        self._tasks.start_soon(self._ping, func, *args, name="pings")
+
+    @property
+    def _tasks(self) -> trio.Nursery:
+        if self._nursery is None:
+            raise RuntimeError("this connection is not served yet")
+        return self._nursery
+
+    @trio.lowlevel.enable_ki_protection
+    async def _ping(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        with self._pings:
+            await func(*args)
+
+    async def spawn_app(
+        self, app: AppWrapper, config: Config, scope: Scope, send: AppSend
+    ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
+        """Start the application for one request, and return the function that passes it events."""
+        head = self._head
+        extensions = cast(HTTPScope, scope)["extensions"]
+        extensions[TARGET_EXTENSION] = {"target": head.target}
+        if self._certificate is not None:
+            extensions["tls"] = {"client_cert_chain": (self._certificate,), "client_cert_error": None}
+        before_body = self._send_continue if head.expects_continue else None
+        events = self._events = AppEvents(config.max_app_queue_size, before_body)
+        self._tasks.start_soon(self._run_app, app, scope, events, send, name="app")
+        return events.put
+
+    @trio.lowlevel.enable_ki_protection
+    async def _run_app(self, app: AppWrapper, scope: Scope, events: AppEvents, send: AppSend) -> None:
         try:
-            if not await self.guarded.handshake():
-                return
-            sock = self.guarded.socket
-            client = parse_socket_addr(sock.family, sock.getpeername())
-            server = parse_socket_addr(sock.family, sock.getsockname())
-            async with trio.open_nursery() as nursery:
-                tasks = AppTasks(self, nursery)
-                self.h11 = GuardedH11(self, tasks, client, server)
-                try:
-                    # A protocol error must not cancel the application: it is informed of the disconnect below.
-                    if not await contain(self._read, self.guarded.hub, self.guarded.client):
-                        self.guarded.kill()
-                finally:
-                    tasks.stop_pings()
-                    if self.inbox is not None:
-                        self.inbox.hang_up(websocket=self.guarded.gate.phase in (ReadPhase.UPGRADING, ReadPhase.RAW))
-        except OSError:
-            pass  # the peer was gone before its address could be read
+            await app(scope, events.receive, send, trio.to_thread.run_sync, trio.from_thread.run)
+        except BaseException as error:  # reported, and answered with 500 below
+            if not is_failure(error):
+                raise
+            report_failure(error, self.guarded.hub, self.guarded.client)
         finally:
-            self.guarded.kill()
+            await send(None)  # 500 if nothing was sent; closes the connection if the response is incomplete
+            if self._events is events:
+                self._events = None
 
-    async def _read(self) -> None:
-        with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
-            while data := await self.guarded.receive_some():
-                await self.h11.handle(RawData(data))
-            await self.h11.handle(RawData(b""))
-        await self.h11.handle(Closed())
+    # -- responses
 
-    # -- writing
+    async def stream_send(self, event: StreamEvent) -> None:
+        match event:
+            case Response() if event.status_code >= 200:
+                names = {name.lower() for name, _ in event.headers}
+                if self.context.terminated.is_set() and b"connection" not in names:
+                    event.headers.append((b"connection", b"close"))
+                self._responding = True
+                # A body of known length follows at once: one write for both. A stream may stay silent, so its head
+                # must not wait for the first event.
+                self._corked = b"content-length" in names
+                await super().stream_send(event)
+            case Body() | EndBody():
+                await super().stream_send(event)
+                await self._uncork()
+            case StreamClosed():
+                await self._uncork()
+                await super().stream_send(event)
+            case _:
+                await super().stream_send(event)
+                if isinstance(event, Response) and event.status_code == 101:
+                    self.guarded.switch()
+
+    async def _send_h11_event(self, event: H11SendableEvent) -> None:
+        if isinstance(event, h11.Response | h11.InformationalResponse):
+            # Hypercorn sends none. Events of h11 are frozen; a second one would check every header again.
+            object.__setattr__(event, "reason", REASON_PHRASES[event.status_code].encode())
+        await super()._send_h11_event(event)
 
     async def protocol_send(self, event: Event) -> None:
         """Perform an event of Hypercorn's protocol."""
         match event:
             case RawData(data=data):
-                if self.corked:
+                if self._corked:
                     self._cork += data
                 elif data:
                     await self._write(data)
             case Closed():
-                await self.uncork()
+                await self._uncork()
                 await self.guarded.finish()
-                await self.h11.handle(Closed())
+                await self.handle(Closed())
             case Updated(idle=True):
                 # Hypercorn starts and cancels an idle task here, for every request. The next read has a deadline.
-                self.responding = False
+                self._responding = False
                 self.guarded.response_done()
 
-    async def uncork(self) -> None:
+    async def _uncork(self) -> None:
         """Write what was held back."""
-        self.corked = False
+        self._corked = False
         if self._cork:
             data = bytes(self._cork)
             self._cork.clear()
             await self._write(data)
 
-    async def send_continue(self) -> None:
+    async def _send_continue(self) -> None:
         """Send 100 Continue to a peer that waits for it; called when the application first asks for the body."""
-        if self.guarded.gate.phase is ReadPhase.BODY and not self.responding:
+        if self.guarded.gate.phase is ReadPhase.BODY and not self._responding:
             await self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def _write(self, data: bytes) -> None:
@@ -210,7 +338,7 @@ class HypercornConnection:
                     with trio.CancelScope(shield=True):  # a cancelled write would end in the middle of a chunk
                         await self.guarded.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await self.h11.handle(Closed())
+            await self.handle(Closed())
 
 
 class HypercornEngine:

@@ -22,7 +22,7 @@ from mcptrio import telemetry
 from mcptrio._actors.timers import Timers
 from mcptrio.telemetry.log import LogListener
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.listener.containment import contain
+from mcptrio.transports.http_server.listener.containment import ConnectionGuard
 from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream, SocketOrTLS
 
 from .connection import HypercornConnection
@@ -45,8 +45,8 @@ def guarded_handler(
     ) -> None:
         async with trio.open_nursery() as nursery:
             guarded = GuardedStream(stream, config, hub, Timers(lambda: nursery))
-            connection = HypercornConnection(app, hyper, context, state, guarded)
-            await contain(connection.run, hub, guarded.client)
+            with ConnectionGuard(hub, guarded.client):
+                await HypercornConnection(app, hyper, context, state, guarded).run()
             nursery.cancel_scope.cancel()
 
     return handle

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from math import inf
 
 import trio
+from attrs import define
 
 from mcptrio import telemetry
 
 logger = logging.getLogger("mcptrio.http")
 
 
-async def contain(run: Callable[[], Awaitable[None]], hub: telemetry.Hub, client: str) -> bool:
-    """Run one connection behind its guard: log what it raises, let only real cancellation through.
+@define(eq=False, repr=False)
+class ConnectionGuard:
+    """The guard around one connection, a context manager: logs what is raised, lets only real cancellation through."""
 
-    Return whether nothing was raised.
-    """
-    try:
-        await run()
-        return True
-    except BaseException as error:
+    hub: telemetry.Hub
+    client: str
+    caught: bool = False
+    """Whether anything was raised."""
+
+    def __enter__(self) -> ConnectionGuard:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if error is None:
+            return False
+        self.caught = True
         cancelled: BaseException | None = None
         rest: BaseException | None = error
         if _is_cancelled():
             if isinstance(error, BaseExceptionGroup):
                 cancelled, rest = error.split(trio.Cancelled)
             elif isinstance(error, trio.Cancelled):
-                cancelled, rest = error, None
+                return False
         if rest is not None:
-            logger.error("connection %s ended by %r", client, rest, exc_info=rest)
-            if hub:
-                hub.emit(telemetry.GuardCaught(layer="connection", error=rest))
+            logger.error("connection %s ended by %r", self.client, rest, exc_info=rest)
+            if self.hub:
+                self.hub.emit(telemetry.GuardCaught(layer="connection", error=rest))
         if cancelled is not None:
             raise cancelled from None
-    return False
+        return True
 
 
 def is_failure(error: BaseException) -> bool:

@@ -7,11 +7,13 @@ engines call `check_head`, so both refuse the same requests.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
+from functools import cached_property
 from http import HTTPStatus
 from typing import Final
 
-from attrs import field, frozen
+from attrs import frozen
 
 # RFC 9110 section 5.6.2 (token) and 5.5 (field-value). Control characters other than tab are refused, NUL among them.
 TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
@@ -24,12 +26,8 @@ _TOKENS: Final = re.compile(TOKEN + rb"++(?:[ \t]*+,[ \t]*+" + TOKEN + rb"++)*+"
 _WEBSOCKET_KEY: Final = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
 _LENGTH_DIGITS: Final = 18
 
-_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
-
-
-def reason_phrase(status: int) -> str:
-    """Return the text that follows the status in a response; some proxies and clients expect one."""
-    return _PHRASES.get(status, "Unknown Status")
+REASON_PHRASES: Final = defaultdict(lambda: "Unknown Status", {status.value: status.phrase for status in HTTPStatus})
+"""The text that follows the status in a response; some proxies and clients expect one."""
 
 
 @frozen(kw_only=True)
@@ -55,7 +53,7 @@ class Refusal:
         """Return the whole response as bytes."""
         body = f"{self.reason}\n".encode()
         lines = [
-            f"HTTP/1.1 {self.status} {reason_phrase(self.status)}",
+            f"HTTP/1.1 {self.status} {REASON_PHRASES[self.status]}",
             "content-type: text/plain; charset=utf-8",
             f"content-length: {len(body)}",
             "connection: close",
@@ -64,7 +62,7 @@ class Refusal:
         return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
 
 
-@frozen(kw_only=True, eq=False)
+@frozen(kw_only=True, eq=False, slots=False)
 class RawHead:
     """One request head; header names are lower-case, values without surrounding space."""
 
@@ -72,30 +70,39 @@ class RawHead:
     target: bytes
     version: bytes  # b"1.0" or b"1.1"
     headers: tuple[tuple[bytes, bytes], ...]
-    fields: dict[bytes, list[bytes]] = field(init=False)
-    websocket: bool = field(init=False)  # asks to become a WebSocket; any other Upgrade is ignored
-    expects_continue: bool = field(init=False)
-    chunked: bool = field(init=False)
-    content_length: int = field(init=False)  # the declared one, 0 without; meaningful once it passed `check_head`
 
-    def __attrs_post_init__(self) -> None:
+    @cached_property
+    def fields(self) -> dict[bytes, list[bytes]]:
+        """The values of each header, one for each line."""
         fields: dict[bytes, list[bytes]] = {}
         for name, value in self.headers:
             fields.setdefault(name, []).append(value)
-        object.__setattr__(self, "fields", fields)
-        websocket = (
+        return fields
+
+    @cached_property
+    def websocket(self) -> bool:
+        """Whether it asks to become a WebSocket; any other Upgrade is ignored."""
+        return (
             self.method == b"GET"
             and self.version == b"1.1"
             and b"websocket" in self.tokens(b"upgrade")
             and b"upgrade" in self.tokens(b"connection")
         )
-        object.__setattr__(self, "websocket", websocket)
-        expects = b"expect" in fields and self.version == b"1.1" and b"100-continue" in self.tokens(b"expect")
-        object.__setattr__(self, "expects_continue", expects)
-        object.__setattr__(self, "chunked", b"transfer-encoding" in fields)
+
+    @cached_property
+    def expects_continue(self) -> bool:
+        return self.version == b"1.1" and b"100-continue" in self.tokens(b"expect")
+
+    @cached_property
+    def chunked(self) -> bool:
+        return b"transfer-encoding" in self.fields
+
+    @cached_property
+    def content_length(self) -> int:
+        """The declared length, 0 without one; meaningful once the head passed `check_head`."""
         lengths = self.tokens(b"content-length")
         known = bool(lengths) and lengths[0].isdigit() and len(lengths[0]) <= _LENGTH_DIGITS
-        object.__setattr__(self, "content_length", int(lengths[0]) if known else 0)
+        return int(lengths[0]) if known else 0
 
     def tokens(self, name: bytes) -> list[bytes]:
         """Return the comma-separated values of a header, over all its lines, in lower case."""
@@ -121,8 +128,9 @@ class RawHead:
             return b"/"
         return rest[start:] if rest[start : start + 1] == b"/" else b"/" + rest[start:]
 
-    def encode(self) -> bytes:
-        """Write the head for the parser behind the gate, with the target in origin form.
+    @cached_property
+    def encoded(self) -> bytes:
+        """The head for the parser behind the gate, with the target in origin form.
 
         Left out: every `Upgrade` but a WebSocket's (so that HTTP/2 is never spoken, and h11 does not pause over the
         offer), WebSocket extensions (a deflate bomb is inflated before its size is checked), and `Expect` (100 is

@@ -110,7 +110,7 @@ class RawRequest:
 
     def encode(self) -> bytes:
         """Return the bytes for the parser behind the gate."""
-        return self.head.encode() + self.body
+        return self.head.encoded + self.body
 
 
 class ReadPhase(Enum):
@@ -146,11 +146,6 @@ class RequestGate:
     def held(self) -> bool:
         """Whether bytes wait here for a response to end."""
         return bool(self._buffer)
-
-    @property
-    def full(self) -> bool:
-        """Whether so much is held that no more should be read."""
-        return self.phase in (ReadPhase.BUSY, ReadPhase.UPGRADING) and len(self._buffer) >= _HELD_MAX
 
     @property
     def unread(self) -> bool:
@@ -194,10 +189,11 @@ class RequestGate:
         self.phase = ReadPhase.BUSY
         return RawRequest(head, data[end:])
 
-    def next(self) -> bytes | Refusal:
+    def next(self) -> bytes | Refusal | None:
         """Return the bytes to pass on, or why the connection ends.
 
-        Empty when more has to be fed, or a response has to be completed first.
+        Empty when more has to be fed, or a response has to be completed first; None when so much is held until then
+        that no more should be read.
         """
         match self.phase:
             case ReadPhase.HEAD:
@@ -209,6 +205,8 @@ class RequestGate:
                 data = bytes(self._buffer)
                 self._buffer.clear()
                 return data
+            case ReadPhase.BUSY | ReadPhase.UPGRADING if len(self._buffer) >= _HELD_MAX:
+                return None
             case _:
                 return b""
 

@@ -65,7 +65,10 @@ class GuardedStream:
         )
         self.tls = isinstance(stream, trio.SSLStream)
         self.socket = stream.transport_stream.socket if isinstance(stream, trio.SSLStream) else stream.socket
-        self.client = _peer_name(self.socket)
+        self.address = _peer_address(self.socket)
+        """The peer's host and port; None where it has none."""
+        unnamed = "unix" if self.socket.family == getattr(socket, "AF_UNIX", None) else "gone"
+        self.client = unnamed if self.address is None else f"{self.address[0]}:{self.address[1]}"
         self.hub = hub
         self.draining = False
         """The listener stops: no further request is served on this connection."""
@@ -91,15 +94,6 @@ class GuardedStream:
             return None
         der: bytes | None = cast("trio.SSLStream[trio.SocketStream]", self._stream).getpeercert(binary_form=True)
         return None if der is None else ssl.DER_cert_to_PEM_cert(der)
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """The peer's host and port; None where it has none."""
-        try:
-            name = self.socket.getpeername()
-        except OSError:
-            return None
-        return (name[0], name[1]) if isinstance(name, tuple) else None
 
     def report(self, kind: str, detail: str = "", *, limit: str | None = None) -> None:
         """Emit what happened to this connection, and the limit that caused it."""
@@ -150,7 +144,7 @@ class GuardedStream:
                 self.timer.deadline = inf
                 self.timer.expired = False
                 return step
-            data = await self._read()
+            data = await self._read(hold=step is None)
             if data is None:
                 continue
             if not data:
@@ -222,13 +216,14 @@ class GuardedStream:
     def response_done(self) -> None:
         """Accept the next request after a response, while another task is reading."""
         self.release()
-        if self.gate.held:
+        if self.gate.phase is ReadPhase.HEAD:
             self._wake()
 
     def release(self) -> None:
         """Accept the next request after a response; no task is reading."""
         self.gate.release()
-        waiting = self._config.header_timeout if self.gate.held else self._config.keep_alive_timeout
+        held = self.gate.phase is ReadPhase.HEAD
+        waiting = self._config.header_timeout if held else self._config.keep_alive_timeout
         self.timer.set(trio.current_time() + waiting)
 
     def switch(self) -> None:
@@ -243,14 +238,17 @@ class GuardedStream:
             grace = 0 if self.gate.requests else _FRESH_GRACE
             self.timer.set(min(self.timer.deadline, trio.current_time() + grace))
 
-    async def _read(self) -> bytes | None:
-        """Read from the socket; b"" at the peer's end or deadline, None when the gate must be asked again."""
+    async def _read(self, *, hold: bool) -> bytes | None:
+        """Read from the socket, or only wait (`hold`).
+
+        Return b"" at the peer's end or deadline, None when the gate must be asked again.
+        """
         with self.reading():
             if not self.interrupted:  # otherwise this wait ends at once, for the same reason
                 self._woken = False
             self._waits = True
             try:
-                if self.gate.full:
+                if hold:
                     await trio.sleep_forever()
                 if not self.tls:
                     return await self._read_at_once()
@@ -363,9 +361,9 @@ class GuardedStream:
         self.socket.close()
 
 
-def _peer_name(sock: trio.socket.SocketType) -> str:
+def _peer_address(sock: trio.socket.SocketType) -> tuple[str, int] | None:
     try:
         name = sock.getpeername()
     except OSError:
-        return "gone"
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
+        return None
+    return (name[0], name[1]) if isinstance(name, tuple) else None

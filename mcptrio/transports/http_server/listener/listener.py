@@ -22,7 +22,7 @@ from mcptrio import telemetry
 from mcptrio._actors.timers import Timers
 from mcptrio.transports.http_server.config import HttpConfig
 
-from .containment import contain
+from .containment import ConnectionGuard
 from .framing import Refusal
 from .guarded_stream import GuardedStream, Serve, SocketOrTLS
 from .sockets import BoundAddress, bound_address, open_sockets, remove_unix_path
@@ -209,7 +209,8 @@ class Listener:
     async def _run(self, guarded: GuardedStream, serve: Serve) -> None:
         turn = guarded.turn
         try:
-            await contain(lambda: serve(guarded), self.hub, guarded.client)
+            with ConnectionGuard(self.hub, guarded.client):
+                await serve(guarded)
         finally:
             if guarded.turn == turn:  # otherwise another task serves the connection now
                 self._end(guarded)
@@ -233,8 +234,8 @@ class Listener:
     @trio.lowlevel.enable_ki_protection
     async def _answer_too_many(self, guarded: GuardedStream) -> None:
         try:
-            with trio.move_on_after(_REFUSING_TIME):
-                await contain(lambda: guarded.turn_away(_TOO_MANY), self.hub, guarded.client)
+            with trio.move_on_after(_REFUSING_TIME), ConnectionGuard(self.hub, guarded.client):
+                await guarded.turn_away(_TOO_MANY)
         finally:
             guarded.kill()
             self._refusing -= 1
