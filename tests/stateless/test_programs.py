@@ -38,8 +38,8 @@ late = st.tuples(st.just("late"), words, keys)
 once = st.tuples(st.just("once"), st.sampled_from(["pay", "mail"]))
 
 
-def programs(*simple: st.SearchStrategy[Any]) -> st.SearchStrategy[Program]:
-    steps = st.recursive(
+def steps(*simple: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.recursive(
         st.one_of(*simple),
         lambda inner: st.one_of(
             st.tuples(st.just("loop"), st.integers(1, 3), st.lists(inner, min_size=1, max_size=2)),
@@ -47,7 +47,10 @@ def programs(*simple: st.SearchStrategy[Any]) -> st.SearchStrategy[Program]:
         ),
         max_leaves=6,
     )
-    return st.lists(steps, min_size=1, max_size=4)
+
+
+def programs(*simple: st.SearchStrategy[Any]) -> st.SearchStrategy[Program]:
+    return st.lists(steps(*simple), min_size=1, max_size=4)
 
 
 @dataclass
@@ -279,8 +282,13 @@ def test_a_program_gives_the_same_result_wherever_it_runs(
 # Real time: a file is written from a thread, which the mock clock would overtake.
 
 
+# These processes share no marks: one knows the `once` results of the other from the journal in the state. So no `once`
+# runs next to a question here, because a round may leave while the result of the `once` is still being written.
+in_turn = st.lists(st.one_of(once, steps(asks)), min_size=1, max_size=4)
+
+
 @settings(max_examples=15, deadline=None)
-@given(programs(asks, once), hops, wrong)
+@given(in_turn, hops, wrong)
 def test_a_program_goes_on_in_processes_that_restart_with_a_durable_store(
     tmp_path_factory: Any, program: Program, hops: list[int], wrong: list[bool]
 ) -> None:
