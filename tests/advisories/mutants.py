@@ -79,23 +79,22 @@ def make_copy(folder: Path) -> Path:
 
 def try_without(mutant: Mutant, copy: Path) -> str:
     """Run the named test without the guard: `killed` if it fails."""
-    spoilt: set[str] = set()
+    spoilt: dict[Path, tuple[str, os.stat_result]] = {}
     try:
         for file, old, new in ((mutant.file, mutant.old, mutant.new), *mutant.also):
             path = copy / "mcptrio" / file
             text = path.read_text()
             if old not in text:
                 return f"ERROR: the guard is no longer in {file}"
-            spoilt.add(file)
+            spoilt.setdefault(path, (text, path.stat()))
             path.write_text(text.replace(old, new))
         code, output = run_test(copy, mutant)
     except TimeoutError:
         return "killed"  # without the guard it never ended
     finally:
-        for file in spoilt:
-            shutil.copy2(
-                ROOT / "mcptrio" / file, copy / "mcptrio" / file
-            )  # with its time, so that its bytecode is valid
+        for path, (text, before) in spoilt.items():
+            path.write_text(text)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # so that its bytecode is valid
     if code == 1:
         return "killed"
     return "SURVIVED" if code == 0 else f"ERROR: pytest ended with {code}\n{output[-2000:]}"

@@ -137,7 +137,8 @@ async def test_a_crash_between_the_claim_and_the_record_is_an_error_that_says_so
                 await crash.wait()
                 process.cancel()
     async with posting(serving(run), store=SqliteStore(tmp_path / "store.db")) as elsewhere:
-        reply = await elsewhere.retry(asked, "run", size=accept(size="S"))
+        with trio.fail_after(20):
+            reply = await elsewhere.retry(asked, "run", size=accept(size="S"))
     assert reply.result["isError"]
     assert "once('pay')" in reply.text
     assert "may have taken effect" in reply.text

@@ -103,9 +103,9 @@ def read_jwks_uri(document: object, issuer: str) -> str:
     Raises:
         Unavailable: it has no such URL, or belongs to another issuer.
     """
-    if not isinstance(document, Mapping) or document.get("issuer") != issuer:
-        # RFC 8414 section 3.3: it MUST be identical
-        raise Unavailable("the metadata is not that of the issuer")
+    named = document.get("issuer") if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping) or named != issuer:  # RFC 8414 section 3.3: it MUST be identical
+        raise Unavailable(f"the metadata names the issuer {named!r:.200}, and BearerAuth.issuers has {issuer!r}")
     uri = document.get("jwks_uri")
     wanted, given = urlsplit(issuer), urlsplit(uri) if isinstance(uri, str) else None
     if given is None or given.hostname is None:

@@ -73,9 +73,14 @@ def _peek(auth: BearerAuth, token: str) -> tuple[dict[str, Any], dict[str, Any],
         raise CredentialsRefused("the token is not valid", detail="it is no access token by its type")
     if header.get("kid") is not None and not isinstance(header["kid"], str):
         raise CredentialsRefused("the token is not valid", detail="its kid is no string")
-    if claims.get("iss") not in auth.issuers:
-        raise CredentialsRefused("the token is not valid", detail="its issuer is not one of ours")
+    _check_issuer(auth, claims.get("iss"))
     return header, claims, alg
+
+
+def _check_issuer(auth: BearerAuth, issuer: object) -> None:
+    if issuer not in auth.issuers:
+        detail = f"its issuer {issuer!r:.100} is not in BearerAuth.issuers: {', '.join(auth.issuers):.200}"
+        raise CredentialsRefused("the token is not valid", detail=detail)
 
 
 def read_jwt(token: str, algorithms: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any], str]:
@@ -143,8 +148,7 @@ def _introspected(auth: BearerAuth, answer: object) -> dict[str, Any]:
         raise CredentialsRefused("the token is not valid", detail="it is no access token")
     claims = dict(answer)
     # RFC 7662 section 2.2: iss is optional. Then it is the issuer that was asked.
-    if claims.setdefault("iss", auth.issuers[0]) not in auth.issuers:
-        raise CredentialsRefused("the token is not valid", detail="its issuer is not one of ours")
+    _check_issuer(auth, claims.setdefault("iss", auth.issuers[0]))
     return claims
 
 

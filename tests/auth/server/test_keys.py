@@ -151,3 +151,11 @@ def test_keys_are_never_used_past_their_age_and_fetches_keep_their_distance(
 
 def test_the_kit_makes_what_an_issuer_would() -> None:
     assert {key["kty"] for key in jwks()["keys"]} == {"RSA", "EC"}
+
+
+@pytest.mark.defect("E11")
+def test_a_refused_issuer_is_named_next_to_the_expected_one() -> None:
+    with pytest.raises(Unavailable) as caught:
+        read_jwks_uri({"issuer": ISSUER + "/", "jwks_uri": "https://login.example.org/keys"}, ISSUER)
+    assert f"{ISSUER + '/'!r}" in str(caught.value)
+    assert f"{ISSUER!r}" in str(caught.value)
