@@ -92,7 +92,7 @@ class Exchange(Entity, kw_only=True):
     @property
     def handlers(self) -> Handlers:
         if self._handlers is None:
-            self._handlers = Handlers(self)
+            self._handlers = Handlers(self, on_left=self._drop_parts)
         return self._handlers
 
     @property
@@ -208,15 +208,15 @@ class Exchange(Entity, kw_only=True):
         self.link.end()
         if self._background is not None:
             self._background.end()
-        self.handler_left()
+        if not self.handlers.left_behind:  # the supervisor looks for zombies among the others
+            self._drop_parts()
+        self._changed()
         for callback in self.on_end:
             callback()
 
-    def handler_left(self) -> None:
-        if not self.handlers.left_behind:  # the supervisor looks for zombies among the others
-            self.runtime.supervisor.exchanges.discard(self)
-            self._handlers = self._asks = self._background = None
-        self._changed()
+    def _drop_parts(self) -> None:
+        self.runtime.supervisor.exchanges.discard(self)
+        self._handlers = self._asks = self._background = None
 
     # -- observing
 

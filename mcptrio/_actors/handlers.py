@@ -54,10 +54,14 @@ class Handlers(Entity):
     session: Actor
     handle: Callable[[Call], Awaitable[Outcome]] | None = None
     """Runs the handler of a call, if it is not the one of the routing table."""
+    on_left: Callable[[], None] | None = None
+    """Called when the session is over and its last handler has ended."""
     loan: Loan | None = None
     zombies: int = 0
     """Handlers that were cancelled and still run."""
     _running: dict[int, Call] = field(default_factory=dict)
+    _last_left: trio.Event | None = None
+    """Set when no handler runs any more, for the tasks that wait for it."""
     _elsewhere: dict[int, Relay] | None = None
     """Calls that another session answers, because they were parked there."""
 
@@ -71,6 +75,13 @@ class Handlers(Entity):
     def left_behind(self) -> int:
         """How many handlers still run, wanted or not."""
         return len(self._running) + self.zombies
+
+    async def wait_until_left(self) -> None:
+        """Wait until no handler runs any more."""
+        if self.left_behind:
+            if self._last_left is None:
+                self._last_left = trio.Event()
+            await self._last_left.wait()
 
     # -- starting
 
@@ -201,8 +212,8 @@ class Handlers(Entity):
             call.end_tasks()
         if hub:
             self._report(call, outcome)
-        if session.ended is not None:
-            session.handler_left()
+        if not self._running and not self.zombies:
+            self._notice_end()
         if "requestState" in call.start.params and call.stopped is None:
             session.runtime.parking.answered(call.start, session.owner)
         # The machine ignores calls that were stopped. When the whole session is being cancelled, no reply is possible.
@@ -211,6 +222,13 @@ class Handlers(Entity):
         if call.ends_session is not None:
             session.reason = call.ends_session
             session.close_nowait(Cause.SESSION_END)
+
+    def _notice_end(self) -> None:
+        """Handle the end of the last handler."""
+        if self._last_left is not None:
+            self._last_left.set()
+        if self.on_left is not None and self.session.ended is not None:
+            self.on_left()
 
     def _unfinished(self, call: Call, cause: Cause) -> Outcome:
         """Return the outcome of a call that was stopped."""

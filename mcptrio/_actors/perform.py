@@ -21,7 +21,9 @@ from mcptrio._peer.effects import (
     Start,
     Stop,
 )
+from mcptrio._peer.messages import Asked, Cause, HungUp, Message
 from mcptrio._wire.jsonrpc import encode, encode_batch
+from mcptrio.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from mcptrio._actors.service import Actor
@@ -58,6 +60,19 @@ def perform(actor: Actor, effects: list[Effect]) -> None:
                     hub.emit(telemetry.Dropped(kind=what, session=actor.id))
             case Close(cause):
                 actor.close(cause)
+
+
+def settle_all(actor: Actor, cause: Cause, unprocessed: list[Message]) -> None:
+    """Settle what waits for a session that is over. Nothing is sent: the link may be what has failed."""
+    for effect in actor.peer.step(HungUp(cause)):
+        match effect:
+            case Settle(reply, result, error):
+                reply.settle(result, error)
+            case Stop(call, why):
+                actor.handlers.stop(call, why)
+    for message in unprocessed:
+        if isinstance(message, Asked):
+            message.reply.settle(error=ConnectionLost(f"{message.method}: {cause.value}"))
 
 
 def _send(actor: Actor, effect: Send) -> None:

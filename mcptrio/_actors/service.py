@@ -160,7 +160,3 @@ class Actor(Protocol):
     def close_nowait(self, cause: Cause) -> None:
         """Ask it to end."""
         ...
-
-    def handler_left(self) -> None:
-        """Handle the end of a handler that outlived it."""
-        ...

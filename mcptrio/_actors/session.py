@@ -8,8 +8,8 @@ in `inbox`.
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -20,15 +20,14 @@ from mcptrio._actors.asks import Asks
 from mcptrio._actors.background import Background
 from mcptrio._actors.handlers import Handlers
 from mcptrio._actors.inbox import Inbox
-from mcptrio._actors.perform import perform
+from mcptrio._actors.perform import perform, settle_all
 from mcptrio._actors.service import Outgoing, Service, make_peer
-from mcptrio._peer.effects import Settle, Stop
 from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.machine import Peer
-from mcptrio._peer.messages import Asked, Cause, HungUp, Message, Received
+from mcptrio._peer.messages import Cause, HungUp, Message, Received
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed
-from mcptrio.errors import ConnectionLost, LocalProtocolError
+from mcptrio._wire.jsonrpc import AnyFrame
+from mcptrio.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from mcptrio._actors.lending import Loan
@@ -76,7 +75,9 @@ class Session(Entity, kw_only=True):
 
     def __post_init__(self) -> None:
         self.label = f"session {self.id[:8]}"
-        self.inbox = Inbox(self._step, self.service.limits.inbox, self._wake, self._on_full)
+        self.inbox = Inbox(
+            self._step, self.service.limits.inbox, lambda: self.runtime.supervisor.wake(self), self._on_full
+        )
         self.peer = make_peer(self.service)
         self.handlers = Handlers(self)
         self.asks = Asks(self)
@@ -101,7 +102,7 @@ class Session(Entity, kw_only=True):
                     start(nursery)
                 await self._process_messages(nursery)
             if self.nursery is nursery:  # otherwise the session sleeps
-                await self.wait_until_left()  # some handlers run in tasks of readers
+                await self.handlers.wait_until_left()  # some handlers run in tasks of readers
         finally:
             if self.nursery is nursery:
                 self._close()
@@ -122,11 +123,7 @@ class Session(Entity, kw_only=True):
     # -- for other tasks
 
     async def deliver(
-        self,
-        frame: Frame | Batch | Malformed,
-        link: ReplyLink,
-        context: contextvars.Context | None = None,
-        loan: Loan | None = None,
+        self, frame: AnyFrame, link: ReplyLink, context: Context | None = None, loan: Loan | None = None
     ) -> None:
         """Post a frame of the peer; replies go to `link`. Blocks only while the inbox is full.
 
@@ -137,21 +134,15 @@ class Session(Entity, kw_only=True):
             ConnectionLost: the session is over.
         """
         if not self.deliver_nowait(frame, link, context, loan):
-            await self.inbox.post(Received(frame, link, contextvars.copy_context() if context is None else context))
+            await self.inbox.post(Received(frame, link, copy_context() if context is None else context))
 
     def deliver_nowait(
-        self,
-        frame: Frame | Batch | Malformed,
-        link: ReplyLink,
-        context: contextvars.Context | None = None,
-        loan: Loan | None = None,
+        self, frame: AnyFrame, link: ReplyLink, context: Context | None = None, loan: Loan | None = None
     ) -> bool:
         """Post a frame like `deliver`; return False if the inbox is full or the session is over."""
         self.last_used = trio.current_time()
         self.handlers.loan = loan
-        delivered = self.inbox.post_nowait(
-            Received(frame, link, contextvars.copy_context() if context is None else context)
-        )
+        delivered = self.inbox.post_nowait(Received(frame, link, copy_context() if context is None else context))
         self.handlers.loan = None
         return delivered
 
@@ -167,7 +158,7 @@ class Session(Entity, kw_only=True):
             return
         if self._waiting_tasks is None:
             self._waiting_tasks = []
-        context = contextvars.copy_context()
+        context = copy_context()
         self._waiting_tasks.append(lambda nursery: context.run(nursery.start_soon, fn, *args, name=name))
         self.inbox.open()
 
@@ -192,11 +183,6 @@ class Session(Entity, kw_only=True):
         while (self.peer.calls or not self.inbox.idle) and self.ended is None:
             await self.inbox.wait_for_change()
 
-    async def wait_until_left(self) -> None:
-        """Wait until no handler runs any more."""
-        while self.handlers.left_behind:
-            await self.inbox.wait_for_change()
-
     # -- beginning and end
 
     def open(self) -> None:
@@ -206,19 +192,11 @@ class Session(Entity, kw_only=True):
             if hub := self.service.telemetry:
                 hub.emit(telemetry.SessionOpened(session=self.id, transport=self.transport))
 
-    def sleep(self) -> None:
-        """Begin without a task."""
-        self.open()
-        self.inbox.sleep()
-
     def doze(self) -> None:
         """Give up the task and the nursery if there is nothing to do. Called by the supervisor at intervals."""
         if self.nursery is not None and not self.nursery.child_tasks and self.inbox.idle:
             self.nursery = None
             self.inbox.sleep()
-
-    def _wake(self) -> None:
-        self.runtime.supervisor.wake(self)
 
     def _on_full(self) -> None:
         if hub := self.service.telemetry:
@@ -233,15 +211,7 @@ class Session(Entity, kw_only=True):
         """Process no more messages and settle what waits for them. Handlers may take longer to end."""
         if self.ended is None:
             self.ended = Cause.CRASH
-        for effect in self.peer.step(HungUp(self.ended)):
-            match effect:
-                case Settle(reply, result, error):
-                    reply.settle(result, error)
-                case Stop(call, cause):
-                    self.handlers.stop(call, cause)
-        for message in self.inbox.close(self.ended.value):
-            if isinstance(message, Asked):
-                message.reply.settle(error=ConnectionLost(f"{message.method}: {self.ended.value}"))
+        settle_all(self, self.ended, self.inbox.close(self.ended.value))
         self.link.end()
         self.background.end()
 
@@ -257,6 +227,3 @@ class Session(Entity, kw_only=True):
         if hub and self.ended is not None and self.began is not None:
             seconds = trio.current_time() - self.began
             hub.emit(telemetry.SessionClosed(session=self.id, cause=self.ended.value, seconds=seconds))
-
-    def handler_left(self) -> None:
-        self.inbox.changed()

@@ -73,7 +73,8 @@ class Supervisor(Entity, kw_only=True):
         self.sessions[session.id] = session
         self._shares.add(session.owner, session.id)
         if reader is None:
-            session.sleep()
+            session.open()
+            session.inbox.sleep()
         else:
             self.wake(session, reader)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from mcptrio._peer.era import Era
 from mcptrio._peer.link import ReplyLink
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed
+from mcptrio._wire.jsonrpc import AnyFrame
 
 
 class Cause(enum.Enum):
@@ -58,7 +58,7 @@ class Received(msgspec.Struct, frozen=True):
     negotiated decides how to answer it.
     """
 
-    frame: Frame | Batch | Malformed
+    frame: AnyFrame
     link: ReplyLink
     context: Any = None
 

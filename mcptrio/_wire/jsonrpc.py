@@ -19,6 +19,7 @@ from mcptrio.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RemoteP
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "AnyFrame",
     "Batch",
     "Error",
     "Frame",
@@ -91,6 +92,7 @@ class Malformed(Struct, frozen=True):
 
 Frame: TypeAlias = Request | Notification | Response | Error
 Batch: TypeAlias = tuple[Frame | Malformed, ...]
+AnyFrame: TypeAlias = Frame | Batch | Malformed
 
 
 class _ErrorBody(Struct, frozen=True, omit_defaults=True):

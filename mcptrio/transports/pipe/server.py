@@ -24,7 +24,7 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request, decode
+from mcptrio._wire.jsonrpc import AnyFrame, Malformed, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
 
 logger = logging.getLogger("mcptrio.pipe")
@@ -55,7 +55,7 @@ class Bounds(Protocol):
         """Count the session of this pipe."""
         ...
 
-    def check(self, session: Session, frame: Frame | Batch | Malformed) -> None:
+    def check(self, session: Session, frame: AnyFrame) -> None:
         """Admit a request.
 
         Raises:
@@ -171,7 +171,7 @@ async def _serve_session(reader: _Reader, transport: str, principal: Any, owner:
     if reader.failure is not None:
         raise reader.failure
     with trio.move_on_after(limits.stuck_after):
-        await session.wait_until_left()
+        await session.handlers.wait_until_left()
     if not session.handlers.left_behind:
         with trio.move_on_after(session.service.limits.end_grace + 1):
             await over.wait()  # the session may take a while to clean up
@@ -247,7 +247,7 @@ class _Reader(Entity, kw_only=True):
         while True:
             while pending:
                 message = pending.popleft()
-                frame: Frame | Batch | Malformed
+                frame: AnyFrame
                 try:
                     frame = Malformed(message) if isinstance(message, RemoteProtocolError) else decode(message)
                 except RemoteProtocolError as error:
@@ -276,7 +276,7 @@ class _Reader(Entity, kw_only=True):
                 return
             pending.extend(messages)
 
-    async def _admit(self, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
+    async def _admit(self, frame: AnyFrame) -> AnyFrame:
         """Wait for room; return the frame, or its refusal."""
         if self.runtime.supervisor.draining:
             return refuse(frame, "the server is shutting down", 5)
@@ -289,7 +289,7 @@ class _Reader(Entity, kw_only=True):
         self._limit("waiting")
         return refuse(frame, "too many requests are waiting", 1)
 
-    def _check(self, bounds: Bounds, frame: Frame | Batch | Malformed) -> Frame | Batch | Malformed:
+    def _check(self, bounds: Bounds, frame: AnyFrame) -> AnyFrame:
         try:
             bounds.check(self.session, frame)
         except Overloaded as error:
@@ -306,9 +306,7 @@ class _Reader(Entity, kw_only=True):
             hub.emit(telemetry.LimitHit(name=name, session=self.session.id))
 
 
-def refuse(
-    frame: Frame | Batch | Malformed, why: str, retry_after: int, limit: str | None = None
-) -> Frame | Batch | Malformed:
+def refuse(frame: AnyFrame, why: str, retry_after: int, limit: str | None = None) -> AnyFrame:
     """Return the error to deliver in place of a request, or of each request of a batch."""
     if isinstance(frame, tuple):
         return tuple(refuse(member, why, retry_after, limit) for member in frame)  # type: ignore[misc]  # no batches

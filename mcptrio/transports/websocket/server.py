@@ -18,7 +18,7 @@ from mcptrio import telemetry
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed
+from mcptrio._wire.jsonrpc import AnyFrame
 from mcptrio.errors import Overloaded, RemoteProtocolError
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.admission import Admission, refuse_excess
@@ -124,7 +124,7 @@ class _Bounds:
     def opened(self, session: Session) -> None:
         self.admission.carry(session, self.who)
 
-    def check(self, session: Session, frame: Frame | Batch | Malformed) -> None:
+    def check(self, session: Session, frame: AnyFrame) -> None:
         self.admission.check_carried(session, self.who, frame)
 
 

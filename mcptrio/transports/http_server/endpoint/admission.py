@@ -21,7 +21,7 @@ from mcptrio._actors.rates import Rates, whole_seconds
 from mcptrio._actors.session import Session
 from mcptrio._actors.shares import Shares
 from mcptrio._actors.supervisor import Supervisor
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request
+from mcptrio._wire.jsonrpc import AnyFrame, Batch, Frame, Malformed, Request
 from mcptrio.errors import Overloaded
 from mcptrio.transports.http_server.config import HttpConfig
 
@@ -129,7 +129,7 @@ class Admission:
             self.session_began(who)
             self._alone.setdefault(who, set()).add(session)
 
-    def check_carried(self, session: Session, who: str, frame: Frame | Batch | Malformed) -> None:
+    def check_carried(self, session: Session, who: str, frame: AnyFrame) -> None:
         """Let a message begin whose session has a connection of its own.
 
         Raises:
@@ -194,7 +194,7 @@ class Admission:
             self.body_memory.give_back(request.owner, size)
 
 
-def requests_in(frame: Frame | Batch | Malformed) -> int:
+def requests_in(frame: AnyFrame) -> int:
     """Return how many requests a message holds, at least 1."""
     if type(frame) is not tuple:
         return 1
