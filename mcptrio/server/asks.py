@@ -14,6 +14,7 @@ from mcptrio._actors.call import Call
 from mcptrio._actors.service import Actor
 from mcptrio._eras.shape import lower_form, trim
 from mcptrio._schema.faults import ArgumentFaults
+from mcptrio._struct import Entity
 from mcptrio._wire.objects.converter import structure, unstructure
 from mcptrio.errors import CapabilityMissing, DeclarationError, RemoteProtocolError
 from mcptrio.server.once import Once, recordable_name
@@ -56,18 +57,15 @@ class Elicited(Struct, Generic[T], frozen=True):
         return self.action == "accept"
 
 
-class ContextAsks:
+class ContextAsks(Entity):
     """The part of a context that sends requests to the client.
 
     `key` names a request. Where requests travel in results (2026-07-28) the client sees it; by default it is derived
     from the method and the parameters. Two requests that wait at the same time need different keys.
     """
 
-    __slots__ = ("_call", "_session")
-
-    def __init__(self, session: Actor, call: Call) -> None:
-        self._session = session
-        self._call = call
+    _session: Actor
+    _call: Call
 
     @overload
     async def elicit(

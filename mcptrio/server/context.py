@@ -9,8 +9,6 @@ import trio
 from msgspec import Struct
 
 from mcptrio import telemetry, types
-from mcptrio._actors.call import Call
-from mcptrio._actors.service import Actor
 from mcptrio._eras.stateless import LOG_LEVEL
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio._wire.objects.converter import structure, unstructure
@@ -69,18 +67,13 @@ class Context(ContextAsks, Generic[LifespanT, StateT]):
     may be left out.
     """
 
-    __slots__ = ("_data", "_last_progress")
+    _data: dict[str, Any] | None = None
+    _last_progress: float | None = None
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, parameters):
             return cls  # the parameters mean nothing at runtime
-
-    def __init__(self, session: Actor, call: Call) -> None:
-        self._session = session
-        self._call = call
-        self._data: dict[str, Any] | None = None
-        self._last_progress: float | None = None
 
     def __repr__(self) -> str:
         return f"<context of {self._call.start.method} {self.request_id!r}>"

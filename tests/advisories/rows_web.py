@@ -28,7 +28,7 @@ MUTANTS = [
     ),
     Mutant(
         "S1", "a body is not given out again", f"{HTTP}/listener/gate.py",
-        "            del self._buffer[: self._left]\n", "            pass\n",
+        "            del self.buffer[: self._left]\n", "            pass\n",
         "tests/e2e/test_request_isolation.py", ISOLATION_TEST,
     ),
     Mutant(

@@ -174,7 +174,7 @@ def test_a_pipelined_request_waits_for_the_response_before_it() -> None:
     assert b"/1" in first
     assert b"/2" not in first
     assert machine.next() == b""
-    assert machine.held
+    assert machine.buffer
     machine.release()
     second = machine.next()
     assert isinstance(second, bytes)
@@ -376,7 +376,7 @@ def test_the_length_of_a_head_that_comes_again_may_differ(length: bytes) -> None
 def test_anything_else_is_read_the_long_way(data: bytes) -> None:
     machine = served(post(b"2", b"{}"))
     assert machine.feed_whole(data) is None
-    assert (machine.phase, machine.requests, machine.held) == (ReadPhase.IDLE, 1, False)
+    assert (machine.phase, machine.requests, machine.buffer) == (ReadPhase.IDLE, 1, b"")
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ class RequestGate:
         self.head: RawHead | None = None  # of the request being served
         self.requests = 0
         self._limits = limits
-        self._buffer = bytearray()
+        self.buffer = bytearray()
+        """Bytes that were fed and have not left yet; those after a request wait for the response to end."""
         self._scanned = 0
         self._skipped_line = False
         self._left = 0
@@ -143,18 +144,13 @@ class RequestGate:
         self._around_length: tuple[bytes, bytes] | None = None
 
     @property
-    def held(self) -> bool:
-        """Whether bytes wait here for a response to end."""
-        return bool(self._buffer)
-
-    @property
     def unread(self) -> bool:
         """Whether the peer is probably still sending: closing now would reset the connection under the response."""
         return self.phase in (ReadPhase.BODY, ReadPhase.RAW, ReadPhase.UPGRADING, ReadPhase.REFUSED)
 
     def feed(self, data: bytes) -> None:
         """Take what the peer sent."""
-        self._buffer += data
+        self.buffer += data
         if self.phase is ReadPhase.IDLE:
             self.phase = ReadPhase.HEAD
 
@@ -202,10 +198,10 @@ class RequestGate:
             case ReadPhase.BODY:
                 return self._next_body()
             case ReadPhase.RAW:
-                data = bytes(self._buffer)
-                self._buffer.clear()
+                data = bytes(self.buffer)
+                self.buffer.clear()
                 return data
-            case ReadPhase.BUSY | ReadPhase.UPGRADING if len(self._buffer) >= _HELD_MAX:
+            case ReadPhase.BUSY | ReadPhase.UPGRADING if len(self.buffer) >= _HELD_MAX:
                 return None
             case _:
                 return b""
@@ -213,7 +209,7 @@ class RequestGate:
     def release(self) -> None:
         """Accept the next request, because the response is complete."""
         self.head = None
-        self.phase = ReadPhase.HEAD if self._buffer else ReadPhase.IDLE
+        self.phase = ReadPhase.HEAD if self.buffer else ReadPhase.IDLE
 
     def switch(self) -> None:
         """Pass everything through, because the WebSocket was accepted."""
@@ -244,7 +240,7 @@ class RequestGate:
         return RawRequest(found, self._next_body() if self.phase is ReadPhase.BODY else b"")
 
     def _find_head(self) -> RawHead | Refusal | None:
-        buffer = self._buffer
+        buffer = self.buffer
         if not self._skipped_line and buffer[:1] == b"\r":  # RFC 9112 section 2.2: one empty line before is ignored
             if len(buffer) == 1:
                 return None
@@ -282,14 +278,14 @@ class RequestGate:
 
     def _next_body(self) -> bytes:
         if self._chunked is None:
-            data = bytes(self._buffer[: self._left])
-            del self._buffer[: self._left]
+            data = bytes(self.buffer[: self._left])
+            del self.buffer[: self._left]
             self._left -= len(data)
             if not self._left:
                 self.phase = ReadPhase.BUSY
             return data
         try:
-            data = self._chunked.take(self._buffer)
+            data = self._chunked.take(self.buffer)
         except MalformedChunk:
             self.phase = ReadPhase.REFUSED
             return _BROKEN_CHUNK

@@ -136,7 +136,7 @@ class GuardedStream:
             if self._pushed_back:
                 pushed_back, self._pushed_back = self._pushed_back, b""
                 return pushed_back
-            step = gate.next()
+            step = gate.next() if gate.buffer else b""
             if isinstance(step, Refusal):
                 await self._refuse(step)
                 continue
@@ -216,14 +216,13 @@ class GuardedStream:
     def response_done(self) -> None:
         """Accept the next request after a response, while another task is reading."""
         self.release()
-        if self.gate.phase is ReadPhase.HEAD:
+        if self.gate.buffer:
             self._wake()
 
     def release(self) -> None:
         """Accept the next request after a response; no task is reading."""
         self.gate.release()
-        held = self.gate.phase is ReadPhase.HEAD
-        waiting = self._config.header_timeout if held else self._config.keep_alive_timeout
+        waiting = self._config.header_timeout if self.gate.buffer else self._config.keep_alive_timeout
         self.timer.set(trio.current_time() + waiting)
 
     def switch(self) -> None:
@@ -341,7 +340,7 @@ class GuardedStream:
         if self._finished:
             return
         self._finished = True
-        more = self.gate.unread or self.gate.held  # otherwise it may still be sending, unnoticed
+        more = self.gate.unread or self.gate.buffer  # otherwise it may still be sending, unnoticed
         self.timer.set(trio.current_time() + (_LINGER if more else _LINGER_BRIEFLY))
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
