@@ -99,6 +99,10 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     """Import a name on first use, so that a program pays only for the names that it uses."""
     if name not in _HOME:
+        if name[0].isupper():  # not a submodule, which `from mcptrio import types` asks for here first
+            from mcptrio._hints import missing_name
+
+            raise missing_name(__name__, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 

@@ -149,7 +149,7 @@ def told_to_type_checkers(package: ModuleType) -> dict[str, str]:
     """The names that a package imports for type checkers, each with the module that it comes from."""
     told: dict[str, str] = {}
     for node in ast.walk(ast.parse(inspect.getsource(package))):
-        if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "importlib"):
+        if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "importlib", "mcptrio._hints"):
             module = str(node.module) if node.level == 0 else f"{package.__name__}.{node.module}"
             for alias in node.names:
                 names = defined_in(importlib.import_module(module)) if alias.name == "*" else {alias.name}

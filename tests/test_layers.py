@@ -15,7 +15,7 @@ PACKAGE = ROOT / "mcptrio"
 
 # Each row may import the rows before it; neighbours in one row do not import each other.
 LAYERS = (
-    ("_struct", "errors"),
+    ("_struct", "errors", "_hints"),
     ("types",),
     ("_schema", "_wire", "_uri"),
     ("_peer", "auth"),

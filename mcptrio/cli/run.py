@@ -139,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,  # --prot is a typo of --port, not --protocol
     )
     run.add_argument("target", metavar="FILE[:NAME]", help="the file, and the name of the server if it has several")
-    run.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio", help="default: stdio")
+    run.add_argument("--transport", type=_transport, metavar="{stdio,http,sse}", default="stdio", help="default: stdio")
     _add_http_options(run.add_argument_group("HTTP"))
     run.add_argument(
         "--store", metavar="URL", help="where resumable streams are kept: memory (default) or sqlite:///FILE.db"
@@ -165,6 +165,14 @@ def parser() -> argparse.ArgumentParser:
         "--log-format", choices=("text", "json"), default="text", help="text for people (default) or JSON lines"
     )
     return run
+
+
+def _transport(name: str) -> str:
+    if name in ("stdio", "http", "sse"):
+        return name
+    from mcptrio._hints import unknown_transport
+
+    raise argparse.ArgumentTypeError(unknown_transport(name))
 
 
 def _add_http_options(http: argparse._ArgumentGroup) -> None:

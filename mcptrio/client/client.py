@@ -178,6 +178,13 @@ class Client(Requests):
         self._tools = tools.KnownTools()
         self._manager: AbstractAsyncContextManager[Client] | None = None
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            from mcptrio._hints import missing_attribute
+
+            return missing_attribute("client", self, name)
+
     # -- life cycle
 
     async def __aenter__(self) -> Client:
@@ -289,13 +296,14 @@ def connect(target: Target, **options: Unpack[ClientOptions]) -> Client:
 
 
 def _what_is_wrong(settings: Mapping[str, Any], error: Exception) -> str:
-    from difflib import get_close_matches
     from inspect import signature
+
+    from mcptrio._hints import hint
 
     known = {*signature(Client).parameters, *signature(ClientConfig).parameters} - {"settings"}
     for name in settings.keys() - known:
-        near = get_close_matches(name, known, n=1)
-        return f"a client has no setting {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+        found = hint("client option", name, known)
+        return f"a client has no setting {name!r}" + (f"; {found}" if found is not None else "")
     return f"a setting of the client is wrong: {error}"
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -29,7 +29,7 @@ from mcptrio.auth.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 from mcptrio.server import methods
 from mcptrio.server.context import Context
-from mcptrio.server.features.completion import Completable, Completions
+from mcptrio.server.features.completion import Completable, Completions, P, R
 from mcptrio.server.features.lifecycle import Lifecycle
 from mcptrio.server.features.listen import ListenRequests
 from mcptrio.server.features.options import unknown_option
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from mcptrio.server.server import Server
     from mcptrio.stores import Bus, Store
     from mcptrio.types import Implementation, Params, Tool
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class App:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from mcptrio.errors import DeclarationError
@@ -26,6 +27,12 @@ def check_server(name: Any, threads: Any, max_reply: Any, **texts: Any) -> None:
     for argument, value in (("threads", threads), ("max_reply", max_reply)):
         if type(value) is not int or value < 1:
             raise DeclarationError(f"{argument} is a whole number of at least 1, not {value!r:.80}")
+
+
+def require_async(fn: object, otherwise: str) -> None:
+    """Raise `DeclarationError` with this text unless `fn` is an async function."""
+    if not iscoroutinefunction(fn):
+        raise DeclarationError(otherwise)
 
 
 def check_http(http: HttpConfig, limits: Limits, store: Store | None, auth: Any) -> None:

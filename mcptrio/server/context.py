@@ -75,6 +75,11 @@ class Context(ContextAsks, Generic[LifespanT, StateT]):
         def __class_getitem__(cls, parameters):
             return cls  # the parameters mean nothing at runtime
 
+        def __getattr__(self, name):
+            from mcptrio._hints import missing_attribute
+
+            return missing_attribute("context", self, name)
+
     def __repr__(self) -> str:
         return f"<context of {self._call.start.method} {self.request_id!r}>"
 

@@ -95,7 +95,9 @@ def run(
 def check_transport(transport: str) -> None:
     """Raise `DeclarationError` for a transport that does not exist."""
     if transport not in ("stdio", "http", "sse"):
-        raise DeclarationError(f"unknown transport {transport!r}: use stdio, http or sse")
+        from mcptrio._hints import unknown_transport
+
+        raise DeclarationError(unknown_transport(transport))
 
 
 def _http_config(transport: str, drain_timeout: float, settings: dict[str, Any]) -> HttpConfig:

@@ -305,9 +305,8 @@ def http_config(config: HttpConfig | None, settings: Mapping[str, Any]) -> HttpC
     known = {field.name for field in attrs.fields(HttpConfig)}
     unknown = sorted(set(settings) - known)
     if unknown:
-        from difflib import get_close_matches
+        from mcptrio._hints import hint
 
-        near = get_close_matches(unknown[0], known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; HttpConfig lists them all"
-        raise DeclarationError(f"unknown HTTP setting {', '.join(unknown)}{hint}")
+        found = hint("HTTP setting", unknown[0], known) or "HttpConfig lists them all"
+        raise DeclarationError(f"unknown HTTP setting {', '.join(unknown)}; {found}")
     return attrs.evolve(config or HttpConfig(), **settings)

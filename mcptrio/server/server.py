@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 import trio
 
@@ -17,9 +16,9 @@ from mcptrio._wire.objects.converter import structure
 from mcptrio.auth.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 from mcptrio.server.app import App, own_version
-from mcptrio.server.checks import check_server
+from mcptrio.server.checks import check_server, require_async
 from mcptrio.server.context import SessionHandle
-from mcptrio.server.features.completion import Completable
+from mcptrio.server.features.completion import Completable, F, P, R
 from mcptrio.server.features.functions import caller_names
 from mcptrio.server.features.lifecycle import entered_with
 from mcptrio.server.features.prompts import PromptOptions
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
     from mcptrio.transports.memory.server import MemoryEnd
     from mcptrio.types import Icon, Implementation, ServerCapabilities, Tool
 
-P = ParamSpec("P")
-R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[Any]])
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 ListenerT = TypeVar("ListenerT", bound=telemetry.Listener)
@@ -127,6 +123,13 @@ class Server:
             threads=threads,
             max_reply=max_reply,
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            from mcptrio._hints import missing_attribute
+
+            return missing_attribute("server", self, name)
 
     def __repr__(self) -> str:
         return f"<mcptrio server {self.info.name!r} {self.info.version}>"
@@ -237,7 +240,7 @@ class Server:
         """Declare the handler for the notification that a client's roots have changed: `async def changed(ctx)`."""
         if self._app.roots_changed is not None:
             raise DeclarationError("there is a function for changed roots already; a server has one")
-        _require_async(fn, "the function for changed roots must be async: async def roots_changed(ctx)")
+        require_async(fn, "the function for changed roots must be async: async def roots_changed(ctx)")
         self._app.roots_changed = fn
         return fn
 
@@ -254,7 +257,7 @@ class Server:
         """
 
         def decorate(fn: Any) -> Any:
-            _require_async(fn, f"the handler of {method!r} must be async: async def handler(ctx, params)")
+            require_async(fn, f"the handler of {method!r} must be async: async def handler(ctx, params)")
             self._app.router.add(Route(method, params, fn))
             return fn
 
@@ -391,8 +394,3 @@ class Server:
 
         async with self._app.make_runtime().open() as runtime, open_memory_link(runtime) as end:
             yield end
-
-
-def _require_async(fn: object, otherwise: str) -> None:
-    if not inspect.iscoroutinefunction(fn):
-        raise DeclarationError(otherwise)

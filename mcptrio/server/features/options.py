@@ -30,12 +30,12 @@ def check_options(options: Mapping[str, Any], known: Iterable[str], *, kind: str
 
 
 def unknown_option(kind: str, option: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
+    from mcptrio._hints import hint
 
     names = sorted(known)
-    near = get_close_matches(option, names, n=1)
-    hint = f"did you mean {near[0]}? There" if near else "there"
-    return f"there is no {kind} option {option!r}; {hint} are {', '.join(names)}"
+    found = hint("tool option", option, names)
+    hinted = "there" if found is None else f"{found} There" if found.endswith("?") else f"{found}. There"
+    return f"there is no {kind} option {option!r}; {hinted} are {', '.join(names)}"
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> None:
