@@ -18,12 +18,12 @@ import msgspec
 
 _SIZES = ("bytes", "body", "message", "total", "result", "reply")
 CONFIGS = {
-    "HttpConfig": "mcptrio.transports.http_server.config",
-    "Limits": "mcptrio._actors.limits",
+    "HttpConfig": "mcptrio",
+    "Limits": "mcptrio",
     "StoreLimits": "mcptrio.stores",
     "PipeLimits": "mcptrio.transports.pipe.server",
-    "JsonLimits": "mcptrio._wire.jsonrpc",
-    "Cache": "mcptrio.server.features.result_fields",
+    "JsonLimits": "mcptrio.jsonrpc",
+    "Cache": "mcptrio",
     "ToolOptions": "mcptrio.server.features.tool_declaration",
     "ResourceOptions": "mcptrio.server.features.resources",
     "PromptOptions": "mcptrio.server.features.prompts",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
-LISTED = set(re.findall(r"^- ([SCDE][0-9]+):", (TESTS / "defects.md").read_text(), re.MULTILINE))
+LISTED = set(re.findall(r"^- ([SCDEU][0-9]+):", (TESTS / "defects.md").read_text(), re.MULTILINE))
 MARKER = re.compile(r"mark\.defect\(([^)]*)\)")
 
 
@@ -15,7 +15,7 @@ def named() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for file in TESTS.rglob("test_*.py"):
         for arguments in MARKER.findall(file.read_text()):
-            for defect in re.findall(r'"([SCDE][0-9]+)"', arguments):
+            for defect in re.findall(r'"([SCDEU][0-9]+)"', arguments):
                 found.setdefault(defect, set()).add(str(file.relative_to(TESTS)))
     return found
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +92,47 @@ def test_every_public_method_says_what_it_does(cls: str, name: str) -> None:
 def test_every_name_of_the_types_exists() -> None:
     assert len(set(mcptrio.types.__all__)) == len(mcptrio.types.__all__)
     assert [name for name in mcptrio.types.__all__ if not hasattr(mcptrio.types, name)] == []
+
+
+# -- what users read uses public names only
+
+ROOT = Path(__file__).resolve().parents[1]
+READ = [
+    file
+    for folder in ("benchmarks", "examples", "docs")
+    for file in sorted((ROOT / folder).rglob("*"))
+    # docs/tables.py draws the tables of the design pages from the code itself
+    if file.suffix in (".py", ".md") and file != ROOT / "docs" / "tables.py"
+] + [ROOT / "README.md"]
+OLD = {
+    *("MCPTrioException", "McpError", "LinkClosed", "SupervisorLimits", "session_limits", "ListenerConfig"),
+    *("server.publish", "http_server.serve"),
+}
+
+
+@pytest.mark.parametrize("file", READ, ids=lambda file: str(file.relative_to(ROOT)))
+def test_benchmarks_examples_and_docs_use_public_names(file: Path) -> None:
+    text = file.read_text()
+    assert re.findall(r"\bmcptrio\._\w+[\w.]*", text) == [], "a private module"
+    assert re.findall(r"\b(?:server|client|ctx|session)\._[a-z]\w*", text) == [], "a private attribute"
+    assert re.findall(r"^from mcptrio[\w.]* import .*\b_\w+", text, re.MULTILINE) == [], "a private name"
+
+
+def sources() -> list[Path]:
+    """Return the files in which no name of before the first release may be left; the news tell of them."""
+    found = [*(ROOT / "mcptrio").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *READ]
+    left_out = {Path(__file__), ROOT / "docs" / "changelog.md"}
+    return [file for file in found if file not in left_out and not {"news", "peers"} & set(file.parts)]
+
+
+def test_no_old_name_is_left() -> None:
+    found = {(str(file.relative_to(ROOT)), name) for file in sources() for name in OLD if name in file.read_text()}
+    # the official SDK has a `McpError`, and pages for those who come from it may speak of it
+    assert {(file, name) for file, name in found if name != "McpError" or not file.startswith("docs")} == set()
+
+
+def test_the_words_of_the_old_names_mean_one_thing() -> None:
+    """`Link` is a connection, and no server publishes."""
+    assert "Link" not in mcptrio.types.__all__
+    assert not hasattr(mcptrio.Server, "publish")
+    assert issubclass(mcptrio.ResourceLink, mcptrio.types.ResourceLink)

@@ -15,6 +15,7 @@ from mcptrio.cli.run import main
 SERVER = Server("shop")
 
 
+@pytest.mark.defect("U6")
 @pytest.mark.parametrize(
     ("statement", "hint"),
     [
@@ -41,6 +42,7 @@ def test_an_unknown_name_is_simply_missing(module: str) -> None:
     assert not hasattr(mcptrio, "toolbox")
 
 
+@pytest.mark.defect("U6")
 @pytest.mark.parametrize(
     ("thing", "name", "hint"),
     [

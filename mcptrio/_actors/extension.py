@@ -11,7 +11,7 @@ type is called with the method and the result, and returns the result that the c
         tool_options = frozenset({"shout"})
 
         def tool(self, entry, option, value):     # @server.tool(shout=True)
-            return evolve(entry, around=self._shout) if value else entry
+            return msgspec.structs.replace(entry, around=self._shout) if value else entry
 
         async def _shout(self, ctx, proceed):
             result = await proceed(ctx)

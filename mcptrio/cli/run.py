@@ -139,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,  # --prot is a typo of --port, not --protocol
     )
     run.add_argument("target", metavar="FILE[:NAME]", help="the file, and the name of the server if it has several")
-    run.add_argument("--transport", type=_transport, metavar="{stdio,http,sse}", default="stdio", help="default: stdio")
+    run.add_argument("--transport", type=_transport, metavar="stdio|http|sse", default="stdio", help="default: stdio")
     _add_http_options(run.add_argument_group("HTTP"))
     run.add_argument(
         "--store", metavar="URL", help="where resumable streams are kept: memory (default) or sqlite:///FILE.db"

@@ -13,7 +13,7 @@ from mcptrio.client.client import Client
 
 @frozen
 class ExtensionPeer:
-    """The client as its extensions use it (see `mcptrio._actors.extension.ClientPeer`)."""
+    """The client as its extensions use it (see `mcptrio.extensions.ClientPeer`)."""
 
     client: Client
 

@@ -384,6 +384,7 @@ def test_lines_that_a_file_prints_while_it_is_loaded_are_shown(tmp_path: Path) -
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "loaded\n")
 
 
+@pytest.mark.defect("U15")
 def test_a_tool_that_blocks_the_event_loop_over_stdio_is_named(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(

@@ -25,6 +25,7 @@ def make_server(entered: trio.Event, release: trio.Event) -> Server:
     return server
 
 
+@pytest.mark.defect("U11")
 @pytest.mark.parametrize("engine", ["hypercorn", "direct"])
 async def test_a_server_that_is_stopped_finishes_its_calls_and_returns(engine: str) -> None:
     entered, release, stop, returned = trio.Event(), trio.Event(), trio.Event(), trio.Event()

@@ -148,6 +148,7 @@ async def test_a_trailing_slash_or_a_query_names_the_same_endpoint(path: str) ->
         assert b" 404 " in await server.ask(head.replace("/mcp", "/mcp//").encode() + body)
 
 
+@pytest.mark.defect("U16")
 @pytest.mark.parametrize(
     ("method", "path", "line"),
     [

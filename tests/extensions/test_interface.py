@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from mcptrio import Context, DeclarationError, Server
-from mcptrio._actors.extension import Extension, Heard, Proceed, Tell
 from mcptrio._actors.router import Route
+from mcptrio.extensions import Extension, Heard, Proceed, Tell
 from mcptrio.extensions.tasks import Tasks
 
 from .kit import calling, house, settled, visit

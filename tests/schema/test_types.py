@@ -146,6 +146,7 @@ def no_none(a: str = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF
 def wrong_list(a: list[int] = ["x"]) -> None: ...  # type: ignore[list-item]  # noqa: B006 - the mistake
 
 
+@pytest.mark.defect("U14")
 @pytest.mark.parametrize(
     ("fn", "text"),
     [

@@ -23,11 +23,13 @@ def test_serving_under_asyncio_is_refused_in_one_sentence(name: str) -> None:
     assert "server.asgi()" in str(raised.value)
 
 
+@pytest.mark.defect("U13")
 def test_a_server_without_a_version_reports_that_of_the_package() -> None:
     assert Server("x").info.version == mcptrio.__version__
     assert Server("x", version="7").info.version == "7"
 
 
+@pytest.mark.defect("U15")
 async def test_an_asyncio_library_inside_a_handler_gets_a_hint_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("x")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -300,6 +301,58 @@ async def test_the_lifespan_is_entered_once_and_left_after_the_sessions() -> Non
         async with join() as one, join() as other:
             assert [await one.text("look"), await other.text("look")] == ["connected", "connected"]
     assert order == ["open alive", "session over", "session over", "closed"]
+
+
+async def generated(owner: object) -> AsyncIterator[str]:
+    yield "value"
+
+
+class Managed:
+    """An async context manager that is not made with `asynccontextmanager`."""
+
+    def __init__(self, owner: object) -> None: ...
+
+    async def __aenter__(self) -> str:
+        return "value"
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+FORMS: list[Any] = [generated, asynccontextmanager(generated), Managed, partial(generated)]
+
+
+@pytest.mark.defect("U8")
+@pytest.mark.parametrize("form", FORMS)
+async def test_lifespan_and_session_functions_have_either_form(form: Any) -> None:
+    server = Server("forms", lifespan=form)
+    server.session(form)
+
+    @server.tool
+    async def look(ctx: Context[str, str]) -> str:
+        return f"{ctx.lifespan} {ctx.state}"
+
+    async with talking(server) as talk:
+        assert await talk.text("look") == "value value"
+    async with posting(server) as poster:
+        reply = await poster.post("tools/call", {"name": "look", "arguments": {}})
+        assert reply.result["content"] == [{"type": "text", "text": "value value"}]
+
+
+def plain_generator(owner: object) -> Iterator[str]:
+    yield "value"
+
+
+async def coroutine(owner: object) -> str:
+    return "value"
+
+
+@pytest.mark.defect("U8")
+@pytest.mark.parametrize("form", [plain_generator, contextmanager(plain_generator), coroutine, "value"])
+def test_a_lifespan_or_session_function_of_another_kind_is_refused(form: Any) -> None:
+    with pytest.raises(DeclarationError, match="a lifespan function is async and yields once: async def lifespan"):
+        Server("forms", lifespan=form)
+    with pytest.raises(DeclarationError, match="a session function is async and yields once: async def session"):
+        Server("forms").session(form)
 
 
 async def test_a_server_can_be_served_again() -> None:

@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server
-from mcptrio._actors.extension import Extension, Heard
 from mcptrio._eras.stateless import SERVER_INFO, SUBSCRIPTION
+from mcptrio.extensions import Extension, Heard
 from mcptrio.server.features.listen import MAX_LISTENING
 from mcptrio.transports.http_server.config import HttpConfig
 from tests.server.talk import Talk, open_house, refusal

@@ -34,12 +34,14 @@ def pyright() -> tuple[str, ...]:
     return ("pyright", "--pythonpath", sys.executable)
 
 
+@pytest.mark.defect("U19")
 @pytest.mark.slow
 def test_mypy_accepts_what_is_right_and_nothing_else() -> None:
     done = check("mypy", "--strict", *FILES)
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.defect("U19")
 @pytest.mark.slow
 def test_mypy_refuses_a_misspelt_transport_and_setting(tmp_path: Path) -> None:
     """Without this, an `Any` in the place of the package would pass the test above but for its unused marks."""
