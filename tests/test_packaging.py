@@ -141,7 +141,7 @@ def test_the_demo_runs_from_an_unpacked_sdist(archives: dict[str, Path], tmp_pat
     command = [sys.executable, "dev.py", "demo", "--once", "--port", "8790"]
     done = subprocess.run(command, cwd=tmp_path / NAME, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert "forecast" in done.stdout
+    assert "mcptrio inspect http://" in done.stdout
     assert '"city":"Lisbon"' in done.stdout.replace(" ", "")
     assert "drained" in done.stderr
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from mcptrio import Context, Server
+from functools import partial
+
+import trio
+
+from mcptrio import Context, Server, connect
 from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
 
 server = Server("desk", version="1.0.0")
@@ -24,3 +28,19 @@ def serve_with_certificates() -> None:
     """By the common name of a certificate that our own authority issued."""
     people = ClientCertificates({"ada": Principal(subject="ada", scopes="orders:read")})
     server.run("http", auth=people, certfile="server.pem", client_ca="our-ca.pem")
+
+
+async def call_with_token(url: str, token: str) -> str:
+    """A caller without the scope gets an `MCPError` that names it."""
+    async with connect(url, headers={"Authorization": f"Bearer {token}"}) as client:
+        return (await client.call_tool("greet", {})).text
+
+
+async def serve_for_a_test(token: str) -> str:
+    """Scopes are checked over HTTP only, so a test of them needs a port; 0 is a free one."""
+    people = StaticTokens({token: Principal(subject="ada", scopes="orders:read")})
+    async with trio.open_nursery() as nursery:
+        addresses = await nursery.start(partial(server.serve_http, port=0, auth=people))
+        greeting = await call_with_token(f"{addresses[0].url}/mcp", token)
+        nursery.cancel_scope.cancel()
+    return greeting

@@ -47,7 +47,7 @@ def read_pairs(pairs: Iterable[str]) -> dict[str, str]:
     """Read the pairs of `--arg name=value`.
 
     Raises:
-        UsageError: one has another form.
+        UsageError: one has another form, or a name comes twice.
     """
     found = {}
     for pair in pairs:
@@ -56,6 +56,8 @@ def read_pairs(pairs: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"--arg {pair}: write name=value")
         if not _is_text(pair):
             raise UsageError(f"--arg {name}: the value is not valid UTF-8")
+        if name in found:
+            raise UsageError(f'--arg {name} is given twice; write a list as JSON: --arg \'{name}=["a", "b"]\'')
         found[name] = value
     return found
 

@@ -100,23 +100,28 @@ def _show(terminal: Terminal, tool: str, result: CallToolResult, output: Path | 
     if terminal.json:
         if output is not None:
             save(pieces, output)
-    elif _is_only_structured(result) and output is None:
-        print_value(terminal, plain(result.structured_content))
+    elif output is None and (value := _only_value(result)) is not msgspec.UNSET:
+        print_value(terminal, value)
     else:
         show(terminal, pieces, output=output)
     return OK
 
 
-def _is_only_structured(result: CallToolResult) -> bool:
-    """Return whether there is no content, or only text that repeats the structured content."""
+def _only_value(result: CallToolResult) -> Any:
+    """Return the structured content if all other content only repeats it, otherwise `UNSET`.
+
+    A list or a number is returned without the object that the protocol wraps around it.
+    """
     if result.structured_content is None:
-        return False
+        return msgspec.UNSET
+    value = plain(result.structured_content)
     if not result.content:
-        return True
+        return value
     (block, *more) = result.content
     if more or not isinstance(block, TextContent):
-        return False
+        return msgspec.UNSET
     try:
-        return bool(msgspec.json.decode(block.text) == plain(result.structured_content))
+        shown = msgspec.json.decode(block.text)
     except (msgspec.DecodeError, RecursionError):
-        return False
+        return msgspec.UNSET
+    return shown if value in (shown, {"result": shown}) else msgspec.UNSET

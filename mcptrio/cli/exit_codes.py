@@ -60,8 +60,9 @@ def explain(error: Exception) -> Failure:
             return Failure(UNAUTHORIZED, "this server needs a token: --token or MCPTRIO_TOKEN")
         case AuthorizationFailed():
             return Failure(UNAUTHORIZED, f"sign-in failed: {text}")
-        case RemoteProtocolError() | MCPError() if _http_status(error) in (401, 403):
-            return Failure(UNAUTHORIZED, f"{text} (give --token or MCPTRIO_TOKEN, or sign in with --auth oauth)")
+        case RemoteProtocolError() | MCPError() if (status := _http_status(error)) in (401, 403):
+            needed = "give a valid token" if status == 401 else "give a token that allows it"
+            return Failure(UNAUTHORIZED, f"{text} ({needed} with --token or MCPTRIO_TOKEN, or use --auth oauth)")
         case CapabilityMissing(required={**wanted}) if wanted:
             return Failure(REFUSED, f"the server does not support {' and '.join(wanted)}")
         case MCPError():

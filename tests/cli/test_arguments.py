@@ -36,6 +36,12 @@ def test_pairs_are_split_at_the_first_equals_sign() -> None:
         read_pairs(["a=\udcff"])
 
 
+def test_a_name_that_comes_twice_is_refused_with_the_form_of_a_list() -> None:
+    """The last one used to win silently."""
+    with pytest.raises(UsageError, match=r"""--arg ids is given twice; .* --arg 'ids=\["a", "b"\]'"""):
+        read_pairs(["ids=1", "ids=2"])
+
+
 @pytest.mark.parametrize(
     ("text", "schema", "value"),
     [

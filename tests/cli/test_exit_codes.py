@@ -53,6 +53,12 @@ def test_what_a_server_lacks_is_said_in_words() -> None:
     assert str(explain(missing)) == "the server does not support resources"
 
 
+def test_a_token_without_the_scope_is_not_answered_with_give_a_token() -> None:
+    lacking = explain(HttpMCPError(-32600, "insufficient scope; required: items:report", None, status=403))
+    assert "(give a token that allows it with --token" in str(lacking)
+    assert "(give a valid token with --token" in str(explain(HttpMCPError(-32600, "no token", None, status=401)))
+
+
 def test_the_line_is_one_line() -> None:
     assert str(explain(MCPError(5, "first\n  second"))) == "first second (5)"
 

@@ -6,12 +6,14 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -439,6 +441,51 @@ def test_small_auth_declares_what_can_be_served(load: Load, monkeypatch: pytest.
     assert snippet.server.asgi(auth=served[0]["auth"])
     assert served[1]["auth"].principals["ada"].subject == "ada"
     HttpConfig(**{name: value for name, value in served[1].items() if name != "auth"})
+
+
+async def test_a_token_is_sent_and_tested(load: Load) -> None:
+    assert await load("small_auth").serve_for_a_test("a" * 32) == "Hello ada"
+
+
+class ItemService(BaseHTTPRequestHandler):
+    """The web service behind docs/snippets/web_service.py: items 1 and 2, a broken one, and no others."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        key = self.path.removeprefix("/items/")
+        self.send_response({"1": 200, "2": 200, "broken": 500}.get(key, 404))
+        self.end_headers()
+        self.wfile.write(msgspec.json.encode({"id": key, "title": f"Item {key}"}))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+async def test_a_web_service_is_called_with_progress_and_readable_errors(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), ItemService) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        try:
+            monkeypatch.setenv("ITEMS_API", f"http://127.0.0.1:{service.server_port}")
+            async with connect(load("web_service").server) as client:
+                seen: list[Any] = []
+                result = await client.call_tool("report", {"item_ids": ["1", "2"]}, on_progress=seen.append)
+                assert not result.is_error, result.text
+                assert [item["title"] for item in result.structured_content["result"]] == ["Item 1", "Item 2"]
+                assert [(step.progress, step.message) for step in seen] == [(1, "item 1"), (2, "item 2")]
+                for key, text in [("3", "no item '3'"), ("broken", "answered 500"), ("../admin", "no item '../admin'")]:
+                    failed = await client.call_tool("item", {"item_id": key})
+                    assert failed.is_error
+                    assert text in failed.text
+            assert "/items/..%2Fadmin" in ItemService.asked
+        finally:
+            service.shutdown()
+    async with connect(load("web_service").server) as client:
+        gone = await client.call_tool("item", {"item_id": "1"})
+        assert "cannot be reached" in gone.text
 
 
 async def test_messages_are_what_a_server_reads_and_writes(load: Load) -> None:

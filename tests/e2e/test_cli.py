@@ -162,6 +162,14 @@ def test_call_prints_text_as_it_is_and_values_so_that_they_can_be_read() -> None
     assert len(json.loads(shown)["days"]) == 2
 
 
+def test_call_prints_a_list_so_that_it_can_be_read_too(tmp_path: Path) -> None:
+    code = (
+        "from mcptrio import Server\nserver = Server('s')\n@server.tool\ndef pair() -> list[int]:\n    return [1, 2]\n"
+    )
+    (tmp_path / "server.py").write_text(code)
+    assert ok("call", "server.py", "pair", cwd=tmp_path) == "[\n  1,\n  2\n]\n"
+
+
 def test_call_prints_the_whole_result_for_programs() -> None:
     result = json.loads(ok("call", WEATHER, "forecast", "--args", '{"city": "Oslo"}', "--json"))
     assert result["structuredContent"]["city"] == "Oslo"
