@@ -121,29 +121,41 @@ def test_the_hosted_workflow_runs_commands_that_exist() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_an_archive_works_in_an_empty_environment(kind: str, archives: dict[str, Path], tmp_path: Path) -> None:
+def test_the_wheel_works_in_an_empty_environment(archives: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
-    pip_install(folder, str(archives[kind]))
-    assert "usage: mcptrio" in output(folder, "--help", cwd=tmp_path).lower()
-    (tmp_path / "server.py").write_text(SERVER)
-    assert stdio_call(folder, tmp_path / "server.py") == "42"
+    pip_install(folder, str(archives["wheel"]))
+    check_installed(folder, tmp_path)
     missing = run(folder, "inspect", "server.py", cwd=tmp_path)
     assert missing.returncode != 0
     assert "mcptrio[cli]" in missing.stderr, "a missing extra is named"
 
 
 @pytest.mark.slow
-def test_the_demo_runs_from_an_unpacked_sdist(archives: dict[str, Path], tmp_path: Path) -> None:
+def test_the_sdist_builds_the_same_wheel_and_runs_the_demo(
+    archives: dict[str, Path], wheel_files: set[str], tmp_path: Path
+) -> None:
+    """The demo installs the unpacked sdist into an environment that it makes."""
     with tarfile.open(archives["sdist"]) as sdist:
         sdist.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / NAME
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=unpacked, check=True, capture_output=True, timeout=120)
+    with zipfile.ZipFile(tmp_path / archives["wheel"].name) as wheel:
+        assert set(wheel.namelist()) == wheel_files
     command = [sys.executable, "dev.py", "demo", "--once", "--port", "8790"]
-    done = subprocess.run(command, cwd=tmp_path / NAME, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=unpacked, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert "mcptrio inspect http://" in done.stdout
     assert '"city":"Lisbon"' in done.stdout.replace(" ", "")
+    assert "mcptrio inspect http://" in done.stdout
     assert "drained" in done.stderr
+    check_installed(unpacked / ".venv", tmp_path)
+
+
+def check_installed(folder: Path, scratch: Path) -> None:
+    assert "usage: mcptrio" in output(folder, "--help", cwd=scratch).lower()
+    (scratch / "server.py").write_text(SERVER)
+    assert stdio_call(folder, scratch / "server.py") == "42"
 
 
 def pip_install(folder: Path, archive: str) -> None:
