@@ -48,8 +48,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     end_grace: float = 5.0
     """Seconds that the session's own state may take to be torn down. Raise it if the session function closes slowly."""
     busy_timeout: float = 5.0
-    """Seconds that a call of a plain function waits for a worker thread before it is answered as overloaded. Raise
-    `Server(threads=…)` if threads are the bottleneck."""
+    """Seconds that a request waits for room (a slot of `HttpConfig.max_calls`, its session, body memory, a worker
+    thread, a running task, a listen stream) before it is answered as overloaded. Raise it to ride out peaks, at the
+    price of slower refusals."""
     gather: float = 0.005
     """Seconds to wait for further questions of a call, so that they travel in one round; each round costs the client a
     request. Used where questions travel in results (2026-07-28)."""

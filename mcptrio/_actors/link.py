@@ -9,6 +9,7 @@ import trio
 from msgspec import field
 
 from mcptrio._actors.future import Waiter
+from mcptrio._actors.shares import Shares
 from mcptrio._peer.link import ReplyLink
 from mcptrio._struct import Entity
 from mcptrio.errors import ConnectionLost
@@ -27,6 +28,9 @@ class Outbox(Entity):
 
     max_items: int = 256
     max_bytes: int = 1024 * 1024
+    memory: Shares | None = None
+    """Bytes that wait in all outboxes; when the owner has no share left, an outbox takes one item at a time."""
+    owner: str = ""
     full: bool = False
     """Whether a bound is reached. An item larger than the bound enters an empty queue alone."""
     idle: bool = False
@@ -65,6 +69,12 @@ class Outbox(Entity):
     def _resize(self, size: int) -> None:
         self._bytes += size
         self.full = len(self._items) >= self.max_items or self._bytes >= self.max_bytes
+        if self.memory is not None and size:
+            if size > 0:
+                self.memory.take_anyway(self.owner, size)
+            else:
+                self.memory.give_back(self.owner, -size)
+            self.full = self.full or (self._bytes > 0 and not self.memory.has_room(self.owner, 1))
 
     def close(self) -> None:
         """Accept no more items; the consumer takes what is left and then sees the end."""

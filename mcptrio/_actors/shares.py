@@ -5,14 +5,16 @@ all of it. When it is full, there are two policies:
 
 - *Places* (calls, bodies, threads, listeners, running tasks) are waited for. A place that becomes free goes to the
   waiting owners in turn. An owner that holds a quarter of the places gets no further one while another owner waits.
-  Places that are held for long do not become free in time, so some of them are kept for small owners (`keep_free`).
-- *Stored entries* (parked calls, tasks, marks, sessions) make room: the owner that has most loses its oldest entry.
+  What an owner holds cannot be taken back, and a place may be held for minutes. So as soon as the table has a second
+  owner, the last quarter of it is kept for owners that hold less than a quarter, and no owner can hold all of it.
+- *Stored entries* (parked calls, tasks, marks, sessions, events) make room: the owner that has most loses its oldest
+  entry.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from heapq import heappop, heappush
 
 import trio
@@ -29,14 +31,15 @@ class Shares(Entity):
     """Entries, or units such as bytes, that the table has room for."""
     max_waiting: int = 1024
     """Requests that may wait for a place; beyond it the owner with the longest queue loses its last one."""
-    keep_free: int = 0
-    """The last free places, which only owners with less than a quarter of all places get."""
+    has_several_owners: bool = False
+    """Whether a second owner has asked for places. Set it from the start where places are held for hours."""
     used: int = 0
     waiting: int = 0
     held: dict[str, int] = field(default_factory=dict)
     """By owner; owners that hold nothing are not in it."""
-    reserved: int = 0
-    """Units that are in use and not counted by owner, for example calls of sessions with a connection of their own."""
+    reserved: dict[str, int] = field(default_factory=dict)
+    """By owner, units that are in use and never given back one by one: calls of sessions with their own connection."""
+    _first_owner: str | None = None
     _queues: dict[str, deque[_WaitingRequest]] = field(default_factory=dict)
     """The waiting requests of each owner; the order of the owners is the order of their turns."""
     _entries: dict[str, dict[Hashable, None]] = field(default_factory=dict)
@@ -56,10 +59,17 @@ class Shares(Entity):
 
     def take(self, owner: str, amount: int = 1) -> bool:
         """Take a place without waiting; return False if there is none."""
-        if self._queues or not self._fits(owner, amount):
+        if not self.has_room(owner, amount):
             return False
         self._grant(owner, amount)
         return True
+
+    def has_room(self, owner: str, amount: int = 1) -> bool:
+        """Return whether `take` would get a place."""
+        if owner != self._first_owner and not self.has_several_owners:
+            self.has_several_owners = self._first_owner is not None
+            self._first_owner = owner
+        return not self._queues and self._fits(owner, amount)
 
     async def wait(self, owner: str, amount: int = 1, *, timeout: float) -> bool:
         """Take a place, waiting up to `timeout` seconds for it; return whether there was one."""
@@ -82,6 +92,10 @@ class Shares(Entity):
             raise
         self._forget(owner, place)
         return place.granted
+
+    def take_anyway(self, owner: str, amount: int) -> None:
+        """Take places for something that is there already, whether there is room or not; see `has_room`."""
+        self._grant(owner, amount)
 
     def give_back(self, owner: str, amount: int = 1) -> None:
         """Give a place back; it goes to the owner whose turn it is."""
@@ -122,14 +136,13 @@ class Shares(Entity):
         return next(iter(self._queues))
 
     def _is_small(self, owner: str) -> bool:
-        return self.held.get(owner, 0) * 4 < self.size
+        return (self.held.get(owner, 0) + self.reserved.get(owner, 0)) * 4 < self.size
 
     def _fits(self, owner: str, amount: int) -> bool:
-        # Something larger than the table is let in alone.
-        taken = self.used + self.reserved
-        if self.keep_free and not self._is_small(owner):
-            amount += self.keep_free
-        return taken + amount <= self.size or not taken
+        taken = self.used + sum(self.reserved.values()) if self.reserved else self.used
+        if self.has_several_owners and not self._is_small(owner):
+            amount += self.size // 4
+        return taken + amount <= self.size or not taken  # something larger than the table is let in alone
 
     def _grant(self, owner: str, amount: int) -> None:
         self.used += amount
@@ -176,6 +189,12 @@ class Shares(Entity):
         del self._entries[owner][entry]
         self._count(owner, -amount)
 
+    def resize(self, entry: Hashable, change: int) -> None:
+        """Change the amount of a stored entry."""
+        owner, amount = self._owners[entry]
+        self._owners[entry] = owner, amount + change
+        self._count(owner, change)
+
     def _count(self, owner: str, amount: int) -> None:
         if not self._entries[owner]:
             del self._entries[owner], self._stored[owner]
@@ -198,6 +217,14 @@ class Shares(Entity):
     def oldest(self, owner: str) -> Hashable:
         """Return the oldest stored entry of an owner that has any."""
         return next(iter(self._entries[owner]))
+
+    def of_owner(self, owner: str) -> Iterable[Hashable]:
+        """Return the stored entries of an owner, oldest first."""
+        return self._entries.get(owner, ())
+
+    def largest_first(self) -> list[str]:
+        """Return the owners of stored entries, the one that has most first."""
+        return sorted(self._stored, key=self._stored.__getitem__, reverse=True)
 
     def largest(self) -> str:
         """Return the owner that has most stored; an empty text if there are no entries."""

@@ -71,8 +71,10 @@ class EventStore(Protocol):
     def degraded(self) -> str | None:
         """The reason why events are not stored as promised at present; `None` if they are."""
 
-    def begin(self, key: StreamKey) -> None:
-        """Create a stream, so that it can be followed before its first event; do nothing if it exists.
+    def begin(self, key: StreamKey, *, owner: str = "") -> None:
+        """Create a stream of an owner, so that it can be followed before its first event; do nothing if it exists.
+
+        When there is no room for events, the owner that has most loses its own; without an owner the session is one.
 
         Raises:
             Overloaded: there are too many running streams.

@@ -11,13 +11,15 @@ In a memory store the part in the file is empty and every event is visible at on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar
+from sys import maxsize
+from typing import Any, Generic, TypeVar, cast
 
 import trio
 from msgspec import field
 
+from mcptrio._actors.shares import Shares
 from mcptrio._struct import Entity
 from mcptrio.errors import LocalProtocolError, Overloaded
 from mcptrio.stores.base import LaggedBehind, StoredEvent, StoreLimits, StreamKey, UnknownCursor
@@ -147,7 +149,11 @@ S = TypeVar("S", bound=MemoryStream)
 
 
 class StreamIndex(Entity, Generic[S]):
-    """The streams of a store, their total size, and the order in which they are evicted. It has no clock."""
+    """The streams of a store, their total size, and the order in which they are evicted. It has no clock.
+
+    The owner that has most makes room. An owner is large by many streams or by large ones: a stream counts as its bytes
+    and an average stream.
+    """
 
     limits: StoreLimits
     _make: Callable[[StreamKey, int], S]
@@ -156,6 +162,7 @@ class StreamIndex(Entity, Generic[S]):
     _serial: int = 0
     _sessions: dict[str, dict[str, S]] = field(default_factory=dict)
     _ended: dict[S, None] = field(default_factory=dict)  # in the order in which they ended
+    _shares: Shares = field(default_factory=lambda: Shares(maxsize))  # by bytes; `limits` says when there is no room
 
     def __iter__(self) -> Iterator[S]:
         for streams in self._sessions.values():
@@ -175,18 +182,20 @@ class StreamIndex(Entity, Generic[S]):
             raise LocalProtocolError(f"stream {key.stream} is finished: nothing can be added to it")
         return stream
 
-    def begin(self, key: StreamKey) -> S:
+    def begin(self, key: StreamKey, owner: str = "") -> S:
         """Create a stream. The caller has made room for it, see `crowded`."""
         if self.count >= self.limits.streams:
             raise Overloaded(f"{self.count} streams are running, which is the limit (StoreLimits.streams)")
         self._serial += 1
-        return self.adopt(self._make(key, self._serial))
+        return self.adopt(self._make(key, self._serial), owner)
 
-    def adopt(self, stream: S) -> S:
+    def adopt(self, stream: S, owner: str = "") -> S:
         self._serial = max(self._serial, stream.serial)
         self._sessions.setdefault(stream.key.session, {})[stream.key.stream] = stream
         self.count += 1
         self.size += stream.size
+        average = self.limits.total_bytes // self.limits.streams
+        self._shares.add(owner or stream.key.session, stream, stream.size + average)
         return stream
 
     def add(self, stream: S, data: bytes, keep_after: int | None = None) -> None:
@@ -194,12 +203,16 @@ class StreamIndex(Entity, Generic[S]):
         stream.keep_after = keep_after
         stream.add(data)
         stream.trim(self.limits)
-        self.size += stream.size - before
+        self._resized(stream, stream.size - before)
 
     def drop_to(self, stream: S, seq: int) -> None:
         before = stream.size
         stream.drop_to(seq)
-        self.size += stream.size - before
+        self._resized(stream, stream.size - before)
+
+    def _resized(self, stream: S, change: int) -> None:
+        self.size += change
+        self._shares.resize(stream, change)
 
     def end(self, stream: S, now: float) -> None:
         if stream.ended is None:
@@ -212,6 +225,7 @@ class StreamIndex(Entity, Generic[S]):
         if not streams:
             del self._sessions[stream.key.session]
         self._ended.pop(stream, None)
+        self._shares.remove(stream)
         self.count -= 1
         self.size -= stream.size
 
@@ -226,24 +240,32 @@ class StreamIndex(Entity, Generic[S]):
 
     def crowded(self) -> S | None:
         """Return the finished stream to evict before another can begin, if the store is full."""
-        return next(iter(self._ended), None) if self.count >= self.limits.streams else None
+        if self.count < self.limits.streams or not self._ended:
+            return None
+        of_largest = (stream for stream in self._of(self._shares.largest()) if stream.ended is not None)
+        return next(of_largest, None) or next(iter(self._ended))
+
+    def _of(self, owner: str) -> Iterable[S]:
+        return cast(Iterable[S], self._shares.of_owner(owner))
 
     def overweight(self, keep: S) -> tuple[list[S], list[S]]:
         """Choose what to evict when the store is too large: finished streams, and the history of running ones.
 
-        It frees an eighth of the store, so that this long loop is rare. `keep` is the stream that is growing.
+        The owner that has most loses its finished streams first, then the history of its running ones. It frees an
+        eighth of the store, so that this long loop is rare. `keep` is the stream that is growing.
         """
         goal = self.limits.total_bytes - self.limits.total_bytes // 8
         finished: list[S] = []
         running: list[S] = []
         size = self.size
-        for chosen, candidates in ((finished, iter(self._ended)), (running, iter(self))):
-            for stream in candidates:
-                if size <= goal:
-                    return finished, running
-                if stream is not keep and stream.size and (chosen is finished or stream.ended is None):
-                    chosen.append(stream)
-                    size -= stream.size
+        for owner in self._shares.largest_first():
+            for chosen, ended in ((finished, True), (running, False)):
+                for stream in self._of(owner):
+                    if size <= goal:
+                        return finished, running
+                    if stream is not keep and stream.size and (stream.ended is not None) is ended:
+                        chosen.append(stream)
+                        size -= stream.size
         return finished, running
 
 

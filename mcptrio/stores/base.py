@@ -60,9 +60,11 @@ class StoreLimits(Struct, frozen=True, kw_only=True):
     stream_age: float = 600.0
     """Seconds that a finished stream is kept, in which a client may fetch the answer of a call that it lost."""
     streams: int = 65_536
-    """Streams in total. The stream that finished first is removed first; if all are running, a new one is refused."""
-    total_bytes: int = 256 * 2**20
-    """Bytes in total. Finished streams are removed first, then the history of the oldest running ones."""
+    """Streams in total. The owner that has most loses the oldest of its finished ones; if all are running, a new one is
+    refused."""
+    total_bytes: int = 32 * 2**20
+    """Bytes in total. The owner that has most loses its finished streams first, then the history of its running ones.
+    Raise it if clients resume late, and for a store on disk."""
     sessions: int = 20_000
     """Records in the session directory; the owner that has most loses its oldest. A durable store needs as many as
     `Limits.max_sessions`."""
@@ -71,12 +73,12 @@ class StoreLimits(Struct, frozen=True, kw_only=True):
     tasks: int = 10_000
     """Tasks that are kept; the owner that has most loses the one unchanged for longest, so raise it if results are
     fetched late."""
-    task_bytes: int = 64 * 2**20
+    task_bytes: int = 32 * 2**20
     """Bytes of all tasks that are kept, as `tasks`."""
     marks: int = 100_000
     """Marks of each kind (used request states, results of `once`, DPoP proofs); the owner that has most loses its
     oldest. Raise it if more than that are made within their lifetime."""
-    mark_bytes: int = 64 * 2**20
+    mark_bytes: int = 32 * 2**20
     """Bytes of all marks of one kind, as `marks`."""
     # The following bounds apply to durable stores only.
     backlog_events: int = 1_024

@@ -38,9 +38,9 @@ class MemoryStore:
         self.marks = MarkTable(limits)
         self._index: StreamIndex[MemoryStream] = StreamIndex(self.limits, MemoryStream)
 
-    def begin(self, key: StreamKey) -> None:
+    def begin(self, key: StreamKey, *, owner: str = "") -> None:
         if self._index.find(key) is None:
-            self._begin(key)
+            self._begin(key, owner)
 
     def append(self, key: StreamKey, data: bytes, *, last: bool = False, keep_after: int | None = None) -> int:
         index = self._index
@@ -85,10 +85,10 @@ class MemoryStore:
             self.tasks.expire()
             self.marks.expire()
 
-    def _begin(self, key: StreamKey) -> MemoryStream:
+    def _begin(self, key: StreamKey, owner: str = "") -> MemoryStream:
         while (crowded := self._index.crowded()) is not None:
             self._evict(crowded)
-        return self._index.begin(key)
+        return self._index.begin(key, owner)
 
     def _lose_weight(self, growing: MemoryStream) -> None:
         finished, running = self._index.overweight(growing)

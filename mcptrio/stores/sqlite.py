@@ -120,9 +120,9 @@ class SqliteStore:
 
     # -- the protocol; only `flush` waits
 
-    def begin(self, key: StreamKey) -> None:
+    def begin(self, key: StreamKey, *, owner: str = "") -> None:
         if self._index.find(key) is None:
-            self._begin(key)
+            self._begin(key, owner)
             self._changed()
 
     def append(self, key: StreamKey, data: bytes, *, last: bool = False, keep_after: int | None = None) -> int:
@@ -362,12 +362,12 @@ class SqliteStore:
         self._accepted += 1
         self._idle.unpark_all()
 
-    def _begin(self, key: StreamKey) -> StoredStream:
+    def _begin(self, key: StreamKey, owner: str = "") -> StoredStream:
         if self._secret is None:
             raise LocalProtocolError("the store is not open")
         while (crowded := self._index.crowded()) is not None:
             self._remove(crowded)
-        stream = self._index.begin(key)
+        stream = self._index.begin(key, owner)
         self._dirty[stream] = None
         return stream
 

@@ -8,6 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.future import Reply
 from mcptrio._actors.link import Outbox
+from mcptrio._actors.shares import Shares
 from mcptrio.errors import ConnectionLost, MCPError
 
 
@@ -63,6 +64,27 @@ async def test_closing_wakes_whoever_waits(autojump_clock: MockClock) -> None:
         nursery.start_soon(full.room)
         await wait_all_tasks_blocked()
         full.close()
+
+
+@pytest.mark.defect("S7")
+async def test_outboxes_of_one_owner_share_their_memory(autojump_clock: MockClock) -> None:
+    memory = Shares(100, has_several_owners=True)
+    greedy = [Outbox(256, 60, memory, "greedy") for _ in range(4)]
+    for outbox in greedy[:2]:
+        outbox.put(b"x" * 40)
+    assert [outbox.full for outbox in greedy] == [False, True, False, False], "three quarters are used"
+    greedy[2].put(b"x")
+    assert greedy[2].full, "one item at a time"
+    other = Outbox(256, 60, memory, "other")
+    other.put(b"x" * 10)
+    assert not other.full
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(greedy[1].room)
+        await wait_all_tasks_blocked()
+        assert await greedy[1].take_all() == [b"x" * 40]
+    for outbox in (*greedy[:3], other):
+        outbox.clear()
+    assert (memory.used, memory.held) == (0, {})
 
 
 async def test_a_consumer_that_is_cancelled_loses_nothing(autojump_clock: MockClock) -> None:

@@ -61,8 +61,7 @@ async def test_an_owner_gets_at_most_a_quarter_while_another_waits(autojump_cloc
         for _ in range(6):
             shares.give_back("greedy")
         await trio.testing.wait_all_tasks_blocked()
-        assert shares.held["other"] >= 4
-        assert shares.held["greedy"] <= 4
+        assert shares.held == {"greedy": 3, "other": 3}, "the last quarter is kept for a third"
 
 
 async def test_a_request_that_gets_no_place_in_time_gets_none(autojump_clock: trio.testing.MockClock) -> None:
@@ -145,8 +144,10 @@ def test_the_largest_owner_is_the_one_with_the_largest_amount() -> None:
 
 
 @pytest.mark.defect("S7")
-async def test_places_for_long_are_kept_for_small_owners(autojump_clock: trio.testing.MockClock) -> None:
-    shares = Shares(8, keep_free=2)
+async def test_the_last_quarter_is_kept_for_small_owners(autojump_clock: trio.testing.MockClock) -> None:
+    shares = Shares(8)
+    assert shares.take("other")
+    shares.give_back("other")
     for _ in range(6):
         assert shares.take("greedy")
     async with trio.open_nursery() as nursery:
@@ -156,6 +157,26 @@ async def test_places_for_long_are_kept_for_small_owners(autojump_clock: trio.te
         assert await shares.wait("third", timeout=1)
         assert shares.held == {"greedy": 6, "other": 1, "third": 1}
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.defect("S7")
+def test_calls_of_sessions_with_their_own_connection_count_for_their_owner() -> None:
+    shares = Shares(8, has_several_owners=True)
+    shares.reserved["greedy"] = 6
+    assert not shares.take("greedy")
+    assert [shares.take("other") for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.defect("S7")
+def test_an_entry_that_grows_makes_its_owner_the_largest() -> None:
+    shares = Shares(100)
+    for owner, entry in (("a", 1), ("b", 2), ("a", 3)):
+        shares.add(owner, entry)
+    assert shares.largest_first() == ["a", "b"]
+    shares.resize(2, 5)
+    assert (shares.largest(), shares.largest_first(), shares.stored("b")) == ("b", ["b", "a"], 6)
+    shares.resize(2, -5)
+    assert (shares.largest(), list(shares.of_owner("a")), list(shares.of_owner("c"))) == ("a", [1, 3], [])
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 6))

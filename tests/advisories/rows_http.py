@@ -19,6 +19,16 @@ MUTANTS = [
         "tests/transports/test_http_bodies.py", "test_a_body_that_is_announced_and_not_sent_reserves_nothing",
     ),
     Mutant(
+        "S6", "a body that holds memory has a minimum rate", f"{HTTP}/endpoint/admission.py",
+        "min(self.config.body_timeout, arrived / self.config.min_body_rate)", "self.config.body_timeout",
+        "tests/transports/test_http_bodies.py", "test_a_body_that_holds_memory_and_stops_arriving_is_refused_soon",
+    ),
+    Mutant(
+        "S6", "a refused body holds no memory while it lingers", f"{HTTP}/hypercorn/asgi.py",
+        "                endpoint.admission.release_body(head)  # the refusal lingers\n", "",
+        "tests/transports/test_http_bodies.py", "test_a_body_that_holds_memory_and_stops_arriving_is_refused_soon",
+    ),
+    Mutant(
         "S7", "the owner that has most loses a parked call", "_actors/parking.py",
         "        self._count(call.session.owner, token)\n", "        self._count(\"\", token)\n",
         STATES, "test_one_client_cannot_push_the_parked_calls_of_others_out",

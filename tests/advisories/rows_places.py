@@ -28,4 +28,32 @@ MUTANTS = [
         "            threads=self.__dict__.setdefault(\"shared\", Threads(Shares(self._threads))),\n",
         PLACES, "test_a_thread_that_was_abandoned_in_one_runtime_is_not_missing_in_the_next",
     ),
+    Mutant(
+        "S10", "the last quarter of the threads is kept for small owners", "_actors/shares.py",
+        "            amount += self.size // 4\n", "            pass\n",
+        PLACES, "test_one_client_cannot_hold_every_thread",
+    ),
+    Mutant(
+        "S10", "an owner that is alone may use every thread", "_actors/shares.py",
+        "if self.has_several_owners and not self._is_small(owner):\n", "if not self._is_small(owner):\n",
+        PLACES, "test_the_only_client_may_use_every_thread",
+    ),
+    Mutant(
+        "S7", "calls in a WebSocket count for their owner", "transports/http_server/endpoint/admission.py",
+        "        self._reserve(session.owner, amount)\n", "        self._reserve(\"\", amount)\n",
+        "tests/auth/server/test_bounds.py", "test_one_principal_cannot_take_every_call_of_the_process",
+        also=(("transports/http_server/endpoint/admission.py",
+               "            self._reserve(session.owner, session.peer.at_work)\n",
+               "            self._reserve(\"\", session.peer.at_work)\n"),),
+    ),
+    Mutant(
+        "S7", "outboxes of one owner share their memory", "_actors/link.py",
+        "            self.full = self.full or (self._bytes > 0 and not self.memory.has_room(self.owner, 1))\n", "",
+        "tests/actors/test_outbox_and_reply.py", "test_outboxes_of_one_owner_share_their_memory",
+    ),
+    Mutant(
+        "S7", "resumable streams of one owner share their memory", "transports/http_server/endpoint/event_stream.py",
+        "        return self._charged > 0 and not self.memory.has_room(self.owner)\n", "        return False\n",
+        "tests/transports/test_http_streams.py", "test_streams_that_one_client_does_not_read_share_their_memory",
+    ),
 ]  # fmt: skip

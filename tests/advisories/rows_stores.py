@@ -21,7 +21,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "a client leaves places of tasks to others", "extensions/tasks/extension.py",
-        "keep_free=self.max_running // 4", "keep_free=0",
+        ", has_several_owners=True", "",
         TASKS, "test_one_client_cannot_take_every_place_of_running_tasks",
     ),
     Mutant(
@@ -38,6 +38,16 @@ MUTANTS = [
         "S7", "records of a store are counted by owner", RECORDS,
         "        gone = self._shares.add(kept.owner, id,", "        gone = self._shares.add(\"\", id,",
         OWNERS, "test_one_owner_cannot_push_the_entries_of_others_out",
+    ),
+    Mutant(
+        "S7", "events of a store are counted by owner", "stores/_streams.py",
+        "        self._shares.add(owner or stream.key.session, stream,", "        self._shares.add(\"\", stream,",
+        OWNERS, "test_one_owner_cannot_push_the_events_of_others_out",
+    ),
+    Mutant(
+        "S7", "streams of a store are counted by owner", "stores/_streams.py",
+        "return next(of_largest, None) or next(iter(self._ended))\n", "return next(iter(self._ended))\n",
+        OWNERS, "test_one_owner_cannot_push_the_streams_of_others_out",
     ),
     Mutant(
         "S7", "large records count for more", RECORDS,
@@ -62,7 +72,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "a client leaves places of listeners to others", f"{HTTP}/endpoint/stateless.py",
-        "keep_free=most // 4", "keep_free=0",
+        ", has_several_owners=True", "",
         "tests/stateless/test_listening.py", "test_one_client_cannot_take_every_place_of_listeners",
     ),
 ]  # fmt: skip

@@ -62,6 +62,10 @@ def slow_body(speaker: Speaker) -> None:
     assert send(speaker, speaker.head("POST", b"x" * 100) + b"x").status == 408
 
 
+def stalled_body(speaker: Speaker) -> None:
+    assert send(speaker, speaker.head("POST", b"x" * 200_000) + b"x" * 100_000).status == 408
+
+
 def slow_head(speaker: Speaker) -> None:
     assert send(speaker, b"POST /mcp HTTP/1.1\r\nHost: x").status == 408
 
@@ -218,6 +222,13 @@ LIMITS = [
         name="body_timeout", setting="HttpConfig.body_timeout", default=10, reach=slow_body, http={"body_timeout": 0.2}
     ),
     Limit(
+        name="body_timeout",
+        setting="HttpConfig.min_body_rate",
+        default=64 * 1024,
+        reach=stalled_body,
+        http={"min_body_rate": 1_000_000},
+    ),
+    Limit(
         name="header_timeout",
         setting="HttpConfig.header_timeout",
         default=5,
@@ -299,7 +310,8 @@ LIMITS = [
         setting="HttpConfig.max_calls",
         default=1024,
         reach=second_call,
-        http={"max_calls": 1, "busy_timeout": 0.1},
+        server={"limits": Limits(busy_timeout=0.1)},
+        http={"max_calls": 1},
     ),
     Limit(
         name="waiting",
@@ -307,8 +319,7 @@ LIMITS = [
         default=64,
         reach=third_call,
         date=STATEFUL,
-        server={"limits": Limits(running=1, waiting=1)},
-        http={"busy_timeout": 0.1},
+        server={"limits": Limits(running=1, waiting=1, busy_timeout=0.1)},
     ),
     Limit(
         name="waiting",
@@ -316,8 +327,8 @@ LIMITS = [
         default=32,
         reach=third_call,
         date=STATEFUL,
-        server={"limits": Limits(running=1, waiting=1)},
-        http={"busy_timeout": 0.1, "sse_only": True},
+        server={"limits": Limits(running=1, waiting=1, busy_timeout=0.1)},
+        http={"sse_only": True},
     ),
     Limit(
         name="outbox",

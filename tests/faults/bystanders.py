@@ -185,15 +185,17 @@ class Group:
     clients: list[Bystander]
     peak: int = 0
 
-    async def live(self, seconds: float) -> float:
-        """Let all of them work; return the 99th percentile of their response times."""
+    async def live(self, seconds: float) -> None:
+        """Let all of them work."""
         for client in self.clients:
             client.times.clear()
         async with trio.open_nursery() as nursery:
             for client in self.clients:
                 nursery.start_soon(client.live, seconds)
-        times = [each for client in self.clients for each in client.times]
-        return quantiles(times, n=100)[98]
+
+    def percentile(self) -> float:
+        """Return the 99th percentile of their last response times."""
+        return quantiles([each for client in self.clients for each in client.times], n=100)[98]
 
     async def watch_memory(self) -> None:
         self.peak = 0

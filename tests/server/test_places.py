@@ -153,6 +153,33 @@ async def test_a_plain_function_that_finds_no_thread_is_answered_as_overloaded()
 
 
 @pytest.mark.defect("S10")
+async def test_one_client_cannot_hold_every_thread() -> None:
+    server, release, _ = plain(threads=4, busy_timeout=5)
+    async with posting(server) as greedy, trio.open_nursery() as nursery:
+        greedy.client = ("192.0.2.1", 1)
+        honest = Poster(greedy.endpoint, client=("192.0.2.2", 1))
+        assert (await honest.call("quick")).text.startswith("tools/call quick")
+        for _ in range(8):
+            nursery.start_soon(greedy.call, "block")
+        await wait_all_tasks_blocked()
+        assert greedy.endpoint.runtime.threads.shares.used == 3
+        with trio.fail_after(3):
+            assert (await honest.call("quick")).text.startswith("tools/call quick")
+        release.set()
+
+
+@pytest.mark.defect("S10")
+async def test_the_only_client_may_use_every_thread() -> None:
+    server, release, _ = plain(threads=4)
+    async with posting(server) as poster, trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(poster.call, "block")
+        await wait_all_tasks_blocked()
+        assert poster.endpoint.runtime.threads.shares.used == 4
+        release.set()
+
+
+@pytest.mark.defect("S10")
 async def test_a_plain_function_that_asks_the_user_gives_its_thread_place_back() -> None:
     server, _, _ = plain()
     async with posting(server) as poster:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mcptrio.stores import Store, StoreLimits
+from mcptrio.stores.base import StreamKey, UnknownCursor
 from mcptrio.stores.sqlite import SqliteStore
 
 from .conftest import MakeStore
@@ -36,6 +37,54 @@ async def kept(store: Store, table: str, names: str) -> str:
             record = await store.marks.get("once", name)
         found += "" if record is None else name
     return found
+
+
+def fill(store: Store, session: str, owner: str, size: int, *, last: bool) -> None:
+    key = StreamKey(session, "1")
+    store.begin(key, owner=owner)
+    store.append(key, b"x" * size, last=last)
+
+
+def streams(store: Store, sessions: str) -> str:
+    found = ""
+    for session in sessions:
+        try:
+            store.follow(StreamKey(session, "1"))
+        except UnknownCursor:
+            continue
+        found += session
+    return found
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["finished", "running"])
+async def test_one_owner_cannot_push_the_events_of_others_out(make_store: MakeStore, last: bool) -> None:
+    store = make_store(total_bytes=1000, stream_bytes=1000)
+    async with store.open():
+        fill(store, "h", "honest", 100, last=True)
+        for session in "abcdefgh"[:7]:
+            fill(store, session, "greedy", 200, last=last)
+            await store.flush()
+        assert streams(store, "h") == "h"
+        assert streams(store, "abcdefg") in ("defg", "efg")
+
+
+async def test_one_owner_cannot_push_the_streams_of_others_out(make_store: MakeStore) -> None:
+    store = make_store(streams=4)
+    async with store.open():
+        fill(store, "h", "honest", 1, last=True)
+        for session in "abcdef":
+            fill(store, session, "greedy", 1, last=True)
+        await store.flush()
+        assert streams(store, "habcdef") == "hdef"
+
+
+async def test_without_an_owner_each_session_is_one(make_store: MakeStore) -> None:
+    store = make_store(streams=4)
+    async with store.open():
+        for session, stream in ("a1", "b1", "b2", "b3", "c1"):
+            store.append(StreamKey(session, stream), b"x", last=True)
+        await store.flush()
+        assert streams(store, "abc") == "ac"
 
 
 TABLES = ["sessions", "tasks", "done", "use"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 from attrs import define, field, frozen
+from msgspec import structs
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Call
@@ -159,7 +160,7 @@ def make_runtime(
     stage: Stage | None = None,
 ) -> Runtime:
     app = App(stage or Stage(), limits=limits or Limits())
-    supervisor = Supervisor(limits=Limits(max_sessions=max_sessions, idle_timeout=idle))
+    supervisor = Supervisor(limits=structs.replace(app.limits, max_sessions=max_sessions, idle_timeout=idle))
     return Runtime(app=app, store=store or MemoryStore(), bus=MemoryBus(), supervisor=supervisor)
 
 

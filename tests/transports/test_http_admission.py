@@ -32,8 +32,8 @@ async def who(request_head: HttpRequest) -> Any:
 
 async def test_when_all_places_are_taken_clients_are_served_in_turn(autojump_clock: MockClock) -> None:
     """One client's burst of thirty does not make another's single call wait for all of them."""
-    config = HttpConfig(max_calls=2, busy_timeout=60, json_only=True)
-    async with open_endpoint(config) as endpoint:
+    config = HttpConfig(max_calls=2, json_only=True)
+    async with open_endpoint(config, limits=Limits(busy_timeout=60)) as endpoint:
         ann, bob = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in ("192.0.2.1", "192.0.2.2")]
         done: list[str] = []
 
@@ -52,7 +52,8 @@ async def test_when_all_places_are_taken_clients_are_served_in_turn(autojump_clo
 
 
 async def test_whoever_waits_too_long_is_told_when_to_come_back(autojump_clock: MockClock) -> None:
-    async with open_endpoint(HttpConfig(max_calls=1, json_only=True)) as endpoint:
+    limits = Limits(busy_timeout=0.25)
+    async with open_endpoint(HttpConfig(max_calls=1, json_only=True), limits=limits) as endpoint:
         ann = await Client.open(endpoint)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ann.post, request(1, "sleep", seconds=5))
@@ -68,8 +69,8 @@ async def test_whoever_waits_too_long_is_told_when_to_come_back(autojump_clock: 
 
 
 async def test_a_full_waiting_room_takes_the_place_from_whoever_has_most(autojump_clock: MockClock) -> None:
-    config = HttpConfig(max_calls=1, max_waiting=3, busy_timeout=60, json_only=True)
-    async with open_endpoint(config) as endpoint:
+    config = HttpConfig(max_calls=1, max_waiting=3, json_only=True)
+    async with open_endpoint(config, limits=Limits(busy_timeout=60)) as endpoint:
         ann, bob = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in ("192.0.2.1", "192.0.2.2")]
         statuses: dict[str, list[int]] = {"ann": [], "bob": []}
 
@@ -86,7 +87,8 @@ async def test_a_full_waiting_room_takes_the_place_from_whoever_has_most(autojum
 
 
 async def test_a_caller_that_goes_away_while_it_waits_takes_no_place(autojump_clock: MockClock) -> None:
-    async with open_endpoint(HttpConfig(max_calls=1, busy_timeout=60, json_only=True)) as endpoint:
+    config = HttpConfig(max_calls=1, json_only=True)
+    async with open_endpoint(config, limits=Limits(busy_timeout=60)) as endpoint:
         ann = await Client.open(endpoint)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ann.post, request(1, "sleep", seconds=5))
@@ -102,8 +104,8 @@ async def test_a_caller_that_goes_away_while_it_waits_takes_no_place(autojump_cl
 async def test_a_caller_that_goes_away_while_its_session_has_no_room_gives_its_place_back(
     autojump_clock: MockClock,
 ) -> None:
-    limits = Limits(running=1, waiting=1)
-    async with open_endpoint(HttpConfig(busy_timeout=60, json_only=True), limits=limits) as endpoint:
+    limits = Limits(running=1, waiting=1, busy_timeout=60)
+    async with open_endpoint(HttpConfig(json_only=True), limits=limits) as endpoint:
         ann = await Client.open(endpoint)
         async with trio.open_nursery() as nursery:
             for number in (1, 2):  # one works, one waits: that is all that the session takes
@@ -184,8 +186,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(["come", "leave", "give up"]), st.sam
 @given(steps=STEPS)
 async def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
     """Clients come, leave and give up at random: never more inside than places, and in the end nobody is counted."""
-    config = HttpConfig(max_calls=2, max_waiting=4, max_calls_per_principal=3, busy_timeout=3600)
-    async with open_endpoint(config) as endpoint, trio.open_nursery() as nursery:
+    config = HttpConfig(max_calls=2, max_waiting=4, max_calls_per_principal=3)
+    limits = Limits(busy_timeout=3600)
+    async with open_endpoint(config, limits=limits) as endpoint, trio.open_nursery() as nursery:
         admission, places = endpoint.admission, endpoint.admission.places
         inside: list[HttpRequest] = []
         coming: list[trio.CancelScope] = []
@@ -230,7 +233,8 @@ async def test_a_new_session_does_not_restart_the_rate_of_an_address(autojump_cl
 @pytest.mark.defect("S8")
 async def test_a_batch_takes_as_many_places_and_tokens_as_it_holds_requests(autojump_clock: MockClock) -> None:
     batch = [{"jsonrpc": "2.0", "id": n, "method": "sleep", "params": {"seconds": 1}} for n in range(3)]
-    async with open_endpoint(HttpConfig(max_calls=4, busy_timeout=0.1, json_only=True)) as endpoint:
+    limits = Limits(busy_timeout=0.1)
+    async with open_endpoint(HttpConfig(max_calls=4, json_only=True), limits=limits) as endpoint:
         ann = await Client.open(endpoint, "2025-03-26")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ann.post, json.dumps(batch).encode())

@@ -328,7 +328,7 @@ def test_settings_are_checked_when_built(settings: dict[str, Any]) -> None:
 
 
 async def test_a_congested_session_is_told_to_come_back(autojump_clock: Any, nursery: Any) -> None:
-    limits = Limits(running=1, waiting=2)
+    limits = Limits(running=1, waiting=2, busy_timeout=0.25)
     async with open_endpoint(HttpConfig(json_only=True), limits=limits) as endpoint:
         client = await Client.open(endpoint)
         replies: list[Any] = []
@@ -355,7 +355,8 @@ async def test_a_congested_session_is_told_to_come_back(autojump_clock: Any, nur
 async def test_too_many_calls_in_the_process_are_refused(autojump_clock: Any, nursery: Any) -> None:
     import trio
 
-    async with open_endpoint(HttpConfig(json_only=True, max_calls=1)) as endpoint:
+    limits = Limits(busy_timeout=0.25)
+    async with open_endpoint(HttpConfig(json_only=True, max_calls=1), limits=limits) as endpoint:
         client, other = await Client.open(endpoint), await Client.open(endpoint)
         nursery.start_soon(client.post, request(1, "sleep", seconds=10))
         await trio.testing.wait_all_tasks_blocked()

@@ -289,6 +289,23 @@ async def test_what_is_kept_for_a_connection_to_come_is_bounded_and_the_answer_n
         assert frames[-1]["result"] == {"counted": 100}
 
 
+@pytest.mark.defect("S7")
+async def test_streams_that_one_client_does_not_read_share_their_memory(autojump_clock: MockClock) -> None:
+    config = HttpConfig(max_outbox_memory=100_000, outbox_events=10_000)
+    async with open_endpoint(config) as endpoint:
+        memory = endpoint.admission.outbox_memory
+        hosts = ("192.0.2.1", "192.0.2.2")
+        greedy, other = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in hosts]
+        assert len(await (await other.stream(request(1, "count", to=10))).rest()) == 11
+        readers = [await greedy.stream(request(number, "count", to=1000)) for number in range(4)]
+        await wait_all_tasks_blocked()
+        assert 75_000 <= memory.used < 100_000, "three quarters, and what was on the way"
+        assert len(await (await other.stream(request(2, "count", to=10))).rest()) == 11
+        for reader in readers:
+            assert len(await reader.rest()) == 1001
+        assert (memory.used, memory.held) == (0, {})
+
+
 async def test_without_room_for_another_stream_a_call_is_answered_with_json(autojump_clock: MockClock) -> None:
     store = MemoryStore(StoreLimits(streams=1))
     async with open_endpoint(store=store) as endpoint:

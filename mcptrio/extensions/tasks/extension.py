@@ -80,7 +80,7 @@ class Tasks(Extension):
     # -- declared to the server
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
-        running = self._running[runtime] = RunningTasks(Shares(self.max_running, keep_free=self.max_running // 4))
+        running = self._running[runtime] = RunningTasks(Shares(self.max_running, has_several_owners=True))
 
         def detach() -> None:
             running.end_all()

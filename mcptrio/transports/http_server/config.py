@@ -17,9 +17,9 @@ _POSITIVE: Final = (
     "max_body",
     "max_body_memory",
     "body_timeout",
+    "min_body_rate",
     "heartbeat",
     "write_timeout",
-    "busy_timeout",
     "max_calls",
     "max_listeners",
     "max_waiting",
@@ -28,6 +28,7 @@ _POSITIVE: Final = (
     "max_sessions_per_principal",
     "outbox_events",
     "outbox_bytes",
+    "max_outbox_memory",
     "backlog",
     "header_timeout",
     "keep_alive_timeout",
@@ -117,18 +118,21 @@ class HttpConfig:
     # -- requests
     max_body: int = 4 * 1024 * 1024
     """Maximum size of a request body in bytes; a larger one is refused with 413. Raise it for tools that take files."""
-    max_body_memory: int = 16 * 1024 * 1024
+    max_body_memory: int = 12 * 1024 * 1024
     """Maximum bytes of all bodies over 64 KiB that are read or processed at the same time; others wait, unread. A body
     larger than this is admitted alone."""
     body_timeout: float = 10
     """Seconds for receiving a body; raise it for large bodies over slow connections."""
+    min_body_rate: int = 64 * 1024
+    """Bytes per second of a body over 64 KiB, on average; a slower one is refused with 408, because it holds memory
+    that others may wait for."""
     json_limits: JsonLimits = DEFAULT_LIMITS
     """Limits of JSON: nesting depth, values, messages of a batch; see `JsonLimits`."""
     max_calls: int = 1024
     """Maximum concurrent requests, over all sessions; lower it to protect the resources that tools use."""
     max_waiting: int = 1024
-    """Requests that may wait for a slot of `max_calls`, for `busy_timeout` and in turns of their clients; further ones
-    are refused at once with `Retry-After`."""
+    """Requests that may wait for a slot of `max_calls`, for `Limits.busy_timeout` and in turns of their clients;
+    further ones are refused at once with `Retry-After`."""
     max_calls_per_principal: int = 256
     """Slots of `max_calls` that one principal may hold; raise it for a gateway that signs in once for many users.
     Anonymous clients are not counted."""
@@ -143,9 +147,6 @@ class HttpConfig:
     max_sessions_per_principal: int = 200
     """Maximum sessions of one principal; raise it for a gateway that signs in once for many users. Anonymous clients
     are not counted."""
-    busy_timeout: float = 0.25
-    """Seconds that a request waits for room, in its session and in the process, before it is refused; raise it to ride
-    out peaks, at the price of slower refusals."""
 
     # -- responses
     stream_after: float = 0.05
@@ -168,6 +169,9 @@ class HttpConfig:
     outbox_bytes: int = 1024 * 1024
     """Bytes that may wait for a connection before handlers block; also the amount kept for a later connection. Raise it
     together with `StoreLimits.stream_bytes`."""
+    max_outbox_memory: int = 16 * 1024 * 1024
+    """Bytes that may wait for all connections together. With several clients, none gets more than three quarters of it;
+    a client that reads so slowly that its share is used up has its handlers blocked."""
     drain_timeout: float = 25
     """Seconds that running calls may take to finish at shutdown; keep it below the grace period of the service
     manager."""

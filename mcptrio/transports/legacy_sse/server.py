@@ -127,7 +127,7 @@ class LegacyEndpoint:
     def _open(self, head: HttpRequest) -> Plain | Stream:
         parts = self.parts
         config = parts.config
-        outbox = Outbox(max_items=config.outbox_events, max_bytes=config.outbox_bytes)
+        outbox = Outbox(config.outbox_events, config.outbox_bytes, parts.admission.outbox_memory, head.owner)
         link = LegacyLink(
             parts=parts,
             head=head,

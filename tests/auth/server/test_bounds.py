@@ -13,6 +13,7 @@ from attrs import define
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Server
+from mcptrio._actors.limits import Limits
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.message import Plain, Stream
@@ -24,8 +25,8 @@ from .callers import TOKENS, Caller, open_protected
 TRANSPORTS = ("websocket", "sse")
 
 
-def make_server() -> Server:
-    server = Server("slow")
+def make_server(limits: Limits) -> Server:
+    server = Server("slow", limits=limits)
 
     @server.tool(timeout=600)
     async def slow(seconds: float = 100) -> str:
@@ -136,9 +137,10 @@ def call(number: int, **arguments: Any) -> bytes:
 
 
 @asynccontextmanager
-async def opened(**settings: Any) -> AsyncIterator[tuple[Endpoint, trio.Nursery]]:
+async def opened(busy_timeout: float = 0.25, **settings: Any) -> AsyncIterator[tuple[Endpoint, trio.Nursery]]:
     config = HttpConfig(legacy_sse=True, **settings)
-    async with open_protected(make_server(), config=config) as endpoint, trio.open_nursery() as nursery:
+    server = make_server(limits=Limits(busy_timeout=busy_timeout))
+    async with open_protected(server, config=config) as endpoint, trio.open_nursery() as nursery:
         yield endpoint, nursery
         nursery.cancel_scope.cancel()
 
@@ -173,7 +175,7 @@ async def test_the_calls_of_the_whole_process_are_counted_whatever_carries_them(
     async with opened(max_calls=4) as (endpoint, nursery):
         kind = CLIENTS[transport]
         first, second = [await kind.open(endpoint, nursery, name) for name in ("ada", "bob")]
-        over_http = await Caller.open(endpoint, "2026-07-28", "ada")
+        over_http = await Caller.open(endpoint, "2026-07-28", "eve")
         for number in (10, 11):
             assert await first.error_of(call(number, seconds=50)) is None
         assert await second.error_of(call(10, seconds=70)) is None
@@ -187,12 +189,26 @@ async def test_the_calls_of_the_whole_process_are_counted_whatever_carries_them(
         assert (refused.status, refused.error["data"]["limit"]) == (503, "max_calls")
         assert trio.current_time() - began == pytest.approx(0.25)
         await trio.sleep(60)
-        assert [await second.error_of(call(number)) for number in (13, 14)] == [None] * 2, "two calls are done"
+        assert [await client.error_of(call(13)) for client in (second, first)] == [None] * 2, "two calls are done"
         assert (await first.error_of(call(15)))["data"]["limit"] == "max_calls"
         await second.close()
+        await trio.sleep(1)
         for number in range(16, 30):
-            assert await first.error_of(call(number, seconds=1)) is None, "they went with theirs"
+            assert await first.error_of(call(number, seconds=0.5)) is None, "they went with theirs"
             await trio.sleep(1)
+
+
+@pytest.mark.defect("S7")
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_one_principal_cannot_take_every_call_of_the_process(transport: str, autojump_clock: MockClock) -> None:
+    async with opened(max_calls=8) as (endpoint, nursery):
+        kind = CLIENTS[transport]
+        bob = await Caller.open(endpoint, "2026-07-28", "bob")
+        assert (await bob.call("slow", seconds=0)).status == 200
+        greedy = [await kind.open(endpoint, nursery, "ada") for _ in range(2)]
+        errors = [await client.error_of(call(number)) for number in range(10, 14) for client in greedy]
+        assert [error is None for error in errors] == [True] * 6 + [False] * 2
+        assert (await bob.call("slow", seconds=0)).status == 200
 
 
 async def test_a_request_that_waits_for_a_place_has_that_of_a_socket_in_time(autojump_clock: MockClock) -> None:

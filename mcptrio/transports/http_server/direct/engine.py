@@ -219,14 +219,16 @@ class DirectEngine:
 
     async def _read_body(self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest) -> bytes | Plain | None:
         """Read the rest of a body; return a refusal if it takes too long, None if the peer went away."""
-        endpoint, parts, size = self._endpoint, list[bytes](), len(raw.body)
+        endpoint, parts, size, reserved_at = self._endpoint, list[bytes](), len(raw.body), 0.0
         with trio.move_on_after(self._config.body_timeout) as waiting:
             while guarded.gate.phase is ReadPhase.BODY:
                 if size > SMALL and not request.body_memory:
                     waiting.deadline = inf  # the client does not cause this wait
                     if not await endpoint.admission.reserve_body(request):
                         return endpoint.no_room()
-                    waiting.deadline = trio.current_time() + self._config.body_timeout
+                    reserved_at = trio.current_time()
+                if request.body_memory:
+                    waiting.deadline = endpoint.admission.body_deadline(reserved_at, size)
                 part = b""
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     part = await guarded.receive_some()

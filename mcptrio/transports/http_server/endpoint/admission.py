@@ -1,8 +1,8 @@
 """Admission: limits on the calls, bodies and sessions of an endpoint, shared fairly between its clients.
 
 Theory of operation. A call takes a place of `max_calls`, a batch as many as it holds requests. While places are free
-that costs two counters; when all are taken, requests wait for `busy_timeout`, and places go to the clients in turn
-(`_actors/shares`). One principal has limits of its own over all its connections: HTTP, WebSocket and HTTP+SSE.
+that costs two counters; when all are taken, requests wait for `Limits.busy_timeout`, and places go to the clients in
+turn (`_actors/shares`). One principal has limits of its own over all its connections: HTTP, WebSocket and HTTP+SSE.
 
 A session of the latter two has a connection of its own, and its calls end unseen. They are counted when they come, and
 counted again only when that count says that all places are taken.
@@ -43,6 +43,9 @@ class Admission:
     """One for each request that is being served; `reserved` counts those of WebSocket and HTTP+SSE sessions."""
     body_memory: Shares = field(init=False)
     """Bytes of bodies larger than `SMALL`, from the moment that so much has arrived until the answer is written."""
+    outbox_memory: Shares = field(init=False)
+    """Bytes that wait for connections. They are not waited for: an outbox that is not empty is full when there are none
+    for its owner, and blocks its handlers."""
     sessions: dict[str, int] = field(factory=dict)
     """The number of open sessions of each principal."""
     _alone: dict[str, set[Session]] = field(factory=dict)
@@ -55,6 +58,7 @@ class Admission:
         config = self.config
         self.places = Shares(config.max_calls, config.max_waiting)
         self.body_memory = Shares(config.max_body_memory, config.max_waiting)
+        self.outbox_memory = Shares(config.max_outbox_memory)
         if config.rate is not None:
             self._rates = Rates(config.rate, config.rate_burst)
 
@@ -73,7 +77,7 @@ class Admission:
             return refuse_excess(error, request_id)
         if not (
             self._take(owner, amount)
-            or await self.places.wait(owner, amount, timeout=self.config.busy_timeout)
+            or await self.places.wait(owner, amount, timeout=self.supervisor.limits.busy_timeout)
             or self._take(owner, amount)  # calls of sessions with a connection of their own end unseen
         ):
             self._limit("max_calls")
@@ -99,7 +103,13 @@ class Admission:
     def _recount(self) -> None:
         # A session whose message waits in its inbox has its call soon.
         self._busy = {session for session in self._busy if session.peer.at_work or session.inbox.backlog}
-        self.places.reserved = sum(session.peer.at_work for session in self._busy)
+        self.places.reserved.clear()
+        for session in self._busy:
+            self._reserve(session.owner, session.peer.at_work)
+
+    def _reserve(self, owner: str, amount: int) -> None:
+        if amount:
+            self.places.reserved[owner] = self.places.reserved.get(owner, 0) + amount
 
     def _limit(self, name: str) -> None:
         if self.hub:
@@ -137,13 +147,14 @@ class Admission:
         """
         amount = requests_in(frame)
         self._check(who, session.owner, amount)
-        if self.places.waiting or self.places.used + self.places.reserved + amount > self.places.size:
+        if not self.places.has_room(session.owner, amount):
             self._recount()
-            if self.places.waiting or self.places.used + self.places.reserved + amount > self.places.size:
+            self.places.admit()
+            if not self.places.has_room(session.owner, amount):
                 self._limit("max_calls")
                 raise Overloaded(_NO_PLACE, retry_after=1, limit="max_calls")
         self._busy.add(session)
-        self.places.reserved += amount
+        self._reserve(session.owner, amount)
 
     def _carried_over(self, session: Session, who: str) -> None:
         self._busy.discard(session)
@@ -182,10 +193,14 @@ class Admission:
         """Wait for memory for a body of which `SMALL` bytes have arrived; return False if there is none in time."""
         declared = request.fields.get(b"content-length")
         size = self.config.max_body if declared is None else int(declared)
-        if not await self.body_memory.wait(request.owner, size, timeout=self.config.body_timeout):
+        if not await self.body_memory.wait(request.owner, size, timeout=self.supervisor.limits.busy_timeout):
             return False
         request.body_memory = size
         return True
+
+    def body_deadline(self, reserved_at: float, arrived: int) -> float:
+        """Return by when more must arrive of a body that holds memory, and of which `arrived` bytes are there."""
+        return reserved_at + min(self.config.body_timeout, arrived / self.config.min_body_rate)
 
     def release_body(self, request: HttpRequest) -> None:
         """Give the memory of a body back, if it has any."""

@@ -249,7 +249,10 @@ class Endpoint:
         """Build the response for a body that did not arrive in time."""
         self.shared.limit("body_timeout")
         return refuse(
-            408, f"the body took longer than {self.config.body_timeout:g} s", headers=((b"connection", b"close"),)
+            408,
+            f"the body took longer than {self.config.body_timeout:g} s (HttpConfig.body_timeout), or arrived with less "
+            f"than {self.config.min_body_rate} bytes per second (min_body_rate)",
+            headers=((b"connection", b"close"),),
         )
 
     def no_room(self) -> Plain:

@@ -23,6 +23,7 @@ import trio
 from attrs import define, field
 
 from mcptrio import telemetry
+from mcptrio._actors.shares import Shares
 from mcptrio._wire.jsonrpc import Error, encode
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import INTERNAL_ERROR
@@ -90,6 +91,9 @@ class StreamLog:
     config: HttpConfig
     hub: telemetry.Hub
     ids: EventIds
+    owner: str
+    memory: Shares
+    """Bytes that wait for connections, see `Admission.outbox_memory`."""
     last: int = 0
     """The number of the newest event."""
     taken: int = 0
@@ -99,15 +103,26 @@ class StreamLog:
     """Its first response is about to start."""
     connection: StreamResponse | None = None
     _unread: int = 0  # bytes appended since a connection had everything
+    _charged: int = 0  # those of them that wait for a connection
     _room: trio.lowlevel.ParkingLot | None = None
 
     @property
     def full(self) -> bool:
-        return self.last - self.taken >= self.config.outbox_events or self._unread >= self.config.outbox_bytes
+        if self.last - self.taken >= self.config.outbox_events or self._unread >= self.config.outbox_bytes:
+            return True
+        return self._charged > 0 and not self.memory.has_room(self.owner)
 
     @property
     def followed(self) -> bool:
         return self.connection is not None or self.expected
+
+    def begin(self) -> None:
+        """Create the stream in the store.
+
+        Raises:
+            Overloaded: the store has no room for another one.
+        """
+        self.store.begin(self.key, owner=self.owner)
 
     def append(self, data: bytes, *, last: bool = False) -> None:
         if self.ended:
@@ -121,6 +136,9 @@ class StreamLog:
         # Notifications that nothing holds back while it lags are the exception: they would have no bound.
         keep = self.followed and (last or not self.full or not is_notification(data))
         self._unread += len(data)
+        if self.followed:
+            self._charged += len(data)
+            self.memory.take_anyway(self.owner, len(data))
         self.ended = last
         self.last = self.store.append(self.key, data, last=last, keep_after=self.taken if keep else None)
 
@@ -149,6 +167,7 @@ class StreamLog:
         self.taken = seq
         if seq >= self.last:
             self._unread = 0
+            self._release()
         if self._room is not None and not self.full:
             self._make_room()
 
@@ -156,7 +175,13 @@ class StreamLog:
         if self.connection is connection:
             self.connection = None
             self.expected = False
+            self._release()
             self._make_room()
+
+    def _release(self) -> None:
+        if self._charged:
+            charged, self._charged = self._charged, 0
+            self.memory.give_back(self.owner, charged)
 
 
 @define(eq=False, repr=False, kw_only=True)

@@ -106,12 +106,14 @@ class HttpLink:
             config=self.parts.config,
             hub=self.session.service.telemetry,
             ids=EventIds(store.secret, self.session.id, name),
+            owner=self.session.owner,
+            memory=self.parts.admission.outbox_memory,
         )
 
     def _standalone(self) -> StreamLog:
         if self.log is None:
             log = self.new_log(STANDALONE)
-            log.store.begin(log.key)
+            log.begin()
             self.log = log
         return self.log
 

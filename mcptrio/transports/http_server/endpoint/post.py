@@ -146,7 +146,7 @@ class PostStream(Pending, kw_only=True):
         """Turn into a stream; return False if the store has no room for another one."""
         log = self.http.new_log(self.name)
         try:
-            log.store.begin(log.key)
+            log.begin()
         except Overloaded:
             self.http.count(telemetry.LimitHit(name="streams", session=self.http.session.id))
             self.json_only = True

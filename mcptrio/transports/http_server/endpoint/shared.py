@@ -37,6 +37,11 @@ class Shared(Entity):
     def draining(self) -> bool:
         return self.runtime.supervisor.draining
 
+    @property
+    def busy_timeout(self) -> float:
+        """Seconds that a request waits for room."""
+        return self.runtime.supervisor.limits.busy_timeout
+
     def limit(self, name: str, session: Session | None = None) -> None:
         """Emit that a limit was reached."""
         if self.hub:

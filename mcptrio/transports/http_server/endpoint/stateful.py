@@ -158,7 +158,7 @@ class Sessions:
     ) -> Plain | None:
         """Post a message to the session; return a refusal if that is not possible."""
         if session.congested and type(frame) in (Request, tuple):
-            with trio.move_on_after(self.shared.config.busy_timeout):
+            with trio.move_on_after(self.shared.busy_timeout):
                 await session.wait_for_room()
             if session.congested:
                 self.shared.limit("waiting", session)
@@ -167,7 +167,7 @@ class Sessions:
         if session.deliver_nowait(frame, link, context, loan):
             return None
         try:
-            with trio.move_on_after(self.shared.config.busy_timeout):
+            with trio.move_on_after(self.shared.busy_timeout):
                 await session.deliver(frame, link, context)
                 return None
         except ConnectionLost:

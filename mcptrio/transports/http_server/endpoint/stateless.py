@@ -98,7 +98,8 @@ class ExchangeLink(Pending, kw_only=True):
 
     def _open(self) -> None:
         config = self.parts.config
-        self._outbox = Outbox(max_items=config.outbox_events, max_bytes=config.outbox_bytes)
+        memory, owner = self.parts.admission.outbox_memory, self.head.owner
+        self._outbox = Outbox(config.outbox_events, config.outbox_bytes, memory, owner)
         self._heartbeat = Timer(self.parts.timers, self._say_alive)
         self._settle(ReplyPhase.STREAMING)
 
@@ -175,7 +176,7 @@ class Exchanges:
 
     def __attrs_post_init__(self) -> None:
         most = self.shared.config.max_listeners
-        self.listen_places = Shares(most, keep_free=most // 4)
+        self.listen_places = Shares(most, has_several_owners=True)
 
     @property
     def listeners(self) -> int:
@@ -227,7 +228,7 @@ class Exchanges:
         shared = self.shared
         if shared.draining:
             return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
-        if not await self.listen_places.wait(head.owner, timeout=shared.config.busy_timeout):
+        if not await self.listen_places.wait(head.owner, timeout=shared.busy_timeout):
             shared.limit("max_listeners")
             return overloaded("too many listen streams are open", 5, request_id=frame.id, limit="max_listeners")
         return None

@@ -154,6 +154,7 @@ class AsgiApp:
             if body is None:
                 return
             if isinstance(body, Plain):
+                endpoint.admission.release_body(head)  # the refusal lingers
                 await _refuse(head, body, receive, send)
                 return
         else:
@@ -174,7 +175,7 @@ class AsgiApp:
 
     async def _read_body(self, endpoint: Endpoint, head: HttpRequest, receive: Receive) -> bytes | Plain | None:
         """Read the body; return a refusal if that fails, None if the client went away."""
-        size = 0
+        size, reserved_at = 0, 0.0
         parts: list[bytes] = []
         with trio.move_on_after(self.config.body_timeout) as patience:
             while True:
@@ -190,7 +191,9 @@ class AsgiApp:
                         patience.deadline = float("inf")  # that time is not the client's
                         if not await endpoint.admission.reserve_body(head):
                             return endpoint.no_room()
-                        patience.deadline = trio.current_time() + self.config.body_timeout
+                        reserved_at = trio.current_time()
+                    if head.body_memory:
+                        patience.deadline = endpoint.admission.body_deadline(reserved_at, size)
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         return endpoint.timed_out()

@@ -16,7 +16,7 @@ from wsproto.connection import ConnectionState as WebSocketState
 from wsproto.events import CloseConnection, Event, Message, Ping, Pong, TextMessage
 from wsproto.frame_protocol import CloseReason
 
-_FRAMES_AT_ONCE: Final = 16  # frames of one read that are processed before other tasks run
+_FRAMES_AT_ONCE: Final = 8  # frames of one read that are processed before other tasks run
 _MAX_FRAGMENTS: Final = 4096  # frames of one message: 1 KiB each for a message of 4 MiB
 _MAX_CONTROL: Final = 100  # pings and pongs within a second; a usual peer sends one in many seconds
 _SLOW_DELIVERY: Final = 0.05  # seconds in which nothing was read: the answer to a ping may still be in the socket
