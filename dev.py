@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -224,18 +223,7 @@ def conformance(args: argparse.Namespace) -> int:
 def docs(args: argparse.Namespace) -> int:
     """the documentation as a site, in site/"""
     python = environment(args.python, "dev", "docs")
-    if code := run(python, "docs/generate.py"):
-        return code
-    # In a folder of its own: zensical takes a folder .cache beside its configuration for its own, and cleans it.
-    with tempfile.TemporaryDirectory() as scratch:
-        shutil.copy(ROOT / "mkdocs.yml", scratch)
-        shutil.copytree(ROOT / "docs", Path(scratch, "docs"), ignore=shutil.ignore_patterns("*.py", "snippets", "__*"))
-        code = run(python, "-m", "zensical", "build", "--strict", *args.rest, cwd=Path(scratch))
-        if not code:
-            shutil.rmtree(ROOT / "site", ignore_errors=True)
-            shutil.move(Path(scratch, "site"), ROOT / "site")
-            say("open site/index.html")
-    return code
+    return run(python, "docs/generate.py") or run(python, "docs/build.py", "site", *args.rest)
 
 
 def kill_test(args: argparse.Namespace) -> int:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills in the parts of the documentation that come from elsewhere: files that tests run, tables from the code.
+"""Fills in the parts of the documentation that come from elsewhere: files that tests run, tables, diagrams.
 
     python docs/generate.py            writes the pages
     python docs/generate.py --check    says which ones are out of date, and changes nothing
@@ -10,6 +10,8 @@ A page marks such a part with two comments. What is between them is replaced.
                                                     `imports` are those that the file begins with
     <!-- table: settings HttpConfig -->             what a function of tables.py returns
     <!-- end -->
+
+The diagrams are the files `docs/diagrams/*.svg`, see draw.py.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import tables  # noqa: E402  # in the same folder
+import draw  # noqa: E402  # in the same folder
+import tables  # noqa: E402
 
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".conf": "nginx", ".service": "ini", ".socket": "ini"}
 _PART = re.compile(r"^<!-- (?P<what>[^\n]+?) -->\n(?P<body>.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
@@ -45,8 +49,9 @@ def make(what: str) -> str:
         name, *arguments = what.removeprefix("table: ").split()
         made: str = getattr(tables, name)(*arguments)
         return made
-    file, _, names = what.partition(":")
-    return f"```python\n{excerpt(ROOT / file, names.split())}\n```"
+    name, _, names = what.partition(":")
+    file = ROOT / name
+    return f"```{LANGUAGES.get(file.suffix, file.name.lower())}\n{excerpt(file, names.split())}\n```"
 
 
 def excerpt(file: Path, names: list[str]) -> str:
@@ -94,12 +99,19 @@ def names_of(node: ast.stmt) -> Iterator[str]:
             yield module
 
 
+def files() -> dict[Path, str]:
+    """Return every file that is made here, with the contents that it should have."""
+    diagrams = ROOT / "docs" / "diagrams"
+    drawn = {**draw.drawings(diagrams), diagrams / "states.svg": draw.draw(tables.states())}
+    return {**{page: fill(page.read_text()) for page in pages()}, **drawn}
+
+
 def main() -> int:
-    stale = [page for page in pages() if (text := page.read_text()) != fill(text)]
-    for page in stale:
-        print(f"{page.relative_to(ROOT)} {'is out of date' if '--check' in sys.argv else 'written'}")
+    stale = {file: text for file, text in files().items() if not file.exists() or file.read_text() != text}
+    for file, text in stale.items():
+        print(f"{file.relative_to(ROOT)} {'is out of date' if '--check' in sys.argv else 'written'}")
         if "--check" not in sys.argv:
-            page.write_text(fill(page.read_text()))
+            file.write_text(text)
     return 1 if stale and "--check" in sys.argv else 0
 
 

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 import attrs
 import msgspec
@@ -258,15 +258,17 @@ def dates() -> str:
 # -- the machine
 
 
-def state_diagram() -> str:
-    from mcptrio._peer.states import ANY_BUT_INITIALIZE, OPENING, State
+def states() -> str:
+    """Return the text of the diagram of states, for draw.py."""
+    from mcptrio._peer.states import ANY_BUT_INITIALIZE, OPENING
 
-    lines = ["stateDiagram-v2", f"    [*] --> {State.NEW.name}"]
+    lines = ["layers: How a stateful session opens"]
     for state, moves in OPENING.items():
-        for method, after in moves.items():
-            spoken = "anything but initialize" if method == ANY_BUT_INITIALIZE else method
-            lines.append(f"    {state.name} --> {after.name}: {spoken}")
-    return "```mermaid\n" + "\n".join(lines) + "\n```"
+        spoken = {m: "anything but initialize" if m == ANY_BUT_INITIALIZE else m for m in moves}
+        stays = [spoken[method] for method, after in moves.items() if after is state]
+        lines.append(f"[{state.name}: stays here after {', '.join(stays)}]" if stays else f"[{state.name}]")
+        lines += [f"| {spoken[method]}" for method, after in moves.items() if after is not state]
+    return "\n".join(lines)
 
 
 def state_table() -> str:
@@ -373,32 +375,38 @@ def members(owner: str, cls: type, documented_only: bool = False) -> Iterator[st
 
 
 def spell(name: str, fn: Any) -> str:
-    """A signature in a code block: on one line, or with one parameter on each where that is too long."""
-    word = "async " if inspect.iscoroutinefunction(fn) else ""
+    """Return a code block with the signature of a function or class, or with those of its overloads."""
+    shapes = get_overloads(fn) if inspect.isfunction(fn) else []
+    return "```python\n" + "\n".join(signature(name, shape) for shape in shapes or [fn]) + "\n```"
+
+
+def signature(name: str, fn: Any) -> str:
+    """Spell a signature on one line, or with one parameter on each line where that is too long."""
+    word = "class" if name[0].isupper() else "async def" if inspect.iscoroutinefunction(fn) else "def"
     given = inspect.signature(fn)
     shown: list[str] = []
     kind = None
     for parameter in given.parameters.values():
         if parameter.name in ("self", "cls") and not shown:
             continue
-        if parameter.kind is parameter.KEYWORD_ONLY and kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
-            shown.append("*")
         if kind is parameter.POSITIONAL_ONLY and parameter.kind is not kind:
             shown.append("/")
+        if parameter.kind is parameter.KEYWORD_ONLY and kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
+            shown.append("*")
         kind = parameter.kind
         text = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(kind, "") + parameter.name
         if parameter.annotation is not parameter.empty:
             text += f": {spelled(parameter.annotation)}"
         if parameter.default is not parameter.empty:
             made = parameter.default is attrs.NOTHING or " at 0x" in repr(parameter.default)
-            text += f" = {'…' if made else repr(parameter.default)}"
+            text += f" = {'...' if made else repr(parameter.default)}"
         shown.append(text)
+    if kind is inspect.Parameter.POSITIONAL_ONLY:
+        shown.append("/")
     back = given.return_annotation
-    tail = "" if back is given.empty or name[0].isupper() else f" -> {spelled(back)}"
-    line = f"{word}{name}({', '.join(shown)}){tail}"
-    if len(line) > 100:
-        line = f"{word}{name}(\n" + "".join(f"    {text},\n" for text in shown) + f"){tail}"
-    return f"```text\n{line}\n```"
+    tail = "" if back is given.empty or word == "class" else f" -> {spelled(back)}"
+    line = f"{word} {name}({', '.join(shown)}){tail}"
+    return line if len(line) <= 88 else f"{word} {name}(\n" + "".join(f"    {text},\n" for text in shown) + f"){tail}"
 
 
 def spelled(annotation: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import importlib
 import importlib.util
 import json
@@ -15,7 +17,7 @@ import pytest
 
 import mcptrio
 from mcptrio import HttpConfig, Limits
-from mcptrio._peer.states import OPENING
+from mcptrio._peer.states import ANY_BUT_INITIALIZE, OPENING
 from mcptrio._wire.jsonrpc import JsonLimits
 from mcptrio._wire.lines import MAX_LINE
 from mcptrio.auth.server import BearerAuth
@@ -63,10 +65,32 @@ def test_what_a_page_takes_from_the_code_is_up_to_date(page: Path, generate: Mod
     assert generate.fill(text) == text, f"{page.relative_to(ROOT)} is out of date: run python docs/generate.py"
 
 
+def test_the_diagrams_are_up_to_date(generate: ModuleType) -> None:
+    drawn = {file: text for file, text in generate.files().items() if file.suffix == ".svg"}
+    assert len(drawn) >= 5
+    assert [file.name for file, text in drawn.items() if file.read_text() != text] == []
+
+
+def test_every_diagram_is_shown_and_nothing_is_loaded_from_elsewhere() -> None:
+    docs = ROOT / "docs"
+    shown = "".join(page.read_text() for page in docs.rglob("*.md"))
+    assert [
+        file.name for file in docs.rglob("*.svg") if f"{file.name})" not in shown and "assets" not in file.parts
+    ] == []
+    assert re.findall(r"!\[[^\]]*\]\(https?:", shown) == []
+    assert "mermaid" not in shown
+
+
+@pytest.mark.parametrize("chart", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda file: file.name)
+def test_a_drawing_is_readable_on_light_and_dark_pages(chart: Path) -> None:
+    text = chart.read_text()
+    assert "prefers-color-scheme: dark" in text or chart.parent.name == "assets"
+
+
 @every_page
 def test_every_piece_of_python_comes_from_a_file_that_tests_run(page: Path, generate: ModuleType) -> None:
-    text = page.read_text()
-    marked = [part["what"] for part in generate._PART.finditer(text) if not part["what"].startswith("table: ")]
+    text = re.sub(r"<!-- table: .*?<!-- end -->", "", page.read_text(), flags=re.DOTALL)  # signatures, from the code
+    marked = [part["what"] for part in generate._PART.finditer(text) if part["what"].partition(":")[0].endswith(".py")]
     assert sum(language == "python" for language, _ in fences(text)) == len(marked)
     for what in marked:
         file = ROOT / what.partition(":")[0]
@@ -152,11 +176,13 @@ def test_every_class_of_settings_has_its_table(generate: ModuleType) -> None:
         assert f"<!-- table: settings {name} -->" in page, name
 
 
-def test_the_diagram_has_every_move_of_the_table() -> None:
-    text = (ROOT / "docs" / "design" / "machine.md").read_text()
-    moves = [(state.name, after.name) for state, row in OPENING.items() for after in row.values()]
-    assert moves
-    assert [move for move in moves if f"{move[0]} --> {move[1]}: " not in text] == []
+def test_the_diagram_has_every_move_of_the_table(generate: ModuleType) -> None:
+    text = generate.tables.states()
+    for state, moves in OPENING.items():
+        for method, after in moves.items():
+            word = method if method != ANY_BUT_INITIALIZE else "anything but initialize"
+            part = text.partition(f"[{state.name}")[2]
+            assert word in (part.partition("]")[0] if after is state else part.partition("]")[2].partition("\n[")[0])
 
 
 def test_every_page_can_be_found_from_the_menu() -> None:
@@ -220,10 +246,33 @@ def test_a_line_holds_one_sentence(page: Path) -> None:
     assert crowded == []
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "howto").glob("*.md")), ids=lambda page: page.stem)
-def test_a_how_to_page_with_code_shows_its_imports(page: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    assert not blocks or re.search(r"^(from mcptrio\S* )?import ", blocks[0], re.MULTILINE), "the first block has none"
+@every_page
+def test_every_name_in_a_piece_of_code_is_imported_or_defined_on_its_page(page: Path) -> None:
+    """A reader can follow a page from the top without guessing where a name comes from."""
+    text = re.sub(r"<!-- table: .*?<!-- end -->", "", page.read_text(), flags=re.DOTALL)
+    known = set(dir(builtins)) | {"__name__"}
+    for language, body in fences(text):
+        if language == "python":
+            tree = ast.parse(body)
+            known |= bound(tree)
+            unknown = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - known
+            assert unknown == set(), f"in the block that begins with {body.partition(chr(10))[0]!r}"
+
+
+def bound(tree: ast.AST) -> set[str]:
+    """Return the names that a piece of code defines, imports or takes as parameters."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.ExceptHandler(name=str(name)):
+                names.add(name)
+            case ast.MatchAs(name=str(name)):
+                names.add(name)
+    return names
 
 
 OLD_WORDS = re.compile(

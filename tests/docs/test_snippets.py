@@ -91,6 +91,25 @@ def test_the_first_client_starts_the_first_server(tmp_path: Path) -> None:
     ], shown.stderr
 
 
+async def test_the_server_of_the_front_page_is_twelve_lines_and_answers(load: Load) -> None:
+    assert len((SNIPPETS / "hello.py").read_text().splitlines()) <= 12
+    async with talking(load("hello").server) as talk:
+        result = await talk.call("forecast", {"city": "Oslo", "days": 2})
+        assert result["structuredContent"] == {"result": ["Oslo, day 1: sunny", "Oslo, day 2: sunny"]}
+        assert "arguments.days" in await talk.fault("forecast", city="Oslo", days=4)
+
+
+async def test_the_server_of_the_pages_for_newcomers_from_other_libraries(load: Load) -> None:
+    seen: list[Any] = []
+    async with connect(load("migrated").server, log=seen.append) as client:
+        result = await client.call_tool("stock", {"item": "apples"}, on_progress=lambda *told: seen.append(told))
+        assert (result.text, bool(result.is_error), len(seen)) == ("3", False, 2)
+        assert "There is no 'pears'" in (await client.call_tool("stock", {"item": "pears"})).text
+        assert (await client.read_resource("shop://hours")).contents[0].text == "9 to 17"
+        prompt = await client.get_prompt("complain", {"item": "apples"})
+        assert "complaint about apples" in prompt.messages[0].content.text
+
+
 async def test_typed_arguments_and_results(load: Load) -> None:
     async with talking(load("typed").server) as talk:
         tools = {tool["name"]: tool for tool in (await talk.request("tools/list"))["tools"]}
