@@ -63,7 +63,7 @@ MADE_BY_THE_RUNTIME = {
 
 
 def settings(name: str) -> str:
-    """A table of the fields of a class: type, default, meaning."""
+    """Return a table of the fields of a class: type, default, meaning."""
     cls = getattr(import_module(CONFIGS[name]), name)
     fields = list(documented(cls))
     if attrs.has(cls):
@@ -71,10 +71,12 @@ def settings(name: str) -> str:
     elif issubclass(cls, msgspec.Struct):
         defaults = {field.name: field.default for field in msgspec.structs.fields(cls)}
     else:  # a TypedDict: everything may be left out
-        rows = [f"| `{field}` | {code(kind)} | {words} |" for field, kind, words in fields]
-        return "\n".join(["| option | type | |", "|---|---|---|", *rows])
-    rows = [f"| `{field}` | {code(kind)} | {show(field, defaults[field])} | {words} |" for field, kind, words in fields]
-    return "\n".join(["| setting | type | default | |", "|---|---|---|---|", *rows])
+        rows = [f"| `{field}`<br>{code(kind)} | {words} |" for field, kind, words in fields]
+        return "\n".join(["| option and type | |", "|---|---|", *rows])
+    rows = [
+        f"| `{field}`<br>{code(kind)} | {show(field, defaults[field])} | {words} |" for field, kind, words in fields
+    ]
+    return "\n".join(["| setting and type | default | |", "|---|---|---|", *rows])
 
 
 def documented(cls: type) -> Iterator[tuple[str, str, str]]:

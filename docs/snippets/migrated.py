@@ -15,7 +15,7 @@ async def lifespan(server: Server) -> AsyncIterator[dict[str, int]]:
     yield {"apples": 3}  # open a database here, and close it after the yield
 
 
-server = Server("shop", version="1.0.0", instructions="Look up what is in stock.", lifespan=lifespan)
+server = Server("shop", version="1.0.0", lifespan=lifespan)
 
 
 @server.tool(read_only=True)
