@@ -21,7 +21,7 @@ DESK = [sys.executable, str(Path(__file__).with_name("order_desk.py"))]
 
 
 async def elicit(params: ElicitParams) -> dict[str, Any] | None:
-    """Ask the person, field by field. None declines."""
+    """Ask the user, field by field. None declines."""
     print(f"The server asks: {params.message}")
     fields: dict[str, Any] = dict(params.requested_schema or {}).get("properties", {})
     answers: dict[str, Any] = {}

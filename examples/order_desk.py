@@ -1,8 +1,8 @@
-"""A server that asks before it acts: the person confirms a refund in the middle of the tool call.
+"""A server that asks before it acts: the user confirms a refund in the middle of the tool call.
 
     mcptrio run examples/order_desk.py
 
-`ctx.elicit` waits for the person, whatever protocol version the client speaks; `ctx.once` keeps the money from being
+`ctx.elicit` waits for the user, whatever protocol version the client speaks; `ctx.once` keeps the money from being
 paid twice; a `ToolError` is what the model reads when something cannot be done.
 """
 
@@ -50,13 +50,13 @@ async def order(order_id: str) -> Order:
 
 @server.tool(destructive=True, replay=True)
 async def refund(order_id: str, ctx: Context) -> str:
-    """Refund an order, after the person has agreed."""
+    """Refund an order, after the user has agreed."""
     found = find(order_id)
     if found.refunded:
         raise ToolError(f"Order {order_id} was refunded already.")
     answer = await ctx.elicit(f"Refund {found.total:.2f} to {found.customer}?", Decision)
     if answer.value is None or not answer.value.refund:
-        raise ToolError("The person does not want to refund this order. Do not try again.")
+        raise ToolError("The user does not want to refund this order. Do not try again.")
     paid = await ctx.once("pay back", pay_back, found)
     await ctx.info({"order": order_id, "reason": answer.value.reason, "note": answer.value.note})
     return f"Refunded {paid:.2f} to {found.customer} ({answer.value.reason})."

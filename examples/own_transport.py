@@ -22,7 +22,7 @@ server = Server("greeter", version="1.0.0")
 
 @server.tool(read_only=True)
 async def greet(name: str) -> str:
-    """Greet a person."""
+    """Greet the user by name."""
     return f"Hello, {name}!"
 
 

@@ -48,10 +48,10 @@ async def order(number: int) -> Order:
 
 @server.tool(destructive=True, scopes=["orders:read", "orders:write"], rate=2)
 async def refund(number: int, ctx: Context) -> str:
-    """Refund an order after asking the person."""
+    """Refund an order after asking the user."""
     answer = await ctx.elicit(f"Refund order {number}?", Decision)
     if answer.value is None or not answer.value.refund:
-        raise ToolError("The person declined.")
+        raise ToolError("The user declined.")
     ORDERS[number].refunded_by = ctx.principal.subject if ctx.principal else None
     return f"Order {number} is refunded."
 

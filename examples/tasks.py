@@ -54,12 +54,12 @@ async def survey(village: str, ctx: Context, houses: int = 10) -> Survey:
 
 @server.tool(task="later")
 async def publish(village: str, ctx: Context) -> str:
-    """Print what was found about a village, after the person has agreed."""
+    """Print what was found about a village, after the user has agreed."""
     if village not in FOUND:
         raise ToolError(f"{village} was not surveyed yet. Call survey first.")
     answer = await ctx.elicit(f"Publish the numbers of {village}?", Wish)  # an ordinary question of an ordinary call
     if answer.value is None or not answer.value.agreed:
-        raise ToolError("The person does not want it published. Do not try again.")
+        raise ToolError("The user does not want it published. Do not try again.")
     await begin_task(ctx)  # the client gets its handle here; the function goes on
     for page in range(answer.value.pages):
         await trio.sleep(0.02)  # printing

@@ -1,4 +1,4 @@
-"""Talking to the person and to the client's model in the middle of a call."""
+"""Talking to the user and to the client's model in the middle of a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ server = Server("travel")
 
 @dataclass
 class Trip:
-    """The form that the person sees: flat fields of plain types."""
+    """The form that the user sees: flat fields of plain types."""
 
     nights: Annotated[int, msgspec.Meta(ge=1, le=30)]
     board: Literal["none", "breakfast", "full"] = "breakfast"
@@ -23,10 +23,10 @@ class Trip:
 
 @server.tool
 async def book_room(city: str, ctx: Context) -> str:
-    """Book a room, after the person has said what they want."""
+    """Book a room, after the user has said what they want."""
     answer = await ctx.elicit(f"How long will you stay in {city}?", Trip)
     if answer.value is None:  # declined, or the window was closed
-        raise ToolError("The person does not want to book a room. Do not ask again.")
+        raise ToolError("The user does not want to book a room. Do not ask again.")
     trip = answer.value
     return f"{trip.nights} nights in {city}, board: {trip.board}."
 
@@ -45,7 +45,7 @@ async def describe(city: str, ctx: Context) -> str:
 async def pay(amount: float, ctx: Context) -> str:
     """Take a payment on a page of our own, so that no card number passes through the client."""
     answer = await ctx.elicit_url("Please pay on our page.", f"https://pay.example.org/?amount={amount}")
-    return "The person went to the page." if answer.accepted else "The person does not want to pay."
+    return "The user went to the page." if answer.accepted else "The user does not want to pay."
 
 
 @server.tool(read_only=True)

@@ -25,14 +25,14 @@ async def look_around() -> list[str]:
         return [*tools, resource.contents[0].uri, *keys.values]
 
 
-async def person(params: ElicitParams) -> Mapping[str, Any]:
+async def show_form(params: ElicitParams) -> Mapping[str, Any]:
     """Stands for a form on a screen."""
     return {"nights": 3, "board": "full"}
 
 
 async def book() -> str:
     """The callback answers whatever revision the server speaks."""
-    async with connect(travel, elicit=person) as client:
+    async with connect(travel, elicit=show_form) as client:
         result = await client.call_tool("book_room", {"city": "Oslo"}, timeout=30)
         return result.text
 
@@ -61,7 +61,7 @@ async def price() -> Quote:
 
 async def book_by_hand() -> str:
     """Ask, look at the questions, and ask again with the answers; minutes may pass in between."""
-    async with connect(travel, elicit=person) as client:
+    async with connect(travel, elicit=show_form) as client:
         try:
             result = await client.call_tool("book_room", {"city": "Oslo"}, max_rounds=0)
         except InputRequired as wanted:
@@ -73,7 +73,7 @@ async def book_by_hand() -> str:
 async def several() -> list[str]:
     """Many servers as one: their tools are called by long names."""
     servers = {"books": library, "travel": travel, "gone": ["no-such-program"]}
-    async with connect_all(servers, elicit=person) as clients:
+    async with connect_all(servers, elicit=show_form) as clients:
         result = await clients.call_tool("travel_book_room", {"city": "Oslo"})
         names = [tool.name for tool in await clients.list_tools()]
         return [*names, result.text, *clients.failed]

@@ -1,4 +1,4 @@
-"""Asking at every revision: several questions at once, in loops, and work that must happen once."""
+"""Elicitation: several questions at once, in loops, and work that must happen once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def refund(order_id: str, ctx: Context) -> str:
     """Do it once, whatever happens between the questions."""
     first = await ctx.elicit(f"Refund {order_id}?", Agreed, key="refund")
     if first.value is None or not first.value.agreed:
-        raise ToolError("The person declined.")
+        raise ToolError("The user declined.")
     receipt = await ctx.once("money", send_money, order_id)
     second = await ctx.elicit("Send the receipt by mail?", Agreed, key="mail")
     return f"{receipt}, {'mailed' if second.value and second.value.agreed else 'not mailed'}"

@@ -9,14 +9,14 @@ from mcptrio.extensions.client import extended
 from mcptrio.extensions.tasks import TaskHandle, Tasks, call_as_task
 
 
-async def person(params: Any) -> dict[str, Any]:
+async def show_form(params: Any) -> dict[str, Any]:
     """Stands for a form on a screen."""
     return {"agreed": True, "pages": 2}
 
 
 async def wait(target: Any) -> str:
     """A call that became a task looks like any other: it is followed, and its questions are answered."""
-    async with extended(connect(target, elicit=person), Tasks()) as client:
+    async with extended(connect(target, elicit=show_form), Tasks()) as client:
         survey = await client.call_tool("survey", {"village": "Ely"}, into=dict)
         result = await client.call_tool("publish", {"village": "Ely"})
         return f"{survey['people']}: {result.text}"
@@ -31,7 +31,7 @@ async def begin(target: Any) -> str:
 
 async def finish(target: Any, task_id: str) -> list[str]:
     """Come back another day: see how it goes, and take the result."""
-    async with extended(connect(target, elicit=person), Tasks()) as client:
+    async with extended(connect(target, elicit=show_form), Tasks()) as client:
         task = TaskHandle(client, task_id)
         seen = [state.status async for state in task]
         survey = await task.result(into=dict)

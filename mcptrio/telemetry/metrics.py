@@ -52,8 +52,8 @@ GAUGES: Final[Mapping[str, str]] = {
     "mcptrio_inbox_messages": "Messages that wait in the inboxes of sessions.",
     "mcptrio_handlers_left_behind": "Handlers that were cancelled and still run.",
     "mcptrio_connections_open": "Connections that are open.",
-    "mcptrio_store_degraded": "1 while the store cannot keep what it is given.",
-    "mcptrio_ready": "1 while the server takes work in.",
+    "mcptrio_store_degraded": "1 while the store cannot write.",
+    "mcptrio_ready": "1 while the server accepts work.",
 }
 """Gauges, which are read when the page is requested; `Metrics.look_at` sets their sources."""
 
@@ -134,18 +134,18 @@ class Metrics:
         self.loop_lag = Histogram(_LAGS)
         self.sessions_created = Family("mcptrio_sessions_created_total", "Sessions opened.", "transport")
         self.sessions_closed = Family("mcptrio_sessions_closed_total", "Sessions closed.", "cause")
-        self.sessions_refused = Family("mcptrio_sessions_refused_total", "Sessions not opened for want of room.")
-        self.limits = Family("mcptrio_limits_hit_total", "Bounds that were reached and did their work.", "name")
-        self.dropped = Family("mcptrio_dropped_total", "Messages left out on purpose.", "kind")
+        self.sessions_refused = Family("mcptrio_sessions_refused_total", "Sessions refused at a limit.")
+        self.limits = Family("mcptrio_limits_hit_total", "Limits that were reached.", "name")
+        self.dropped = Family("mcptrio_dropped_total", "Messages that were dropped on purpose.", "kind")
         self.streams_opened = Family("mcptrio_streams_opened_total", "Event streams opened.")
         self.streams_closed = Family("mcptrio_streams_closed_total", "Event streams closed.", "cause")
         self.replays = Family("mcptrio_replays_total", "Resumptions of a stream, served or refused.", "outcome")
-        self.write_timeouts = Family("mcptrio_write_timeouts_total", "Peers cut because they did not read.")
-        self.guards = Family("mcptrio_guard_catches_total", "Failures that a guard stopped.", "layer")
+        self.write_timeouts = Family("mcptrio_write_timeouts_total", "Clients disconnected because they did not read.")
+        self.guards = Family("mcptrio_guard_catches_total", "Unexpected exceptions that a guard caught.", "layer")
         self.zombies = Family("mcptrio_zombies_total", "Handlers that ignored their cancellation.")
         self.stalls = Family("mcptrio_loop_stalls_total", "Times the event loop was blocked.")
         self.store_changes = Family("mcptrio_store_changes_total", "Times the store degraded or recovered.", "state")
-        self.connections = Family("mcptrio_connection_events_total", "What happened to connections.", "kind")
+        self.connections = Family("mcptrio_connection_events_total", "Events of connections.", "kind")
         self._families = [value for value in vars(self).values() if type(value) is Family]
         self.hears: dict[type[telemetry.Event], Callable[[Any], None]] = {
             telemetry.CallEnded: self._call_ended,

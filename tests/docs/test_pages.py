@@ -275,6 +275,14 @@ def bound(tree: ast.AST) -> set[str]:
     return names
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if "news" not in page.parts], ids=lambda page: page.stem)
+def test_a_page_begins_with_a_sentence_that_says_what_it_is_about(page: Path) -> None:
+    text = re.sub(r"\A---\n.*?\n---\n", "", page.read_text(), flags=re.DOTALL).strip()
+    title, _, rest = text.partition("\n\n")
+    assert re.match(r"# \S", title)
+    assert re.match(r"[A-Za-z`\[].{15,}[.:]$", rest.partition("\n")[0])
+
+
 OLD_WORDS = re.compile(
     r"\b(whoever|whomever|nobody|anew|in vain|rubbish|mend|mends|mended|mending|dear|dearer|beside)\b"
     r'|"""(The same|What|Who) ',
