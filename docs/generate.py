@@ -8,7 +8,7 @@ A page marks such a part with two comments. What is between them is replaced.
 
     <!-- docs/snippets/first.py: server add -->     the definitions of these names, or without names the whole file;
                                                     `imports` are those that the file begins with
-    <!-- table: settings HttpConfig -->             what a function of tables.py returns
+    <!-- table: settings HttpConfig -->             what a function of tables.py or public_names.py returns
     <!-- end -->
 
 The diagrams are the files `docs/diagrams/*.svg`, see draw.py.
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import draw  # noqa: E402  # in the same folder
+import public_names  # noqa: E402
 import tables  # noqa: E402
 
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".conf": "nginx", ".service": "ini", ".socket": "ini"}
@@ -47,7 +48,7 @@ def fill(text: str) -> str:
 def make(what: str) -> str:
     if what.startswith("table: "):
         name, *arguments = what.removeprefix("table: ").split()
-        made: str = getattr(tables, name)(*arguments)
+        made: str = getattr(tables if hasattr(tables, name) else public_names, name)(*arguments)
         return made
     name, _, names = what.partition(":")
     file = ROOT / name
