@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from mcptrio._actors.cancellation import is_cancelled
 from mcptrio._actors.future import Reply
-from mcptrio._actors.router import is_cancelled
 from mcptrio._struct import Entity
 
 if TYPE_CHECKING:

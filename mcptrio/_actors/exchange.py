@@ -18,9 +18,9 @@ from msgspec import field
 from mcptrio import telemetry
 from mcptrio._actors.asks import Asks
 from mcptrio._actors.background import Background
+from mcptrio._actors.cancellation import is_cancelled
 from mcptrio._actors.handlers import Handlers
 from mcptrio._actors.perform import perform
-from mcptrio._actors.router import is_cancelled
 from mcptrio._actors.service import Actor, Outgoing, Service, make_peer
 from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.machine import Eras, Peer

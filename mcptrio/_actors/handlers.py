@@ -19,10 +19,11 @@ from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Call
+from mcptrio._actors.cancellation import is_cancelled
 from mcptrio._actors.journal import Journal
 from mcptrio._actors.parking import REFUSED
 from mcptrio._actors.relay import Relay
-from mcptrio._actors.router import Finish, Route, failure, foreign_cancelled, is_cancelled
+from mcptrio._actors.router import Finish, Route, failure, foreign_cancelled
 from mcptrio._peer.effects import Effect, Start
 from mcptrio._peer.messages import Answered, Asked, Cause, Expired, Failed, Finished, HandedOver, Outcome, Resumed
 from mcptrio._struct import Entity

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -241,15 +240,6 @@ def asyncio_hint(error: BaseException) -> str:
         ": it used an asyncio library, and handlers run on Trio. Use a library for Trio or anyio, or call "
         "`await trio.to_thread.run_sync(asyncio.run, coroutine)`"
     )
-
-
-def is_cancelled() -> bool:
-    """Return whether the current task is being cancelled.
-
-    A `Cancelled` that is raised while this is False belongs to another task (a shared future, for example). It is a
-    failure of the code that raised it: passed on, it would end everything up to the root task.
-    """
-    return trio.current_effective_deadline() == -inf
 
 
 def foreign_cancelled(error: BaseException, what: str) -> Failed:

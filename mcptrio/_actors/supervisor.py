@@ -11,11 +11,12 @@ import trio
 from msgspec import field
 
 from mcptrio import telemetry
+from mcptrio._actors.cancellation import split_cancelled
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.limits import Limits
 from mcptrio._actors.parking import Parking
 from mcptrio._actors.places import Threads
-from mcptrio._actors.router import is_cancelled, pass_on_interrupt
+from mcptrio._actors.router import pass_on_interrupt
 from mcptrio._actors.session import Session
 from mcptrio._actors.shares import Shares
 from mcptrio._peer.messages import Cause, Drained
@@ -115,7 +116,7 @@ class Supervisor(Entity, kw_only=True):
         try:
             await session.run(reader)
         except BaseException as error:  # the session guard: a session's crash closes that session
-            cancelled, rest = _split(error) if is_cancelled() else (None, error)
+            cancelled, rest = split_cancelled(error)
             if rest is not None:
                 pass_on_interrupt(rest)
                 logger.error("session %s failed", session.id[:8], exc_info=rest)
@@ -214,13 +215,6 @@ class Supervisor(Entity, kw_only=True):
         """Cancel everything that still runs."""
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
-
-
-def _split(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Separate a cancellation from the other exceptions."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)
-    return (error, None) if isinstance(error, trio.Cancelled) else (None, error)
 
 
 def new_session_id() -> str:

@@ -178,23 +178,23 @@ class DirectEngine:
         except BaseException as error:  # reported, and answered with 500
             if guarded.turn != turn:
                 raise
-            if not is_failure(error):
-                self._endpoint.admission.release_body(request)
-                raise
-            report_failure(error, guarded.hub, guarded.client)
-            reply = _FAILED
+            reply = self._failed(error, guarded, request)
         return await self._send(guarded, request, reply, keep_alive)
 
     async def _finish(self, guarded: GuardedStream, unfinished: Unfinished) -> bool:
         try:
             reply = await unfinished.answer.reply()
-        except BaseException as error:  # reported, and answered with 500
-            if not is_failure(error):
-                self._endpoint.admission.release_body(unfinished.request)
-                raise
-            report_failure(error, guarded.hub, guarded.client)
-            reply = _FAILED
+        except BaseException as error:  # noqa: BLE001 - reported, and answered with 500
+            reply = self._failed(error, guarded, unfinished.request)
         return await self._send(guarded, unfinished.request, reply, unfinished.keep_alive)
+
+    def _failed(self, error: BaseException, guarded: GuardedStream, request: HttpRequest) -> Plain:
+        """Report the failure of a request and return the response to it; raise what is no failure of the request."""
+        if not is_failure(error):
+            self._endpoint.admission.release_body(request)
+            raise error
+        report_failure(error, guarded.hub, guarded.client)
+        return _FAILED
 
     async def _reply(
         self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest, loan: Loan

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from math import inf
 
 import trio
 from attrs import define
 
 from mcptrio import telemetry
+from mcptrio._actors.cancellation import is_cancelled, split_cancelled
 
 logger = logging.getLogger("mcptrio.http")
 
@@ -29,20 +29,14 @@ class ConnectionGuard:
         if error is None:
             return False
         self.caught = True
-        cancelled: BaseException | None = None
-        rest: BaseException | None = error
-        if _is_cancelled():
-            if isinstance(error, BaseExceptionGroup):
-                cancelled, rest = error.split(trio.Cancelled)
-            elif isinstance(error, trio.Cancelled):
-                return False
+        cancelled, rest = split_cancelled(error)
         if rest is not None:
             logger.error("connection %s ended by %r", self.client, rest, exc_info=rest)
             if self.hub:
                 self.hub.emit(telemetry.GuardCaught(layer="connection", error=rest))
-        if cancelled is not None:
+        if cancelled is not None and cancelled is not error:
             raise cancelled from None
-        return True
+        return cancelled is None
 
 
 def is_failure(error: BaseException) -> bool:
@@ -55,12 +49,8 @@ def is_failure(error: BaseException) -> bool:
         return True
     if isinstance(error, BaseExceptionGroup):
         cancelled, rest = error.split(trio.Cancelled)
-        return cancelled is not None and (rest is None or isinstance(rest, Exception)) and not _is_cancelled()
-    return isinstance(error, trio.Cancelled) and not _is_cancelled()
-
-
-def _is_cancelled() -> bool:
-    return trio.current_effective_deadline() == -inf
+        return cancelled is not None and (rest is None or isinstance(rest, Exception)) and not is_cancelled()
+    return isinstance(error, trio.Cancelled) and not is_cancelled()
 
 
 def report_failure(error: BaseException, hub: telemetry.Hub, client: str) -> None:

@@ -126,7 +126,7 @@ class GuardedStream:
 
     # -- inbound
 
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+    async def receive_some(self) -> bytes:
         """Return the next bytes that pass the gate; b"" when the peer is gone, too slow, or was refused."""
         gate = self.gate
         while True:
@@ -345,13 +345,6 @@ class GuardedStream:
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
         self._wake()
-
-    async def send_eof(self) -> None:
-        await self.finish()
-
-    async def aclose(self) -> None:
-        self.kill()
-        await trio.lowlevel.checkpoint()
 
     def kill(self) -> None:
         """Close at once; tasks that wait on the stream get `trio.ClosedResourceError`."""
