@@ -12,6 +12,7 @@ from attrs import define, field
 
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream
+from tests.transports.app_for_tests import exchange
 
 
 class Answer(Protocol):
@@ -68,7 +69,7 @@ class InnerWire:
     async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> InnerAnswer:
         fields = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
         head = HttpRequest(method=method, path="/mcp", headers=fields)
-        reply = self.endpoint.refuse_early(head) or await self.endpoint.answer(head, body)
+        reply = await exchange(self.endpoint, head, body)
         got = {name.decode(): value.decode() for name, value in reply.headers}
         return InnerAnswer(reply.status, got, reply)
 
