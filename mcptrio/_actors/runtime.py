@@ -16,14 +16,13 @@ import trio
 from msgspec import field
 
 from mcptrio import telemetry
-from mcptrio._actors.link import ReplyLink
 from mcptrio._actors.parking import Parking
 from mcptrio._actors.places import Threads
 from mcptrio._actors.service import Service
 from mcptrio._actors.session import Session
 from mcptrio._actors.store import Bus, Store
 from mcptrio._actors.supervisor import Supervisor, new_session_id
-from mcptrio._peer.messages import Cause
+from mcptrio._peer.link import ReplyLink
 from mcptrio._struct import Entity
 
 if TYPE_CHECKING:
@@ -160,14 +159,3 @@ class Runtime(Entity, kw_only=True):
         self.ready = False
         logger.info("draining: %d sessions, up to %g s", len(self.supervisor.sessions), grace)
         await self.supervisor.drain(grace)
-
-
-async def serve_session(runtime: Runtime, session: Session) -> None:
-    """Wait for the end of a session that lives as long as a pipe."""
-    ended = trio.Event()
-    session.on_end.append(ended.set)
-    if session.ended is None:
-        await ended.wait()
-
-
-__all__ = ["Application", "Cause", "Runtime", "serve_session"]

@@ -231,13 +231,13 @@ def asgi(
 ) -> AsgiApp:
     from mcptrio.server.metrics import measure
     from mcptrio.telemetry.metrics import Metrics
-    from mcptrio.transports.http_server.hypercorn.asgi import asgi_app
+    from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
 
     check_http(http, app.limits, store, auth)
     metrics = Metrics(route.method for route in app.router)
-    return asgi_app(
-        lambda: measure(app.make_runtime(store), metrics),
-        http,
+    return AsgiApp(
+        make_runtime=lambda: measure(app.make_runtime(store), metrics),
+        config=http,
         authenticator=_authenticator(app, auth, None),
         open_scopes=auth is None,
         metrics=metrics.text,

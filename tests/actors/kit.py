@@ -13,7 +13,6 @@ from attrs import define, field, frozen
 from mcptrio import telemetry
 from mcptrio._actors.call import Call
 from mcptrio._actors.limits import Limits
-from mcptrio._actors.link import ReplyLink
 from mcptrio._actors.router import Route, Router
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
@@ -21,6 +20,7 @@ from mcptrio._actors.supervisor import Supervisor
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
+from mcptrio._peer.link import ReplyLink
 from mcptrio._wire.jsonrpc import Frame, Notification, Request, decode
 from mcptrio.stores import MemoryBus, MemoryStore
 

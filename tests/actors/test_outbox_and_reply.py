@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.future import Reply
-from mcptrio._actors.link import Outbox
+from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.shares import Shares
 from mcptrio.errors import ConnectionLost, MCPError
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import telemetry
 from mcptrio._actors.limits import Limits
-from mcptrio._actors.runtime import Runtime, serve_session
+from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.supervisor import new_session_id
 from mcptrio._peer.messages import Cause
 from mcptrio.errors import ConnectionLost, Overloaded
@@ -175,16 +175,6 @@ async def test_leaving_the_runtime_ends_what_is_left(autojump_clock: MockClock) 
     assert talk.session.ended is not None
     assert talk.session.handlers.left_behind == 0
     assert app.events[-2].outcome == "cancelled"
-
-
-async def test_one_can_wait_for_the_end_of_a_session(autojump_clock: MockClock) -> None:
-    app = App()
-    async with open_runtime(app) as runtime, trio.open_nursery() as nursery:
-        session = runtime.new_session(ListLink(), transport="test")
-        nursery.start_soon(serve_session, runtime, session)
-        await wait_all_tasks_blocked()
-        assert nursery.child_tasks
-        session.close_nowait(Cause.SESSION_END)
 
 
 def test_session_ids_are_long_and_visible_ascii() -> None:

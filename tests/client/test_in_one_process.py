@@ -15,7 +15,8 @@ import trio
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from mcptrio import Client, ConnectionLost, Context, MCPError, RequestTimeout, Server, connect
-from mcptrio._actors.runtime import Cause, Runtime
+from mcptrio._actors.runtime import Runtime
+from mcptrio._peer.messages import Cause
 from mcptrio.transports.memory.server import open_memory_link
 from tests.client.kit import BOTH, make_server
 

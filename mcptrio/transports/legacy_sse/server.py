@@ -13,7 +13,7 @@ import trio
 from attrs import define, field
 
 from mcptrio import telemetry
-from mcptrio._actors.link import Outbox
+from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State

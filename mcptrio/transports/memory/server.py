@@ -16,7 +16,7 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from mcptrio._actors.link import Outbox
+from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import ConnectionLost, RemoteProtocolError
 from mcptrio.transports.pipe.server import PipeLimits, serve_pipe

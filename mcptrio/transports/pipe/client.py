@@ -14,7 +14,7 @@ from typing import Final
 import trio
 from attrs import define, field
 
-from mcptrio._actors.link import Outbox
+from mcptrio._actors.outbox import Outbox
 from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import Response, decode
 from mcptrio.errors import ConnectionLost, RemoteProtocolError

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from mcptrio import telemetry
 from mcptrio._actors.lending import Loan
-from mcptrio._actors.link import Outbox
+from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause

@@ -16,9 +16,9 @@ from attrs import define
 
 from mcptrio import telemetry
 from mcptrio._actors.lending import Loan
-from mcptrio._actors.link import ReplyLink
 from mcptrio._actors.session import Session
 from mcptrio._peer.era import Era
+from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.machine import check_batch
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State

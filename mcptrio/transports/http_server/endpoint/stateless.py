@@ -15,7 +15,7 @@ from msgspec import Struct
 from mcptrio import telemetry
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.lending import Loan
-from mcptrio._actors.link import Outbox
+from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.shares import Shares
 from mcptrio._actors.timers import Timer
 from mcptrio._eras.choose import Served

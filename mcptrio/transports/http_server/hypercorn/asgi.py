@@ -1,6 +1,6 @@
 """The ASGI application: moves bytes between an ASGI server and the endpoint. Needs a server that runs on Trio.
 
-app = asgi_app(app.make_runtime, HttpConfig())          # opens its runtime in the ASGI lifespan
+app = AsgiApp(make_runtime=app.make_runtime)             # opens its runtime in the ASGI lifespan
 async with app.open(): ...                               # for a host application that mounts it
 AsgiApp(endpoint)                                        # around a runtime that is open already
 """
@@ -47,7 +47,7 @@ _NOT_TRIO: Final = "mcptrio needs a server that runs on Trio, for example `hyper
 
 
 class AsgiApp:
-    """An ASGI application around an endpoint."""
+    """An ASGI application around an endpoint, or one that opens its own runtime, in its lifespan or in `open()`."""
 
     def __init__(
         self,
@@ -235,24 +235,6 @@ class AsgiApp:
         from mcptrio.transports.websocket.server import serve_websocket
 
         await serve_websocket(self.endpoint, scope, receive, send)
-
-
-def asgi_app(
-    make_runtime: Callable[[], Runtime],
-    config: HttpConfig | None = None,
-    *,
-    authenticator: Authenticator | None = None,
-    open_scopes: bool = True,
-    metrics: Callable[[], str] | None = None,
-) -> AsgiApp:
-    """Return an ASGI application that opens its own runtime, in its lifespan or in `app.open()`."""
-    return AsgiApp(
-        make_runtime=make_runtime,
-        config=config,
-        authenticator=authenticator,
-        open_scopes=open_scopes,
-        metrics=metrics,
-    )
 
 
 def head_of(scope: Scope, config: HttpConfig) -> HttpRequest:

@@ -10,13 +10,10 @@ from msgspec import field
 
 from mcptrio._actors.future import Waiter
 from mcptrio._actors.shares import Shares
-from mcptrio._peer.link import ReplyLink
 from mcptrio._struct import Entity
 from mcptrio.errors import ConnectionLost
 
 _PER_ITEM: Final = 100  # overhead of one item in bytes
-
-__all__ = ["Outbox", "ReplyLink"]
 
 
 class Outbox(Entity):
