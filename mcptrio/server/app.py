@@ -231,7 +231,7 @@ class App:
         entry: ToolEntry | PromptEntry | ResourceEntry | None = None
         if method == "tools/call":  # by far the most frequent
             name = params.get("name")
-            tool = self.tools.registry.get(name) if type(name) is str else None
+            tool = self.tools.registry.entries.get(name) if type(name) is str else None
             return () if tool is None or (tool.visible is not None and not all_of_them) else tool.scopes
         match method, params:
             case ("prompts/get", {"name": str(name)}) | ("completion/complete", {"ref": {"name": str(name)}}):
