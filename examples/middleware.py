@@ -57,7 +57,7 @@ async def time_it(ctx: Context, request: Any, call_next: Any) -> Any:
 
 
 @server.use
-async def limit(ctx: Context, request: Any, call_next: Any) -> Any:
+async def limit(ctx: Context[None, Counter[str]], request: Any, call_next: Any) -> Any:
     if request.method == "tools/call":
         if ctx.state.total() >= 100:
             return {"content": [{"type": "text", "text": "A hundred calls are enough."}], "isError": True}
@@ -66,7 +66,7 @@ async def limit(ctx: Context, request: Any, call_next: Any) -> Any:
 
 
 @server.tool(read_only=True)
-async def usage(ctx: Context) -> dict[str, int]:
+async def usage(ctx: Context[None, Counter[str]]) -> dict[str, int]:
     """Say how often this session has called each tool."""
     if ctx.state.total() < 2:
         raise ToolError("This is the first call.")

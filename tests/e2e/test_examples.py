@@ -485,7 +485,8 @@ def test_beside_quart(tmp_path: Path) -> None:
     with serving(tmp_path / "log", f"{base}/sign/Ada", *hypercorn("mounted_quart.py", port)):
         get(f"{base}/sign/Grace")
         client = Http(f"{base}/ai/mcp")
-        assert client.call("guest_list")["structuredContent"]["result"] == ["Ada", "Grace"]
+        # Ada signs once for each try to reach the server
+        assert set(client.call("guest_list")["structuredContent"]["result"]) == {"Ada", "Grace"}
         client.leave()
 
 

@@ -40,7 +40,8 @@ def parameters(fn: Any, names: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_the_http_options_are_the_fields_of_the_http_config() -> None:
     # `__init__` has the types that may be passed; a converter makes the field's own type from them.
-    assert hints(HttpOptions) == parameters(HttpConfig.__init__, vars(mcptrio.transports.http_server.config))
+    taken = parameters(HttpConfig.__init__, vars(mcptrio.transports.http_server.config))
+    assert hints(HttpOptions) == taken, "write the change of HttpConfig into http_server/options.py too"
     assert list(hints(HttpOptions)) == [field.name for field in attrs.fields(HttpConfig)]
 
 

@@ -38,6 +38,7 @@ class HttpOptions(TypedDict, total=False):
     max_body: int
     max_body_memory: int
     body_timeout: float
+    min_body_rate: int
     json_limits: JsonLimits
     max_calls: int
     max_waiting: int
@@ -46,7 +47,6 @@ class HttpOptions(TypedDict, total=False):
     rate_burst: float
     max_listeners: int
     max_sessions_per_principal: int
-    busy_timeout: float
     stream_after: float
     json_only: bool
     sse_only: bool
@@ -55,6 +55,7 @@ class HttpOptions(TypedDict, total=False):
     resume_grace: float
     outbox_events: int
     outbox_bytes: int
+    max_outbox_memory: int
     drain_timeout: float
     legacy_sse: bool
     sse_path: str
