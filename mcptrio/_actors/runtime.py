@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -91,17 +98,19 @@ class Runtime(Entity, kw_only=True):
             async with self.store.open(), self.app.lifespan_context() as self.lifespan, trio.open_nursery() as nursery:
                 await nursery.start(self.supervisor.run)
                 detach = self.app.attach(self)
-                self.ready = True
-                try:
-                    yield self
-                finally:
-                    self.ready = False
-                    detach()
-                    nursery.cancel_scope.cancel()
+                # Not around the lifespan: while it loads a model or certificates, no request waits for the loop.
+                with self.watchdog.watching() if self.watchdog is not None else nullcontext():
+                    self.ready = True
+                    try:
+                        yield self
+                    finally:
+                        self.ready = False
+                        detach()
+                        nursery.cancel_scope.cancel()
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
-        """Connect the runtime's listeners, the listener to the store's state, and the watchdog."""
+        """Connect the runtime's listeners, and the listener to the store's state."""
         with ExitStack() as ends:
             for listener in self.listeners:
                 self.hub.add(listener)
@@ -109,8 +118,6 @@ class Runtime(Entity, kw_only=True):
             if self.store.on_state is None:
                 self.store.on_state = self._store_changed
                 ends.callback(setattr, self.store, "on_state", None)
-            if self.watchdog is not None:
-                ends.enter_context(self.watchdog.watching())
             yield
 
     def call_soon(self, fn: Callable[..., object], *args: Any) -> None:

@@ -6,7 +6,8 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Any
 
@@ -144,6 +145,25 @@ async def test_a_runtime_has_a_watchdog_only_if_it_is_given_one_and_ends_it(auto
     assert len(watchdogs()) == before
     runtime.hub.emit(telemetry.LimitHit(name="afterwards"))
     assert heard == [telemetry.LimitHit(name="x")]
+
+
+async def test_a_lifespan_may_block_while_no_request_can_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading a model or certificates at the start was reported as a blocked event loop."""
+    before = len(watchdogs())
+    seen: list[int] = []
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        seen.append(len(watchdogs()))
+        yield
+        seen.append(len(watchdogs()))
+
+    runtime = new_runtime()
+    runtime.watchdog = Watchdog(runtime.hub)
+    monkeypatch.setattr(type(runtime.app), "lifespan_context", lambda app: lifespan())
+    async with runtime.open():
+        assert len(watchdogs()) == before + 1
+    assert seen == [before, before]
 
 
 def test_a_watch_that_ends_at_this_moment_asks_nobody() -> None:
