@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import trio
 
 from mcptrio import Context, Server, ToolError
 
 
-@asynccontextmanager
 async def lifespan(server: Server) -> AsyncIterator[dict[str, int]]:
     yield {"apples": 3}  # open a database here, and close it after the yield
 

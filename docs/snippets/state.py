@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from mcptrio import Context, Server, SessionHandle, SessionRefused
@@ -17,7 +16,6 @@ class Database:
     closed: bool = False
 
 
-@asynccontextmanager
 async def lifespan(server: Server) -> AsyncIterator[Database]:
     """Around the whole process: opened before the first client, closed after the last."""
     database = Database()
@@ -41,16 +39,16 @@ async def basket(session: SessionHandle) -> AsyncIterator[list[str]]:
 
 
 @server.tool
-async def add(item: str, ctx: Context) -> int:
+async def add(item: str, ctx: Context[Database, list[str]]) -> int:
     """Put something into the basket of this session."""
     ctx.state.append(item)
     return len(ctx.state)
 
 
 @server.tool
-async def order(ctx: Context) -> str:
+async def order(ctx: Context[Database, list[str]]) -> str:
     """Order what is in the basket."""
-    database: Database = ctx.lifespan
+    database = ctx.lifespan  # a type checker knows its class
     database.rows.extend(ctx.state)
     ctx.state.clear()
     return f"{len(database.rows)} things were ordered by all clients so far."
