@@ -20,6 +20,7 @@ def write(site: Path) -> None:
     (site / "llms.txt").write_text(index(texts))
     (site / "llms-full.txt").write_text("\n".join(f"<!-- {name} -->\n\n{text}" for name, text in texts.items()))
     for name, text in texts.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)
 
 

@@ -194,6 +194,19 @@ def test_every_page_can_be_found_from_the_menu() -> None:
     assert [page for page in named if not (docs / page).is_file()] == []
 
 
+def test_language_models_get_every_page_as_markdown(tmp_path: Path) -> None:
+    llms = load(ROOT / "docs" / "llms.py")
+    llms.write(tmp_path)
+    index, whole = (tmp_path / "llms.txt").read_text(), (tmp_path / "llms-full.txt").read_text()
+    docs = ROOT / "docs"
+    pages = sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name != "news")
+    assert [page for page in pages if f"]({page}): " not in index] == []
+    assert [page for page in pages if f"<!-- {page} -->" not in whole] == []
+    assert [page for page in pages if not (tmp_path / page).read_text().startswith("# ")] == []
+    assert re.findall(r"<!-- (?:docs/snippets|examples|table|end).*", whole) == []
+    assert "await ctx.elicit(" in whole
+
+
 def test_the_security_page_tells_the_defaults_that_the_code_has() -> None:
     http, limits = HttpConfig(), Limits()
     store, tasks, lines = StoreLimits(), Tasks(), JsonLimits()

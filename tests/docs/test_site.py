@@ -118,14 +118,3 @@ def test_a_page_has_neighbours_and_two_colour_schemes(browser: Any, site: Path) 
     visit.page.get_by_role("link", name=re.compile("Previous")).click()
     visit.page.wait_for_url(re.compile(r"first\.html"))
     assert visit.complaints == []
-
-
-def test_language_models_get_every_page_as_markdown(site: Path) -> None:
-    index, whole = (site / "llms.txt").read_text(), (site / "llms-full.txt").read_text()
-    pages = sorted(
-        str(page.relative_to(site).with_suffix("")) for page in site.rglob("*.html") if page.name != "404.html"
-    )
-    assert [page for page in pages if f"]({page}.md): " not in index] == []
-    assert [page for page in pages if not (site / f"{page}.md").is_file()] == []
-    assert [page for page in pages if f"<!-- {page}.md -->" not in whole] == []
-    assert "await ctx.elicit(" in whole
