@@ -36,7 +36,7 @@ async def elicit(params: ElicitParams) -> dict[str, Any] | None:
 
 
 async def sample(params: CreateMessageParams) -> str:
-    """Stands for a model: call yours here."""
+    """A stand-in for a model: call yours here."""
     (*_, last) = params.messages
     return f"(no model here could answer: {last.content})"
 

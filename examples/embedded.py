@@ -41,7 +41,7 @@ meter = Meter()
 
 @server.resource("meter://latest", mime_type="text/plain")
 async def latest() -> str:
-    """The last value; subscribe to it to hear of each new one."""
+    """The last value; subscribers are notified of each new one."""
     return f"{meter.values[-1]:.3f}" if meter.values else "nothing yet"
 
 

@@ -1,4 +1,4 @@
-"""One client for many servers: their tools under one roof, as a host offers them to its model.
+"""One client for many servers: their tools in one list, as a host offers them to its model.
 
     python examples/many_servers.py                    three servers of this folder, one of which is not there
     python examples/many_servers.py mcp.json           those of a host's configuration ("mcpServers": …)

@@ -1,4 +1,4 @@
-"""Around every request: timing, state that each session has to itself, and two servers in one.
+"""Middleware around every request, state for each session, and two servers in one.
 
 mcptrio run examples/middleware.py
 mcptrio call examples/middleware.py text_words --arg text="one two"
@@ -19,7 +19,7 @@ logger = logging.getLogger("example")
 
 
 def text_server() -> Server:
-    """A small server that knows nothing of the other one."""
+    """A small server that does not depend on the other one."""
     server = Server("text")
 
     @server.tool(read_only=True)

@@ -65,7 +65,7 @@ async def order_resource(number: int) -> Order:
 def protection(issuer: str, port: int) -> BearerAuth:
     """Accept tokens that this issuer made for this server. The write scope implies the read scope."""
     return BearerAuth(
-        resource=f"http://127.0.0.1:{port}/mcp",  # in earnest: the public https address
+        resource=f"http://127.0.0.1:{port}/mcp",  # in production: the public https address
         issuers=[issuer],
         implies={"orders:write": ["orders:read"]},
         dpop=True,

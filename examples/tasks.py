@@ -1,9 +1,9 @@
-"""Tools that take their time: a client that knows tasks gets a handle at once, and fetches the result later.
+"""Long-running tools: a client that supports tasks gets a handle at once, and fetches the result later.
 
     mcptrio run examples/tasks.py
     mcptrio run examples/tasks.py --transport http --store sqlite:///tasks.db      results outlive a restart
 
-A client that does not know tasks calls `survey` like any other tool, and waits. `publish` is for those that do.
+A client without tasks calls `survey` like any other tool, and waits. `publish` requires tasks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A read-only server: typed arguments in, typed results out, nothing to install or to sign up for.
+"""A read-only server with typed arguments and results; it needs no account and no other package.
 
     mcptrio run examples/weather.py                          over stdio, for a host on this machine
     mcptrio run examples/weather.py --transport http         for many clients, at http://127.0.0.1:8000/mcp

@@ -26,19 +26,19 @@ async def look_around() -> list[str]:
 
 
 async def show_form(params: ElicitParams) -> Mapping[str, Any]:
-    """Stands for a form on a screen."""
+    """A stand-in for a form on a screen."""
     return {"nights": 3, "board": "full"}
 
 
 async def book() -> str:
-    """The callback answers whatever revision the server speaks."""
+    """Answer questions with one callback, for servers of every protocol version."""
     async with connect(travel, elicit=show_form) as client:
         result = await client.call_tool("book_room", {"city": "Oslo"}, timeout=30)
         return result.text
 
 
 async def follow() -> str:
-    """Hear of a change."""
+    """Receive a change."""
     async with connect(library) as client:
         async with client.listen(resources=["library://books/emma"]) as changes:
             await client.call_tool("lend", {"key": "emma", "to": "Ada"})

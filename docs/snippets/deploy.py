@@ -1,4 +1,4 @@
-"""A server that is meant for a machine of its own: every setting is a keyword of `run`, or of `serve_http`."""
+"""A server for a deployment: every setting is a keyword of `run` and `serve_http`."""
 
 from __future__ import annotations
 

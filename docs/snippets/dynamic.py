@@ -1,4 +1,4 @@
-"""Lists that change while the server runs, that differ between clients, and a method of one's own."""
+"""Lists that change while the server runs, that differ between clients, and a custom method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shout(text: str) -> str:
 
 @server.tool
 async def enable(plugin: str) -> str:
-    """Turn a plugin on: clients are told that there is another tool."""
+    """Turn a plugin on: clients are notified of the new tool."""
     if plugin != "shout":
         raise MCPError(INVALID_PARAMS, f"there is no plugin {plugin!r}")
     server.add_tool(shout, read_only=True)

@@ -1,4 +1,4 @@
-"""Hearing of everything that happens, and logging of one's own."""
+"""A listener for events, and log messages of your own."""
 
 from __future__ import annotations
 

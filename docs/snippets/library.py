@@ -1,4 +1,4 @@
-"""Resources, a template, completion, a prompt, and changes that subscribers hear of."""
+"""Resources, a template, completion, a prompt, and notifications of changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that take their time: limits, progress, cancellation, threads, and streams that the client polls."""
+"""Long calls: timeouts, progress, cancellation, threads, and streams that the client polls."""
 
 from __future__ import annotations
 

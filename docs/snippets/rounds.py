@@ -44,7 +44,7 @@ async def send_money(order_id: str) -> str:
 
 @server.tool(destructive=True, replay=True)
 async def refund(order_id: str, ctx: Context) -> str:
-    """Do it once, whatever happens between the questions."""
+    """Send the money once, even if the call is replayed between the questions."""
     first = await ctx.elicit(f"Refund {order_id}?", Agreed, key="refund")
     if first.value is None or not first.value.agreed:
         raise ToolError("The user declined.")

@@ -10,7 +10,7 @@ from mcptrio import Context, Server, SessionHandle, SessionRefused
 
 @dataclass
 class Database:
-    """Stands for a pool of connections."""
+    """A stand-in for a connection pool."""
 
     rows: list[str] = field(default_factory=list)
     closed: bool = False

@@ -10,7 +10,7 @@ from mcptrio.extensions.tasks import TaskHandle, Tasks, call_as_task
 
 
 async def show_form(params: Any) -> dict[str, Any]:
-    """Stands for a form on a screen."""
+    """A stand-in for a form on a screen."""
     return {"agreed": True, "pages": 2}
 
 
