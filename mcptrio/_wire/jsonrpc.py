@@ -106,6 +106,8 @@ class _ErrorOnTheWire(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
     error: _ErrorBody
 
 
+LARGE_MESSAGE: Final = 64 * 1024
+"""Bytes of a message that take so long to decode that other tasks should run before it is handled."""
 _decode_json: Final = msgspec.json.Decoder().decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_batch: Final = msgspec.json.Decoder(list[Raw]).decode

@@ -74,7 +74,6 @@ async def open_wire(
     date: str | None = "2025-11-25",
     limits: Limits | None = None,
     max_line: int = 10_000,
-    patience: float = 5.0,
 ) -> AsyncIterator[Wire]:
     app = App(handlers or {"echo": echo, "slow": slow}, limits=limits or Limits())
     send, receive = trio.open_memory_channel[bytes](1000)
@@ -90,7 +89,7 @@ async def open_wire(
 
         async def serve() -> None:
             pipe = LinePipe(read, wire.write, LineReader(max_line))
-            await serve_pipe(runtime, pipe, transport="stdio", limits=PipeLimits(linger=0.25, patience=patience))
+            await serve_pipe(runtime, pipe, transport="stdio", limits=PipeLimits(linger=0.25))
             wire.done = True
 
         nursery.start_soon(serve)
@@ -408,7 +407,7 @@ async def test_a_jam_refuses_requests_and_lets_cancels_and_answers_through(autoj
         return await ctx.ask()
 
     limits = Limits(running=2, waiting=2, inbox=1)
-    async with open_wire({"ask": ask, "slow": slow}, limits=limits, patience=5) as wire:
+    async with open_wire({"ask": ask, "slow": slow}, limits=limits) as wire:
         await wire.say(request(0, "ask"), request(1, "slow"))
         (asked,) = await wire.heard()
         await wire.say(*(request(n, "slow") for n in range(2, 12)))

@@ -161,7 +161,7 @@ class LegacyEndpoint:
         link = None if session is None else session.link
         if session is None or not isinstance(link, LegacyLink) or not self._owns(link, head):
             return refuse(404, "there is no such session; open a new stream")
-        refusal = parts.scopes.check(head, frame)
+        refusal = await parts.scopes.check(head, frame)
         if refusal is None and type(frame) in (Request, tuple):
             try:
                 parts.admission.check_carried(session, link.identity, frame)

@@ -24,7 +24,7 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import AnyFrame, Malformed, Request, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, AnyFrame, Malformed, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
 
 logger = logging.getLogger("mcptrio.pipe")
@@ -71,8 +71,6 @@ class PipeLimits(Struct, frozen=True, kw_only=True):
     """Seconds after the end of the input in which running calls are still answered."""
     flush_timeout: float = 1.0
     """Seconds for writing the last responses."""
-    patience: float = 5.0
-    """Seconds after which a request that finds no room is refused."""
     stuck_after: float = 0.25
     """Seconds after the end in which handlers must stop; later ones are left behind."""
 
@@ -130,9 +128,7 @@ async def serve_pipe(
     stuck: Session | None = None
     while True:
         link = PipeLink(head=head)
-        reader = _Reader(
-            runtime=runtime, link=link, pipe=pipe, patience=limits.patience, bounds=bounds, pending=pending
-        )
+        reader = _Reader(runtime=runtime, link=link, pipe=pipe, bounds=bounds, pending=pending)
         session = await _serve_session(reader, transport, principal, owner, limits)
         if session.handlers.left_behind:
             stuck = session
@@ -199,7 +195,6 @@ class _Reader(Entity, kw_only=True):
     runtime: Runtime
     link: PipeLink
     pipe: Pipe
-    patience: float
     bounds: Bounds | None
     session: Session = None  # type: ignore[assignment]  # set before it runs
     pending: deque[bytes | RemoteProtocolError] = field(default_factory=deque)
@@ -252,6 +247,8 @@ class _Reader(Entity, kw_only=True):
                     frame = Malformed(message) if isinstance(message, RemoteProtocolError) else decode(message)
                 except RemoteProtocolError as error:
                     frame = Malformed(error)
+                if not isinstance(message, RemoteProtocolError) and len(message) > LARGE_MESSAGE:
+                    await trio.lowlevel.checkpoint()
                 if type(frame) is Malformed:
                     self._report(frame.error)
                 elif type(frame) is Request and frame.method == "initialize" and self.session.peer.is_open:
@@ -281,7 +278,7 @@ class _Reader(Entity, kw_only=True):
         if self.runtime.supervisor.draining:
             return refuse(frame, "the server is shutting down", 5)
         if not self._jammed:
-            with trio.move_on_after(self.patience):
+            with trio.move_on_after(self.session.service.limits.busy_timeout):
                 await self.session.wait_for_room()
         self._jammed = self.session.congested
         if not self._jammed:

@@ -29,6 +29,8 @@ from .message import HttpRequest, Plain, overloaded
 
 SMALL: Final = 64 * 1024
 """Bytes of a body that need no reservation of memory."""
+_EXCESS_DELAY: Final = 1.0
+"""Seconds after which a client that sends too much is told so."""
 _NO_PLACE: Final = "too many requests are being served"
 
 
@@ -74,6 +76,9 @@ class Admission:
         try:
             self._check("" if request.principal is None else owner, owner, amount)
         except Overloaded as error:
+            # A client that repeats refused requests at once, on many connections, would keep the event loop busy.
+            self.release_body(request)
+            await trio.sleep(_EXCESS_DELAY)
             return refuse_excess(error, request_id)
         if not (
             self._take(owner, amount)

@@ -20,7 +20,7 @@ from mcptrio._actors.timers import Timers
 from mcptrio._eras.choose import Served
 from mcptrio._eras.stateless import is_stateless
 from mcptrio._peer.era import Era
-from mcptrio._wire.jsonrpc import Request, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import require_principal
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
@@ -274,6 +274,8 @@ class Endpoint:
             if error.limit is not None:
                 self.shared.limit(error.limit)
             return refuse_frame(error)
+        if len(body) > LARGE_MESSAGE:
+            await trio.lowlevel.checkpoint()
         # A request that declares its date is stateless whatever the header says; the two are compared then.
         if (
             (head.era is not None and not head.era.http.sessions)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Frame, Request
 
@@ -23,11 +25,14 @@ class Scopes(Entity):
     authorizer: Authorizer | None
     """The authenticator, if it is ours: it builds better challenges."""
 
-    def check(self, request: HttpRequest, frame: Frame | Batch) -> Plain | None:
+    async def check(self, request: HttpRequest, frame: Frame | Batch) -> Plain | None:
         """Return the refusal of a request whose sender lacks scopes, or None."""
         if request.scopes is None:
             return None
-        needed = self._of(frame, everything=False)
+        if type(frame) is Request:
+            needed = self.needed(frame.method, frame.params, False)
+        else:
+            needed = await self._of_batch(frame) if type(frame) is tuple else ()
         if not needed or request.scopes.issuperset(needed):
             return None
         request_id = frame.id if type(frame) is Request else None
@@ -39,16 +44,17 @@ class Scopes(Entity):
     def headers_for(self, status: int, frame: Frame | Batch, answer: bytes) -> Headers:
         """Return the headers that belong to the status that a handler chose."""
         if status == 403:
-            return self._challenge(self._of(frame, everything=True))
+            # Only the answer to a single request has a status of its own.
+            needed = self.needed(frame.method, frame.params, True) if type(frame) is Request else ()
+            return self._challenge(needed)
         return ((b"retry-after", b"%d" % retry_after(answer)),) if status in (429, 503) else ()
 
-    def _of(self, frame: Frame | Batch, *, everything: bool) -> Collection[str]:
-        if type(frame) is Request:
-            return self.needed(frame.method, frame.params, everything)
+    async def _of_batch(self, batch: Batch) -> Collection[str]:
         found: set[str] = set()
-        for each in frame if type(frame) is tuple else (frame,):
+        for each in batch:
             if type(each) is Request:
-                found.update(self.needed(each.method, each.params, everything))
+                found.update(self.needed(each.method, each.params, False))
+                await trio.lowlevel.checkpoint()  # matching a long URI with scoped templates takes time
         return found
 
     def _challenge(self, scopes: Iterable[str]) -> Headers:

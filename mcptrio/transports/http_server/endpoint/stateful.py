@@ -107,7 +107,7 @@ class Sessions:
         if not asks:
             # Always accept responses, even under load: a running call may be blocked on one.
             return await self.hand_over(session, frame, session.link, head.context) or ACCEPTED
-        refusal = self.shared.scopes.check(head, frame)
+        refusal = await self.shared.scopes.check(head, frame)
         if refusal is None:
             refusal = await self.shared.admission.enter(head, frame)
         if refusal is not None:

@@ -195,7 +195,7 @@ class Exchanges:
         except RemoteProtocolError as error:
             return refuse_frame(error)
         shared = self.shared
-        refusal = shared.scopes.check(head, frame)
+        refusal = await shared.scopes.check(head, frame)
         if refusal is not None:
             return refusal
         listens = frame.method == "subscriptions/listen"
