@@ -12,12 +12,14 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,6 +31,8 @@ BIN, EXE = ("Scripts", ".exe") if os.name == "nt" else ("bin", "")
 DEMO_FILE = Path("examples/weather.py")
 UV = shutil.which("uv")
 ORDINARY = "not exhaustive and not browser"  # the tests of `make test`, see tests/tiers.py
+LOWEST = "lowest"
+"""In place of an interpreter: this one, with the lowest allowed versions of the dependencies, in `.venv-lowest`."""
 DRAIN = 30.0  # a little more than the server's own drain_timeout of 25 s
 
 
@@ -57,14 +61,15 @@ def look_at(python: str) -> tuple[str, tuple[int, ...]] | None:
 
 def choose_python(wanted: str | None) -> tuple[str, tuple[int, ...], Path]:
     """Return the interpreter to build with, its version, and the folder of its environment."""
-    python = shutil.which(wanted) if wanted else sys.executable
+    python = sys.executable if wanted in (None, LOWEST) else shutil.which(str(wanted))
     found = look_at(python) if python else None
     if found is None:
         fail(f"{wanted} is not a Python that runs. Name another one: make test PYTHON=python3.12")
     base, version = found
     if version[:2] < OLDEST:
         fail(f"{base} is Python {dotted(version)}, mcptrio needs {dotted(OLDEST)}: try make test PYTHON=python3.12")
-    return base, version, ROOT / (f".venv-{dotted(version[:2])}" if wanted else ".venv")
+    name = f".venv-{LOWEST if wanted == LOWEST else dotted(version[:2])}" if wanted else ".venv"
+    return base, version, ROOT / name
 
 
 def dotted(version: Sequence[int]) -> str:
@@ -93,11 +98,21 @@ def environment(wanted: str | None, *extras: str) -> Path:
         project = f".[{','.join(chosen)}]"
         say(f"installing {project}; the first time takes a minute or two without a package cache")
         began = time.monotonic()
-        if subprocess.run([*installer(base, python), "-e", project], cwd=ROOT, check=False).returncode:
+        pins = lowest_versions() if wanted == LOWEST else []
+        if subprocess.run([*installer(base, python), *pins, "-e", project], cwd=ROOT, check=False).returncode:
             fail("the project could not be installed; the reason is above")
         say(f"installed in {time.monotonic() - began:.0f} s")
         stamp.write_text(json.dumps({"pyproject": pyproject, "extras": chosen}))
     return python
+
+
+def lowest_versions() -> list[str]:
+    """Return the lowest allowed version of each dependency, those of the extras for users included: `trio==0.31`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    named = re.findall(r"[\w-]+", "".join(extras["all"]).partition("[")[2])
+    lines = [*project["dependencies"], *(line for extra in named for line in extras[extra])]
+    return [re.sub(r"^([\w-]+)>=([\w.]+).*", r"\1==\2", line) for line in lines]
 
 
 def make_venv(base: str, version: tuple[int, ...], folder: Path) -> None:
@@ -155,6 +170,23 @@ def test(args: argparse.Namespace) -> int:
 def catalogues(args: argparse.Namespace) -> int:
     """the rest of the suite: every bad input on both engines, every peer, every status"""
     return pytest(args, "-m", "exhaustive")
+
+
+def test_lowest(args: argparse.Namespace) -> int:
+    """`test` with the lowest versions of the dependencies that pyproject.toml allows"""
+    args.python = LOWEST
+    return test(args)
+
+
+def audit(args: argparse.Namespace) -> int:
+    """known advisories about these lowest versions and what they need; asks the advisory service"""
+    python = environment(args.python, "dev")
+    if run(*installer(choose_python(args.python)[0], python), "pip-audit"):
+        return 1
+    with tempfile.TemporaryDirectory() as scratch:
+        pins = Path(scratch, "lowest.txt")
+        pins.write_text("\n".join(lowest_versions()))
+        return run(python, "-m", "pip_audit", "--strict", "--requirement", pins, *args.rest)
 
 
 def test_loaded(args: argparse.Namespace) -> int:
@@ -383,6 +415,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "unit": unit,
     "catalogues": catalogues,
     "coverage": coverage,
+    "test-lowest": test_lowest,
     "test-loaded": test_loaded,
     "test-all": test_all,
     "lint": lint,
@@ -399,6 +432,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "soak": soak,
     "fuzz": fuzz,
     "mutants": mutants,
+    "audit": audit,
 }
 
 
@@ -410,7 +444,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, function in COMMANDS.items():
         sub = commands.add_parser(name, help=function.__doc__)
-        if name in ("test", "unit", "catalogues", "coverage", "test-loaded"):
+        if name in ("test", "unit", "catalogues", "coverage", "test-lowest", "test-loaded"):
             sub.add_argument("--jobs", default=3, help="processes to test on (default: 3; many tests wait)")
         if name == "kill-test":
             sub.add_argument("--times", type=int, default=200, help="how often (default: 200)")
