@@ -80,8 +80,12 @@ class Supervisor(Entity, kw_only=True):
             self.wake(session, reader)
 
     def wake(self, session: Session, reader: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Start a task for a session."""
-        self.nursery.start_soon(self._guard, session, reader, name=session.label)
+        """Start a task for a session, or end it in place if no task can be started any more."""
+        try:
+            self.nursery.start_soon(self._guard, session, reader, name=session.label)
+        except RuntimeError:  # the supervisor's last task has ended; its connections may still be closing
+            session.end_asleep()
+            self._forget(session)
 
     def check_room(self, owner: str = "") -> None:
         """Raise `Overloaded` if this owner can have no further session."""

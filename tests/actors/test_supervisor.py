@@ -181,3 +181,20 @@ def test_session_ids_are_long_and_visible_ascii() -> None:
     ids = {new_session_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(len(i) >= 32 and all("!" <= c <= "~" for c in i) for i in ids)
+
+
+@pytest.mark.defect("E27")
+async def test_a_sleeping_session_that_can_get_no_task_ends_in_place() -> None:
+    """Its connection may end after the supervisor's last task: Trio chooses the order."""
+    app = App()
+    async with open_runtime(app) as runtime:
+        session = runtime.new_session(ListLink(), transport="test")
+        ended: list[Cause | None] = []
+        session.on_end.append(lambda: ended.append(session.ended))
+        async with trio.open_nursery() as closed:
+            pass
+        runtime.supervisor._nursery = closed
+        session.close_nowait(Cause.DISCONNECT)
+        assert ended == [Cause.DISCONNECT]
+        assert runtime.supervisor.sessions == {}
+        assert app.count(telemetry.SessionClosed) == 1

@@ -99,6 +99,12 @@ MUTANTS = [
         "        return Decision.UNKNOWN\n",
         KEYS, "test_a_key_that_is_published_right_after_a_fetch_is_fetched_at_once",
     ),
+    Mutant(
+        "E27", "a session that can get no task ends in place", "_actors/supervisor.py",
+        "            session.end_asleep()\n            self._forget(session)\n\n    def check_room",
+        "            raise\n\n    def check_room",
+        "tests/actors/test_supervisor.py", "test_a_sleeping_session_that_can_get_no_task_ends_in_place",
+    ),
     # -- the client's streams
     Mutant(
         "E17", "a stream has the limit of a plain answer", f"{HTTP_CLIENT}/streamable.py",

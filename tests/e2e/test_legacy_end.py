@@ -71,6 +71,24 @@ async def test_ending_with_an_open_stream_logs_no_error(
     assert [record for record in caplog.records if record.exc_info] == []
 
 
+@pytest.mark.defect("E27")
+async def test_a_stream_that_was_just_opened_ends_with_the_server_in_any_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Trio chooses in which order cancelled tasks run, so one ending proves little."""
+    options = {"port": 0, "legacy_sse": True, "engine": engines.current()}
+    for _ in range(10):
+        with trio.fail_after(20):
+            async with trio.open_nursery() as serving:
+                (address,) = await serving.start(partial(server.serve_http, **options))
+                stream = await trio.open_tcp_stream("127.0.0.1", address.port)
+                await stream.send_all(b"GET /sse HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+                await read_until(stream, b"session_id")
+                serving.cancel_scope.cancel()
+        await trio.aclose_forcefully(stream)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def hold(url: str, *, task_status: trio.TaskStatus[Client]) -> None:
     """Keep a client connected."""
     async with connect(LegacySseTransport(url=url)) as client:
