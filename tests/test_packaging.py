@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import exhaustive
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = f"mcptrio-{PROJECT['version']}"
@@ -122,7 +124,7 @@ def test_the_hosted_workflow_runs_commands_that_exist_and_contributing_tells_of_
     assert [file for file in re.findall(r"tests/[\w/.]+", workflow) if not (ROOT / file).exists()] == []
 
 
-@pytest.mark.slow
+@exhaustive
 def test_the_wheel_works_in_an_empty_environment(archives: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
@@ -133,7 +135,7 @@ def test_the_wheel_works_in_an_empty_environment(archives: dict[str, Path], tmp_
     assert "mcptrio[cli]" in missing.stderr, "a missing extra is named"
 
 
-@pytest.mark.slow
+@exhaustive
 def test_the_sdist_builds_the_same_wheel_and_runs_the_demo(
     archives: dict[str, Path], wheel_files: set[str], tmp_path: Path
 ) -> None:

@@ -75,7 +75,7 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
     config = HttpConfig(**{"port": 0, **({} if endpoint is None else _settings(endpoint)), **settings})
     engine = HypercornEngine(app, config) if endpoint is None else DirectEngine(endpoint, config, app)
     listener = Listener(engine.serve, config, telemetry.Hub([events.append]), sockets=sockets)
-    with trio.fail_after(15):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             bound: list[BoundAddress] = await nursery.start(listener.serve)
             server = Served(listener, bound[0], events)

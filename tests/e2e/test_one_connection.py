@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio import Context, Server
+from mcptrio import Context, Limits, Server
 from mcptrio.auth.server import Principal
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
@@ -37,7 +37,7 @@ class Name:
 
 
 def application(trail: list[str]) -> Server:
-    server = Server("one connection")
+    server = Server("one connection", limits=Limits(busy_timeout=0.2))
 
     @server.session
     @asynccontextmanager
