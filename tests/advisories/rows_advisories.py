@@ -345,7 +345,7 @@ MUTANTS = [
         "O04", "the scopes of what is asked for are needed", f"{HTTP}/endpoint/scopes.py",
         "        if not needed or request.scopes.issuperset(needed):", "        if True:",
         "tests/auth/server/test_scopes.py", "test_subscribing_is_allowed_like_reading",
-        (("server/features/scopes.py", "not scopes.issuperset(entry.scopes):", "False:"),),
+        (("server/features/scopes.py", "not held.issuperset(scopes):", "False:"),),
     ),
     Mutant(
         "O04", "lists hold what one may use", "server/features/scopes.py",
