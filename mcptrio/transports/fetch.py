@@ -33,6 +33,8 @@ class Fetcher:
     max_redirects: int = 0
     """Redirects to follow: only for GET, and only within the origin."""
     verify: ssl.SSLContext | bool = True
+    proxy: str | None = None
+    """The URL of a proxy, for a fetcher without a policy."""
     lent: httpx2.AsyncClient | None = None
     """An HTTP client of the user, for example with a proxy. It resolves names itself, so only URLs are checked then."""
     _clients: dict[bool, httpx2.AsyncClient] = field(factory=dict, init=False)
@@ -103,8 +105,8 @@ class Fetcher:
         import httpx2
 
         if self.policy is None:
-            # Proxy variables of the environment are not followed: they would see the credentials of the server.
-            return httpx2.AsyncClient(verify=self.verify, timeout=None, trust_env=False)
+            # Proxies of the environment are not used: they would see the credentials of the server.
+            return httpx2.AsyncClient(verify=self.verify, proxy=self.proxy, timeout=None, trust_env=False)
         # No keep-alive: the pool would treat two names at one address as the same server. Without TLS there is nothing
         # to verify, and loading the system's certificates takes longer than the request.
         return httpx2.AsyncClient(

@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     Mutant(
         "S20", "proxy variables are ignored", "transports/fetch.py",
-        "timeout=None, trust_env=False)", "timeout=None)",
+        "proxy=self.proxy, timeout=None, trust_env=False)", "proxy=self.proxy, timeout=None)",
         BEARER, "test_requests_to_the_issuer_ignore_proxy_variables",
     ),
 ]  # fmt: skip

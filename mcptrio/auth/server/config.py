@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -90,6 +91,8 @@ class BearerAuth:
     at once."""
     fetch_timeout: float = 1.8
     """Timeout for requests to the issuer; after it the client gets status 503."""
+    proxy: str | None = field(default=None, repr=False)
+    """The URL of an HTTP proxy for requests to the issuer. Proxy variables of the environment are not used."""
     keys_ttl: float = 300
     """Seconds after which the issuer's keys are refreshed; a token with an unknown key refreshes them sooner."""
     keys_max_age: float = 3600
@@ -140,6 +143,8 @@ class BearerAuth:
             )
         if self.cache < 0:
             raise DeclarationError("BearerAuth.cache must not be negative")
+        if self.proxy is not None and not re.fullmatch(r"https?://[^/?#\s]+/?", self.proxy):
+            raise DeclarationError("BearerAuth.proxy is not the URL of a proxy such as http://proxy.example.org:3128")
 
     @property
     def key_urls(self) -> Mapping[str, str]:

@@ -174,7 +174,9 @@ def _same_place(htu: object, resource: str, path: str) -> bool:
         )
     except ValueError:
         return False
-    return same_host and said.scheme == known.scheme and said.path in (known.path, path) and not said.fragment
+    # The endpoint is also served with a slash at its end, and clients sign the URL that they use.
+    places = {known.path.removesuffix("/"), path.removesuffix("/")}
+    return same_host and said.scheme == known.scheme and said.path.removesuffix("/") in places and not said.fragment
 
 
 def _bad(description: str, detail: str = "") -> CredentialsRefused:

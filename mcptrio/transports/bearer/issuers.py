@@ -49,7 +49,7 @@ class IssuerClient:
         from joserfc import jwk, jws  # noqa: F401
 
         auth = self.auth
-        self.fetcher = Fetcher(timeout=auth.fetch_timeout)
+        self.fetcher = Fetcher(timeout=auth.fetch_timeout, proxy=auth.proxy)
         self._introspecting = trio.CapacityLimiter(auth.introspection.max_concurrent if auth.introspection else 1)
         if auth.jwks is not None:
             try:

@@ -37,6 +37,7 @@ def check(
 def test_whoever_has_the_key_may_use_the_token() -> None:
     check([proof(TOKEN, MINE)])
     check([proof(TOKEN, MINE, htu="https://API.example.org:443/mcp?x=1")])
+    check([proof(TOKEN, MINE, htu="https://api.example.org/mcp/")])
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,7 @@ def test_whoever_has_the_key_may_use_the_token() -> None:
         [proof(TOKEN, MINE, htu="https://evil.example/mcp")],
         [proof(TOKEN, MINE, htu="http://api.example.org/mcp")],
         [proof(TOKEN, MINE, htu="https://api.example.org/other")],
+        [proof(TOKEN, MINE, htu="https://api.example.org/mcp//")],
         [proof(TOKEN, MINE, htu="https://[")],
         [proof(TOKEN, MINE, iat=NOW - 121)],
         [proof(TOKEN, MINE, iat=NOW + 61)],
@@ -65,7 +67,7 @@ def test_whoever_has_the_key_may_use_the_token() -> None:
         [proof(TOKEN, MINE, ath=None)],
         [proof("another token", MINE)],
     ],
-    ids=range(22),
+    ids=range(23),
 )
 def test_a_proof_that_is_not_for_this_request_is_refused(bad: list[str]) -> None:
     with pytest.raises(CredentialsRefused) as caught:
