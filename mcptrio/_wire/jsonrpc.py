@@ -7,14 +7,14 @@ Ids keep their type and every digit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from math import isfinite
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from mcptrio._wire.scan import JsonLimits, check_limits, has_duplicate_keys
+from mcptrio._wire.scan import JsonLimits, check_limits, has_duplicate_keys, lost_keys
 from mcptrio.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 
 __all__ = [
@@ -108,6 +108,9 @@ class _ErrorOnTheWire(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
 
 LARGE_MESSAGE: Final = 64 * 1024
 """Bytes of a message that take so long to decode that other tasks should run before it is handled."""
+T = TypeVar("T")
+_TWICE: Final = "A key occurs twice in one object"
+_MUCH: Final = 1024 * 1024  # bytes from which on encoding costs more than looking at 100,000 nodes
 _decode_json: Final = msgspec.json.Decoder().decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_batch: Final = msgspec.json.Decoder(list[Raw]).decode
@@ -131,17 +134,54 @@ def decode(data: bytes | bytearray | memoryview, limits: JsonLimits = DEFAULT_LI
     # The length bounds the number of nodes, and brackets the depth: only a large text needs an exact scan.
     if len(data) >= limits.max_nodes or data.count(b"[") + data.count(b"{") > limits.max_depth:
         check_limits(data, limits)
+    return _message(data, _parse(data), limits)
+
+
+def decode_in_parts(data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Generator[None, None, Frame | Batch]:
+    """Read a large message as `decode` does, in parts that take milliseconds each."""
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    check_limits(data, limits)
+    yield
+    tree = _parse(data)
+    yield
+    if type(tree) is not dict or len(data) <= _MUCH:
+        return _message(data, tree, limits)
+    if (yield from lost_keys(data, tree)):
+        raise _invalid(_TWICE, None)
+    return _frame(tree)
+
+
+def finish(parts: Generator[None, None, T]) -> T:
+    """Run a generator to its end; return its value."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+
+def _parse(data: bytes | bytearray) -> Any:
     try:
-        tree = _decode_json(data)
+        return _decode_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = "The message is not valid JSON in UTF-8"
         raise RemoteProtocolError(text, code=PARSE_ERROR, request_id=_recover_id(data)) from None
+
+
+def _message(data: bytes | bytearray, tree: Any, limits: JsonLimits) -> Frame | Batch:
     if type(tree) is list:
         return _batch(data, tree, limits)
-    encoded = _encode_json(tree)
-    if encoded != data and has_duplicate_keys(data, encoded):  # most programs write compact JSON
-        raise _invalid("A key occurs twice in one object", _unambiguous_id(data, tree))
+    if _has_duplicate_keys(data, tree):
+        raise _invalid(_TWICE, _unambiguous_id(data, tree))
     return _frame(tree)
+
+
+def _has_duplicate_keys(data: bytes | bytearray, tree: Any) -> bool:
+    if len(data) > _MUCH:
+        return finish(lost_keys(data, tree))
+    encoded = _encode_json(tree)
+    return encoded != data and has_duplicate_keys(data, encoded)  # most programs write compact JSON
 
 
 def _recover_id(data: bytes | bytearray) -> RequestId | None:
@@ -174,8 +214,8 @@ def _batch(data: bytes | bytearray, members: list[Any], limits: JsonLimits) -> B
 
 def _member(data: bytes, tree: Any) -> Frame | Malformed:
     try:
-        if has_duplicate_keys(data, _encode_json(tree)):
-            raise _invalid("A key occurs twice in one object", _unambiguous_id(data, tree))
+        if _has_duplicate_keys(data, tree):
+            raise _invalid(_TWICE, _unambiguous_id(data, tree))
         return _frame(tree)
     except RemoteProtocolError as error:
         return Malformed(error)
@@ -255,7 +295,7 @@ def _echo(message: dict[str, Any]) -> RequestId | None:
 
 def _unambiguous_id(data: bytes | bytearray, tree: Any) -> RequestId | None:
     """Return the id of a message with duplicate keys, unless the id itself may be one of them."""
-    if type(tree) is not dict or has_duplicate_keys(data, _encode_json(_decode_members(data))):
+    if len(data) > _MUCH or type(tree) is not dict or has_duplicate_keys(data, _encode_json(_decode_members(data))):
         return None
     return _echo(tree)
 

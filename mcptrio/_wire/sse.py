@@ -62,6 +62,10 @@ def _one_line(name: str, value: str) -> bytes:
     return value.encode()
 
 
+FED_AT_ONCE: Final = 16 * 1024
+"""Bytes to feed to a reader before other tasks run: they may hold thousands of tiny events."""
+
+
 @frozen(kw_only=True)
 class ServerSentEvent:
     """One received event. `data` is valid UTF-8; `id` is the last id that the stream has named, or empty."""
@@ -129,7 +133,7 @@ class SseReader:
         unfinished = b"" if data.endswith((b"\r", b"\n")) else pieces.pop()
         for piece in pieces:
             self._extend(piece)
-            line, self._line = bytes(self._line), bytearray()
+            line, self._line = self._line, bytearray()
             if not self._started:
                 self._started, line = True, line.removeprefix(_BOM)
             if line:
@@ -143,9 +147,12 @@ class SseReader:
             raise self._too_large()
         self._line += piece
 
-    def _take(self, line: bytes) -> None:
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
+    def _take(self, line: bytearray) -> None:
+        end = line.find(b":")
+        if end < 0:
+            end = len(line)
+        name = line[:end]
+        value = line[end + 1 + (line[end + 1 : end + 2] == b" ") :]  # copied once: it may have megabytes
         if name == b"data":
             if len(self._data) + len(value) > self.max_event:
                 raise self._too_large()

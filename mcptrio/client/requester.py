@@ -37,6 +37,7 @@ from mcptrio.types import ProgressParams
 logger = logging.getLogger("mcptrio.client")
 
 T = TypeVar("T")
+_LONG: Final = 1000  # items of a result that take milliseconds to convert
 ProgressCallback: TypeAlias = Callable[[ProgressParams], Awaitable[None] | None]
 _Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
 
@@ -126,14 +127,14 @@ class Requester:
         key = None if by_hand else self.cache.key(method, params)
         if key is not None and cached and (kept := self.cache.get(key, trio.current_time())) is not None:
             await trio.lowlevel.checkpoint()
-            return read(kept, cls, method)
+            return await read(kept, cls, method)
         changes = self.cache.changes
         plan = self._plan(method, params, how, None)
         result = await self._fulfil(plan)
         era = self.connector.era
         if key is not None and plan.asked == 1 and era is not None and era.features.cache_hints:
             self.cache.put(key, result, trio.current_time(), changes)
-        return read(result, cls, method)
+        return await read(result, cls, method)
 
     def ask(
         self, method: str, params: dict[str, Any], how: How, *, repeat: bool | None = None
@@ -355,13 +356,15 @@ def _refine(plan: _RequestPlan, how: How) -> None:
     plan.on_progress = how.get("on_progress")
 
 
-def read(result: dict[str, Any], cls: type[T], method: str) -> T:
-    """Convert a result to a typed value.
+async def read(result: dict[str, Any], cls: type[T], method: str) -> T:
+    """Convert a result to a typed value; a long list in a thread, so that the event loop goes on meanwhile.
 
     Raises:
         RemoteProtocolError: it does not have the expected shape.
     """
     try:
+        if any(type(value) is list and len(value) > _LONG for value in result.values()):
+            return await trio.to_thread.run_sync(partial(structure, result, cls, at="result"))
         return structure(result, cls, at="result")
     except StructureError as error:
         raise RemoteProtocolError(f"the result of {method} cannot be read: {error}") from error

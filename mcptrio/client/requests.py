@@ -69,7 +69,7 @@ class Requests:
         async def fetch(params: dict[str, Any]) -> tuple[tuple[Tool, ...], str | None]:
             page = await self._requester.get("tools/list", params, ListToolsResult, {}, cached=cached)
             mirrors = self.transport == "http" and not self._said.era.stateful
-            return self._tools.learn(page.tools, over_http=mirrors), page.next_cursor
+            return await self._tools.learn(page.tools, over_http=mirrors), page.next_cursor
 
         return self._pages("tools/list", fetch)
 
@@ -101,7 +101,7 @@ class Requests:
             UrlElicitationRequired: the user must visit a page first, and did not.
             InputRequired: the server asks for input more often than `max_rounds` allows.
         """
-        return self._tool_result(name, await self._call(name, arguments, how), into)
+        return await self._tool_result(name, await self._call(name, arguments, how), into)
 
     async def _call(self, name: str, arguments: Mapping[str, Any] | None, how: How) -> dict[str, Any]:
         params: dict[str, Any] = {"name": name}
@@ -119,8 +119,8 @@ class Requests:
                 raise
             return await self._requester.ask("tools/call", params, how, repeat=repeat)
 
-    def _tool_result(self, name: str, raw: dict[str, Any], into: Any) -> Any:
-        result = read(raw, CallToolResult, "tools/call")
+    async def _tool_result(self, name: str, raw: dict[str, Any], into: Any) -> Any:
+        result = await read(raw, CallToolResult, "tools/call")
         if self._service.config.check_results:
             self._tools.check(name, result, any_value=self._said.era.features.any_structured_content)
         return result if into is None else tools.convert(result, into, name)

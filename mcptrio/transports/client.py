@@ -12,8 +12,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from mcptrio._peer.era import Era
-from mcptrio._wire.jsonrpc import Batch, Error, Frame, RequestId, Response, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Error, Frame, RequestId, Response, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, RemoteProtocolError
+from mcptrio.transports.decoding import decode_in_turns
 
 
 class NotDelivered(ConnectionLost):
@@ -93,7 +94,7 @@ async def hand_over(receiver: Receiver, data: bytes) -> RemoteProtocolError | No
         ConnectionLost: the receiver is closed.
     """
     try:
-        frame = decode(data)
+        frame = decode(data) if len(data) <= LARGE_MESSAGE else await decode_in_turns(data)
     except RemoteProtocolError as error:
         if error.request_id is None:
             return error

@@ -56,4 +56,19 @@ MUTANTS = [
         "        return self._charged > 0 and not self.memory.has_room(self.owner)\n", "        return False\n",
         "tests/transports/test_http_streams.py", "test_streams_that_one_client_does_not_read_share_their_memory",
     ),
+    Mutant(
+        "S2", "a large message is decoded in turns", "transports/decoding.py",
+        "        await trio.lowlevel.checkpoint()\n        try:\n", "        try:\n",
+        "tests/transports/test_decoding.py", "test_other_tasks_run_while_a_large_message_is_decoded",
+    ),
+    Mutant(
+        "S2", "a batch is checked for scopes in turns", "transports/http_server/endpoint/scopes.py",
+        "                await trio.lowlevel.checkpoint()", "                pass",
+        "tests/transports/test_decoding.py", "test_other_tasks_run_while_the_scopes_of_a_batch_are_checked",
+    ),
+    Mutant(
+        "S7", "a client that sends too much is told so after a second", "transports/http_server/endpoint/admission.py",
+        "            await trio.sleep(_EXCESS_DELAY)\n", "",
+        "tests/transports/test_http_admission.py", "test_one_principal_cannot_take_all_places",
+    ),
 ]  # fmt: skip

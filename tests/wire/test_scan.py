@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcptrio._wire.scan import JsonLimits, check_limits, has_duplicate_keys, structure
+from mcptrio._wire.jsonrpc import finish
+from mcptrio._wire.scan import JsonLimits, check_limits, has_duplicate_keys, lost_keys, structure
 from mcptrio.errors import RemoteProtocolError
 
 TEXTS = st.text(alphabet='ab:{}[],"\\/\n é\u2028😀', max_size=6)
@@ -71,7 +72,9 @@ def oracle(data: bytes) -> tuple[bool, int, int]:
 
 @given(texts())
 def test_duplicate_keys_are_found_at_every_level_in_every_hand(data: bytes) -> None:
-    assert has_duplicate_keys(data, msgspec.json.encode(msgspec.json.decode(data))) is oracle(data)[0]
+    tree = msgspec.json.decode(data)
+    assert has_duplicate_keys(data, msgspec.json.encode(tree)) is oracle(data)[0]
+    assert finish(lost_keys(data, tree)) is oracle(data)[0]
 
 
 @given(texts(), st.integers(0, 5), st.integers(1, 40))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import trio
 from attrs import define, field
 
 from mcptrio._schema.check import Checker, SchemaLimits
@@ -18,6 +19,7 @@ from mcptrio.errors import DeclarationError, RemoteProtocolError, ToolError
 from mcptrio.types import CallToolResult, Tool
 
 logger = logging.getLogger("mcptrio.client")
+_AT_ONCE: Final = 10  # tools before other tasks run; each may have a large schema
 
 
 @define(eq=False, repr=False)
@@ -28,10 +30,12 @@ class KnownTools:
     _marks: dict[str, tuple[HeaderArgument, ...]] = field(factory=dict)
     _checkers: dict[str, Checker] = field(factory=dict)
 
-    def learn(self, tools: tuple[Tool, ...], *, over_http: bool) -> tuple[Tool, ...]:
+    async def learn(self, tools: tuple[Tool, ...], *, over_http: bool) -> tuple[Tool, ...]:
         """Remember a page of tools; return those that can be used."""
         usable = []
-        for tool in tools:
+        for number, tool in enumerate(tools, 1):
+            if not number % _AT_ONCE:
+                await trio.lowlevel.checkpoint()
             marks: tuple[HeaderArgument, ...] = ()
             if over_http:
                 try:

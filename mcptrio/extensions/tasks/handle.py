@@ -60,7 +60,7 @@ class TaskHandle:
             self._result = await self._watch.result()
         else:
             await trio.lowlevel.checkpoint()
-        return self.client._tool_result(self.tool, self._result, into)
+        return await self.client._tool_result(self.tool, self._result, into)
 
     async def cancel(self) -> None:
         """Ask the server to cancel the task. A task that is over does not change."""

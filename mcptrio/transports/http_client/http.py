@@ -13,7 +13,7 @@ import trio
 from attrs import define, field, frozen, validators
 
 from mcptrio._wire.headers import media_type
-from mcptrio._wire.jsonrpc import Error, RequestId, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Error, RequestId, decode
 from mcptrio.errors import ConnectionLost, MCPError, MCPTrioError, Overloaded, RemoteProtocolError
 from mcptrio.transports.client import NotDelivered, SessionGone, same_id
 from mcptrio.transports.http_client.auth import AuthRequest, AuthResponse, HttpAuth
@@ -202,7 +202,7 @@ def refusal_of(response: httpx2.Response, body: bytes, request_id: RequestId | N
     status, kind = response.status_code, kind_of(response)
     error: Error | None = None
     text = " ".join(body[:_QUOTED].decode(errors="replace").split())
-    if kind == JSON:
+    if kind == JSON and len(body) <= LARGE_MESSAGE:
         with suppress(RemoteProtocolError):
             frame = decode(body)
             if isinstance(frame, Error) and (frame.id is None or same_id(frame.id, request_id)):

@@ -10,7 +10,7 @@ import httpx2
 import trio
 from attrs import define, field
 
-from mcptrio._wire.sse import SseReader
+from mcptrio._wire.sse import FED_AT_ONCE, SseReader
 from mcptrio.errors import ConnectionLost, MCPTrioError
 from mcptrio.transports.http_client.http import feed
 from mcptrio.transports.retry import Retries
@@ -62,11 +62,13 @@ class EventStream:
         async def take(chunk: bytes) -> bool:
             nonlocal delivered
             delivered = True
-            for event in self._reader.feed(chunk):
-                if event.event == "message" and event.data:
-                    self.retries.reset()
-                    if await on_message(event.data):
-                        return True
+            for at in range(0, len(chunk), FED_AT_ONCE):
+                for event in self._reader.feed(chunk[at : at + FED_AT_ONCE]):
+                    if event.event == "message" and event.data:
+                        self.retries.reset()
+                        if await on_message(event.data):
+                            return True
+                await trio.lowlevel.checkpoint()
             return False
 
         try:

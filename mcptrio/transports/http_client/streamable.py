@@ -23,9 +23,10 @@ from attrs import define, field, frozen
 from mcptrio._eras.stateless import declared_date
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import encode_header_value, is_visible_ascii
-from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, RequestId, Response, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Error, Frame, Request, RequestId, Response, decode
 from mcptrio.errors import ConnectionLost, MCPTrioError, Overloaded, RemoteProtocolError
 from mcptrio.transports.client import Receiver, SessionGone, failure, hand_over, same_id
+from mcptrio.transports.decoding import decode_in_turns
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import (
     EVENTS,
@@ -207,7 +208,7 @@ class HttpClientLink:
                 said = f"HTTP {response.status_code}, {kind or 'no content type'}"
                 raise RemoteProtocolError(f"{frame['method']} was answered with {said}")
             if kind == JSON:
-                if not await self._take(decode(await self.http.read(response)), request_id):
+                if not await self._take(await decode_in_turns(await self.http.read(response)), request_id):
                     raise RemoteProtocolError(f"the reply to {frame['method']} answers another request")
                 return
             try:
@@ -241,7 +242,8 @@ class HttpClientLink:
 
         async def on_message(data: bytes) -> bool:
             if request_id is not None:
-                return await self._take(decode(data), request_id)
+                frame = decode(data) if len(data) <= LARGE_MESSAGE else await decode_in_turns(data)
+                return await self._take(frame, request_id)
             if (error := await hand_over(self.receiver, data)) is not None:
                 self._skip(error)
             return False

@@ -13,7 +13,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio._peer.era import Era
-from mcptrio._wire.sse import SseReader
+from mcptrio._wire.sse import FED_AT_ONCE, SseReader
 from mcptrio.errors import ConnectionLost, MCPTrioError, RemoteProtocolError
 from mcptrio.transports.client import Receiver, failure, hand_over
 from mcptrio.transports.http_client.auth import HttpAuth
@@ -105,15 +105,17 @@ class LegacySseClientLink:
 
                 async def take(chunk: bytes) -> bool:
                     nonlocal started
-                    for event in reader.feed(chunk):
-                        if event.event == "endpoint" and not started:
-                            target = self._target(response, event.data.decode())
-                            started = True
-                            task_status.started(target)
-                        elif event.event == "message" and event.data and started:
-                            error = await hand_over(self.receiver, event.data)
-                            if error is not None:
-                                logger.warning("the server's stream had an event that is not a message: %s", error)
+                    for at in range(0, len(chunk), FED_AT_ONCE):
+                        for event in reader.feed(chunk[at : at + FED_AT_ONCE]):
+                            if event.event == "endpoint" and not started:
+                                target = self._target(response, event.data.decode())
+                                started = True
+                                task_status.started(target)
+                            elif event.event == "message" and event.data and started:
+                                error = await hand_over(self.receiver, event.data)
+                                if error is not None:
+                                    logger.warning("the server's stream had an event that is not a message: %s", error)
+                        await trio.lowlevel.checkpoint()
                     return False
 
                 await feed(response, take)

@@ -17,9 +17,10 @@ from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
-from mcptrio._wire.jsonrpc import Request, decode
+from mcptrio._wire.jsonrpc import Request
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import ConnectionLost, Overloaded, RemoteProtocolError
+from mcptrio.transports.decoding import decode_in_turns
 from mcptrio.transports.http_server.endpoint.admission import refuse_excess
 from mcptrio.transports.http_server.endpoint.event_stream import leased
 from mcptrio.transports.http_server.endpoint.guard import Guard
@@ -151,7 +152,7 @@ class LegacyEndpoint:
     async def _deliver(self, head: HttpRequest, body: bytes) -> Plain:
         parts = self.parts
         try:
-            frame = decode(body, parts.config.json_limits)
+            frame = await decode_in_turns(body, parts.config.json_limits)
         except RemoteProtocolError as error:
             return refuse_frame(error)
         ids = parse_qs(head.query.decode("latin-1")).get("session_id", [])

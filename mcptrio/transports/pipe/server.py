@@ -26,6 +26,7 @@ from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, AnyFrame, Malformed, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
+from mcptrio.transports.decoding import decode_in_turns
 
 logger = logging.getLogger("mcptrio.pipe")
 
@@ -244,11 +245,14 @@ class _Reader(Entity, kw_only=True):
                 message = pending.popleft()
                 frame: AnyFrame
                 try:
-                    frame = Malformed(message) if isinstance(message, RemoteProtocolError) else decode(message)
+                    if isinstance(message, RemoteProtocolError):
+                        frame = Malformed(message)
+                    elif len(message) > LARGE_MESSAGE:
+                        frame = await decode_in_turns(message)
+                    else:
+                        frame = decode(message)
                 except RemoteProtocolError as error:
                     frame = Malformed(error)
-                if not isinstance(message, RemoteProtocolError) and len(message) > LARGE_MESSAGE:
-                    await trio.lowlevel.checkpoint()
                 if type(frame) is Malformed:
                     self._report(frame.error)
                 elif type(frame) is Request and frame.method == "initialize" and self.session.peer.is_open:

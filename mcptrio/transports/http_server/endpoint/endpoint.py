@@ -24,6 +24,7 @@ from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import require_principal
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
+from mcptrio.transports.decoding import decode_in_turns
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .admission import Admission
@@ -269,13 +270,14 @@ class Endpoint:
 
     async def _post(self, head: HttpRequest, body: bytes, loan: Loan | None) -> Plain | Stream | Undecided:
         try:
-            frame = decode(body, self.config.json_limits)
+            if len(body) > LARGE_MESSAGE:
+                frame = await decode_in_turns(body, self.config.json_limits)
+            else:
+                frame = decode(body, self.config.json_limits)
         except RemoteProtocolError as error:
             if error.limit is not None:
                 self.shared.limit(error.limit)
             return refuse_frame(error)
-        if len(body) > LARGE_MESSAGE:
-            await trio.lowlevel.checkpoint()
         # A request that declares its date is stateless whatever the header says; the two are compared then.
         if (
             (head.era is not None and not head.era.http.sessions)
