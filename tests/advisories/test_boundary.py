@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio.server.server import Server as ServerClass
+from mcptrio.server.app import App
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.process import Servers
 from tests.bad_inputs.program import make_server
@@ -149,7 +149,7 @@ async def test_neg_param_header_lookup_fails_closed(engine: str, monkeypatch: py
     def broken(self: Any, tool: str) -> Any:
         raise RuntimeError("the list is being changed")
 
-    monkeypatch.setattr(ServerClass, "parameter_headers", broken)
+    monkeypatch.setattr(App, "parameter_headers", broken)
     server = make_server()
     async with trio.open_nursery() as nursery:
         bound = await nursery.start(partial(server.serve_http, port=0, engine=engine))

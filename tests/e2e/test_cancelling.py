@@ -19,6 +19,7 @@ import trio
 
 from mcptrio import MCPTrioError, Reconnect, Server, connect
 from tests.client.kit import BOTH, make_server
+from tests.tiers import exhaustive, sample
 
 OLD, NEW = BOTH
 PROGRAM = Path(__file__).parent / "programs" / "tiny_server.py"
@@ -128,12 +129,13 @@ def test_a_client_of_a_server_in_this_process_is_cancelled_at_every_step(date: s
 
 
 @pytest.mark.defect("C14")
-@pytest.mark.parametrize("date", BOTH)
+@pytest.mark.parametrize("date", sample(BOTH, OLD))
 def test_a_client_over_http_is_cancelled_at_every_step(port: int, date: str) -> None:
     check_every_step(f"http://127.0.0.1:{port}/mcp", date)
 
 
 @pytest.mark.defect("C14")
+@exhaustive
 @pytest.mark.parametrize("url", ["ws://127.0.0.1:{}/mcp", "http://127.0.0.1:{}/sse"])
 def test_a_client_over_other_transports_is_cancelled_at_every_step(port: int, url: str) -> None:
     check_every_step(url.format(port), OLD)
@@ -141,5 +143,6 @@ def test_a_client_over_other_transports_is_cancelled_at_every_step(port: int, ur
 
 @pytest.mark.defect("C14")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@exhaustive
 def test_a_client_of_a_process_is_cancelled_at_every_step() -> None:
     check_every_step([sys.executable, "-S", "-E", str(PROGRAM)], OLD)

@@ -21,6 +21,7 @@ from mcptrio.transports.http_server.listener.sockets import BoundAddress
 from tests.cli.talkative import PIXEL
 from tests.cli.terminal import Terminal, terminal
 from tests.e2e.raw_peer import listening
+from tests.tiers import sample
 
 from .oauth_mock import Mock
 from .server_process import ServerProcess, running
@@ -97,7 +98,10 @@ def url(served: ServerProcess) -> str:
 # -- inspect
 
 
-@pytest.fixture(params=["file", "file:NAME", "command line", "command", "http", "websocket"])
+TARGETS = ["file", "file:NAME", "command line", "command", "http", "websocket"]
+
+
+@pytest.fixture(params=sample(TARGETS, "file", "http"))
 def target(request: pytest.FixtureRequest, url: str) -> tuple[list[str], list[str]]:
     """What stands before, and what behind, the options."""
     command = [sys.executable, "-m", "mcptrio", "run", TALKATIVE]
@@ -140,7 +144,7 @@ def test_a_server_without_something_has_an_empty_list_of_it() -> None:
     assert [len(found[name]) for name in ("tools", "resources", "resourceTemplates", "prompts")] == [1, 0, 0, 0]
 
 
-@pytest.mark.parametrize("date", ERAS)
+@pytest.mark.parametrize("date", sample(ERAS, *list(ERAS)[::4]))
 def test_a_protocol_version_can_be_asked_for(date: str) -> None:
     assert json.loads(ok("inspect", WEATHER, "--json", "--protocol", date))["protocolVersion"] == date
 
@@ -304,32 +308,35 @@ def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
     assert "broken.py:1: ModuleNotFoundError" in fails(3, "inspect", str(file))
 
 
+FAILURES: list[tuple[int, list[str], str]] = [
+    (1, ["call", TALKATIVE, "add"], "arguments.a: required"),
+    (2, ["call", TALKATIVE, "nope"], "unknown tool 'nope'; the server has: add, "),
+    (2, ["prompt", TALKATIVE, "nope"], "unknown prompt"),
+    (2, ["prompt", WEATHER, "nope"], "the server does not support prompts"),
+    (2, ["read", TALKATIVE, "talk://nope"], "resource not found"),
+    (2, ["listen", WEATHER, "--resource", "x://y"], "the server sends no notifications about x://y"),
+    (3, ["inspect", "no_such_file.py"], "no_such_file.py: no such file"),
+    (3, ["inspect", "no_such_file.py:server"], "no_such_file.py: no such file"),
+    (3, ["inspect", "no_such_program --flag"], "'no_such_program' could not be started"),
+    (
+        3,
+        ["inspect", "http://127.0.0.1:9/mcp"],
+        "no connection to the server at http://127.0.0.1:9: Connection refused",
+    ),
+    (3, ["inspect", "ws://127.0.0.1:9/mcp"], "no connection to the server"),
+    (3, ["inspect", "http://nobody.invalid/mcp"], "no connection to the server"),
+    (3, ["inspect", "--", sys.executable, "-c", "raise SystemExit('not today')"], "it said last: not today"),
+    (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", SILENT], "was not answered within 1 s"),
+    (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", RUBBISH], "not a message: b'Welcome!'"),
+    (3, ["call", TALKATIVE, "die"], "the server exited with code 7"),
+    (64, ["inspect"], "TARGET"),
+    (74, ["read", TALKATIVE, "talk://text", "--output", "/"], "cannot write /"),
+]
+
+
 @pytest.mark.parametrize(
     ("code", "arguments", "line"),
-    [
-        (1, ["call", TALKATIVE, "add"], "arguments.a: required"),
-        (2, ["call", TALKATIVE, "nope"], "unknown tool 'nope'; the server has: add, "),
-        (2, ["prompt", TALKATIVE, "nope"], "unknown prompt"),
-        (2, ["prompt", WEATHER, "nope"], "the server does not support prompts"),
-        (2, ["read", TALKATIVE, "talk://nope"], "resource not found"),
-        (2, ["listen", WEATHER, "--resource", "x://y"], "the server sends no notifications about x://y"),
-        (3, ["inspect", "no_such_file.py"], "no_such_file.py: no such file"),
-        (3, ["inspect", "no_such_file.py:server"], "no_such_file.py: no such file"),
-        (3, ["inspect", "no_such_program --flag"], "'no_such_program' could not be started"),
-        (
-            3,
-            ["inspect", "http://127.0.0.1:9/mcp"],
-            "no connection to the server at http://127.0.0.1:9: Connection refused",
-        ),
-        (3, ["inspect", "ws://127.0.0.1:9/mcp"], "no connection to the server"),
-        (3, ["inspect", "http://nobody.invalid/mcp"], "no connection to the server"),
-        (3, ["inspect", "--", sys.executable, "-c", "raise SystemExit('not today')"], "it said last: not today"),
-        (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", SILENT], "was not answered within 1 s"),
-        (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", RUBBISH], "not a message: b'Welcome!'"),
-        (3, ["call", TALKATIVE, "die"], "the server exited with code 7"),
-        (64, ["inspect"], "TARGET"),
-        (74, ["read", TALKATIVE, "talk://text", "--output", "/"], "cannot write /"),
-    ],
+    sample(FAILURES, *FAILURES[::5]),
     ids=lambda value: " ".join(map(str, value))[-50:] if isinstance(value, list) else None,
 )
 def test_every_failure_has_a_code_and_one_line(code: int, arguments: list[str], line: str) -> None:
@@ -389,7 +396,8 @@ def test_lines_that_a_file_prints_while_it_is_loaded_are_shown(tmp_path: Path) -
         "@server.tool\nasync def add(a: int, b: int) -> int:\n    return a + b\n"
     )
     done = mcptrio("call", str(file), "add", "--arg", "a=1", "--arg", "b=2")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "loaded\n")
+    assert (done.returncode, done.stdout) == (0, "3\n")
+    assert done.stderr.startswith("loaded\n")
 
 
 @pytest.mark.defect("U15")

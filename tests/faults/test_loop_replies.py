@@ -16,6 +16,7 @@ from attrs import frozen
 
 from mcptrio import Client, MCPTrioError, Reconnect
 from tests.client.kit import BOTH
+from tests.tiers import sample
 from tests.transports.scripted_http import Answer, Asked, Web, stateful, stateless
 from tests.transports.test_http_client import to
 
@@ -161,7 +162,7 @@ def made(name: str) -> Callable[[bytes], Pieces]:
 
 @pytest.mark.defect("S3")
 @pytest.mark.parametrize("life", BOTH if "MCPTRIO_FAULTS" in os.environ else [NEW])
-@pytest.mark.parametrize("name", REPLIES)
+@pytest.mark.parametrize("name", sample(REPLIES, *list(REPLIES)[::5]))
 async def test_a_reply_does_not_block_the_loop_of_a_client(name: str, life: str) -> None:
     reply, body = REPLIES[name], made(name)
 
