@@ -68,7 +68,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "a client that sends too much is told so after a second", "transports/http_server/endpoint/admission.py",
-        "            await trio.sleep(_EXCESS_DELAY)\n", "",
+        "            await trio.sleep(uniform(*_EXCESS_DELAY))\n", "",
         "tests/transports/test_http_admission.py", "test_one_principal_cannot_take_all_places",
     ),
 ]  # fmt: skip

@@ -10,6 +10,7 @@ counted again only when that count says that all places are taken.
 
 from __future__ import annotations
 
+from random import uniform
 from typing import Any, Final
 
 import msgspec
@@ -29,8 +30,8 @@ from .message import HttpRequest, Plain, overloaded
 
 SMALL: Final = 64 * 1024
 """Bytes of a body that need no reservation of memory."""
-_EXCESS_DELAY: Final = 1.0
-"""Seconds after which a client that sends too much is told so."""
+_EXCESS_DELAY: Final = (0.5, 1.5)
+"""Seconds after which a client that sends too much is told so; random, so that they do not come back all at once."""
 _NO_PLACE: Final = "too many requests are being served"
 
 
@@ -78,7 +79,7 @@ class Admission:
         except Overloaded as error:
             # A client that repeats refused requests at once, on many connections, would keep the event loop busy.
             self.release_body(request)
-            await trio.sleep(_EXCESS_DELAY)
+            await trio.sleep(uniform(*_EXCESS_DELAY))
             return refuse_excess(error, request_id)
         if not (
             self._take(owner, amount)
