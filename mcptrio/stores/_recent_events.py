@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mcptrio.stores._sqlite_state import StoredStream
+from mcptrio.stores._stored_streams import StoredStream
 from mcptrio.stores._streams import StreamIndex
 from mcptrio.stores.base import StoreLimits
 

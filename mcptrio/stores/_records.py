@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
@@ -187,6 +187,38 @@ class MarkTable:
     def put_all_again(self) -> None:
         for records in self._kinds.values():
             records.put_all_again()
+
+
+class Tables:
+    """The sessions, tasks and marks of a durable store, and their changes that the next commit writes."""
+
+    def __init__(self, limits: StoreLimits, changed: Callable[[], None]) -> None:
+        self.changes = RecordChanges(changed), RecordChanges(changed), RecordChanges(changed)
+        self.sessions = Records(limits.sessions, changes=self.changes[0])
+        self.tasks = Records(limits.tasks, limits.task_bytes, self.changes[1])
+        self.marks = MarkTable(limits, self.changes[2])
+
+    @property
+    def changed(self) -> bool:
+        return any(self.changes)
+
+    def take(self) -> Sequence[Mapping[str, Row | None]]:
+        """Return the changes of sessions, tasks and marks, and start empty collections."""
+        return [changes.take() for changes in self.changes]
+
+    def give_back(self, taken: Sequence[Mapping[str, Row | None]]) -> None:
+        """Take back changes that could not be written; later changes win."""
+        for changes, rows in zip(self.changes, taken, strict=True):
+            changes.give_back(rows)
+
+    def expire(self) -> None:
+        for table in (self.sessions, self.tasks, self.marks):
+            table.expire()
+
+    def put_all_again(self) -> None:
+        """Have every record written again, into an empty storage."""
+        for table in (self.sessions, self.tasks, self.marks):
+            table.put_all_again()
 
 
 def _id(kind: str, mark: str) -> str:

@@ -12,13 +12,12 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import frozen
-
 from mcptrio.errors import DeclarationError
+from mcptrio.stores._backend import CommitGroup, Contents
 from mcptrio.stores.base import StoreFailed
 
 logger = logging.getLogger(__name__)
@@ -65,35 +64,12 @@ SAVE_STREAM: Final = """
 INSERT INTO streams (id, session, stream, floor, last, size) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET floor = excluded.floor, last = excluded.last, size = excluded.size
 """
+SAVE_SESSION: Final = "INSERT OR REPLACE INTO sessions (session, record, owner) VALUES (?1, ?2, ?4)"
 SAVE_TASK: Final = "INSERT OR REPLACE INTO tasks (task, record, expires, owner) VALUES (?, ?, ?, ?)"
 SAVE_MARK: Final = "INSERT OR REPLACE INTO marks (mark, record, expires, owner) VALUES (?, ?, ?, ?)"
-
-
-@frozen(kw_only=True)
-class Batch:
-    """The rows of one transaction."""
-
-    events: Sequence[tuple[int, int, bytes]] = ()  # stream, seq, data
-    streams: Sequence[tuple[int, str, str, int, int, int]] = ()  # id, session, stream, floor, last, size
-    trimmed: Sequence[tuple[int, int]] = ()  # id, floor
-    removed: Sequence[tuple[int]] = ()  # id
-    sessions: Sequence[tuple[str, bytes, str]] = ()  # session, record, owner
-    dropped_sessions: Sequence[tuple[str]] = ()  # session
-    tasks: Sequence[tuple[str, bytes, float | None, str]] = ()  # task, record, expires, owner
-    dropped_tasks: Sequence[tuple[str]] = ()  # task
-    marks: Sequence[tuple[str, bytes, float | None, str]] = ()  # mark, record, expires, owner
-    dropped_marks: Sequence[tuple[str]] = ()  # mark
-
-
-@frozen(kw_only=True)
-class Contents:
-    """The content of a file when it was opened."""
-
-    secret: bytes
-    streams: Sequence[tuple[int, str, str, int, int, int]]
-    sessions: Sequence[tuple[str, bytes, str]]
-    tasks: Sequence[tuple[str, bytes, float | None, str]]
-    marks: Sequence[tuple[str, bytes, float | None, str]]
+DELETE_SESSION: Final = "DELETE FROM sessions WHERE session = ?"
+DELETE_TASK: Final = "DELETE FROM tasks WHERE task = ?"
+DELETE_MARK: Final = "DELETE FROM marks WHERE mark = ?"
 
 
 class SqliteFile:
@@ -189,8 +165,8 @@ class SqliteFile:
             return None
         return found.st_dev, found.st_ino
 
-    def commit(self, batch: Batch) -> None:
-        """Write a batch, all of it or nothing; return when it is on disk.
+    def commit(self, group: CommitGroup) -> None:
+        """Write a group, all of it or nothing; return when it is on disk.
 
         Raises:
             FileGone: the file was removed or replaced: SQLite would go on writing to one that has no name.
@@ -199,21 +175,28 @@ class SqliteFile:
             raise sqlite3.OperationalError("the file is not open")
         if not self.is_in_place():
             raise FileGone("the file was removed or replaced")
+        streams, removed = group.streams, [(serial,) for _, serial in group.removed]
         with _transaction(self._writer) as write:
-            # Trims come last: a stream may have outgrown its bounds within this batch.
-            write.executemany("INSERT OR REPLACE INTO events (stream, seq, data) VALUES (?, ?, ?)", batch.events)
-            write.executemany(SAVE_STREAM, batch.streams)
-            write.executemany("DELETE FROM events WHERE stream = ? AND seq <= ?", batch.trimmed)
-            write.executemany("DELETE FROM events WHERE stream = ?", batch.removed)
-            write.executemany("DELETE FROM streams WHERE id = ?", batch.removed)
-            write.executemany("DELETE FROM sessions WHERE session = ?", batch.dropped_sessions)
+            # Trims come last: a stream may have outgrown its bounds within this group.
             write.executemany(
-                "INSERT OR REPLACE INTO sessions (session, record, owner) VALUES (?, ?, ?)", batch.sessions
+                "INSERT OR REPLACE INTO events (stream, seq, data) VALUES (?, ?, ?)",
+                ((s.serial, seq, data) for s in streams for seq, data in enumerate(s.events, s.start + 1)),
             )
-            write.executemany("DELETE FROM tasks WHERE task = ?", batch.dropped_tasks)
-            write.executemany(SAVE_TASK, batch.tasks)
-            write.executemany("DELETE FROM marks WHERE mark = ?", batch.dropped_marks)
-            write.executemany(SAVE_MARK, batch.marks)
+            write.executemany(
+                SAVE_STREAM, ((s.serial, s.key.session, s.key.stream, s.floor, s.last, s.size) for s in streams)
+            )
+            write.executemany(
+                "DELETE FROM events WHERE stream = ? AND seq <= ?", ((s.serial, s.floor) for s in streams if s.trims)
+            )
+            write.executemany("DELETE FROM events WHERE stream = ?", removed)
+            write.executemany("DELETE FROM streams WHERE id = ?", removed)
+            for delete, save, rows in (
+                (DELETE_SESSION, SAVE_SESSION, group.sessions),
+                (DELETE_TASK, SAVE_TASK, group.tasks),
+                (DELETE_MARK, SAVE_MARK, group.marks),
+            ):
+                write.executemany(delete, ((id,) for id, row in rows.items() if row is None))
+                write.executemany(save, filter(None, rows.values()))
 
     def read(self, stream: int, after: int, upto: int, most_bytes: int) -> list[bytes]:
         """Read the events after `after` without a gap: about `most_bytes`, but at least one if there is one."""

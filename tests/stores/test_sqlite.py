@@ -445,7 +445,7 @@ async def test_a_backlog_above_its_bound_degrades_the_store(path: Path, monkeypa
 async def test_a_commit_that_hangs_degrades_the_store(
     path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
 ) -> None:
-    monkeypatch.setattr("mcptrio.stores.sqlite.SLOW_COMMIT", 0.0)
+    monkeypatch.setattr("mcptrio.stores._group_commit.SLOW_COMMIT", 0.0)
     states = States()
     store = SqliteStore(path, on_state=states)
     async with store.open():
@@ -796,7 +796,7 @@ async def test_a_writer_that_keeps_crashing_takes_the_store_down(
     store = SqliteStore(path)
     with pytest.raises(StoreFailed, match="crashed 6 times"):
         async with store.open():
-            monkeypatch.setattr(store, "_in_thread", _inline)
+            monkeypatch.setattr(store._backend, "_in_thread", _inline)
             with monkeypatch.context() as patch:
                 patch.setattr(store._file, "commit", failing(RuntimeError("a bug")))
                 events = fill(store, 1)
@@ -813,7 +813,7 @@ async def test_crashes_far_apart_are_survived(
 ) -> None:
     store = SqliteStore(path)
     async with store.open():
-        monkeypatch.setattr(store, "_in_thread", _inline)
+        monkeypatch.setattr(store._backend, "_in_thread", _inline)
         mock_clock.autojump_threshold = 0
         for _ in range(8):
             with monkeypatch.context() as patch:

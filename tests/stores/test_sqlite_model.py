@@ -52,7 +52,7 @@ class Disk:
         self.mode = "works"
         self._turned = trio.Event()
         self._commit = store._file.commit
-        store._in_thread = self.call  # type: ignore[method-assign]
+        store._backend._in_thread = self.call  # type: ignore[method-assign]
 
     def turn(self, mode: str) -> None:
         self.mode = mode

@@ -1,0 +1,92 @@
+"""The storage behind a durable store: the protocol of a backend, and the values that it is given and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from msgspec import Struct
+
+from mcptrio.stores._records import Row
+from mcptrio.stores.base import StreamKey
+
+
+class StreamChange(Struct, frozen=True):
+    """The unwritten part of one stream."""
+
+    key: StreamKey
+    serial: int
+    """The number of the stream in this process; a key may be used again after its stream was removed."""
+    floor: int
+    """Events up to this number are removed."""
+    trims: bool
+    """Whether the floor has risen since the last commit."""
+    start: int
+    """The number before the first of `events`."""
+    events: Sequence[bytes]
+    size: int
+    """The bytes of all events that are kept."""
+
+    @property
+    def last(self) -> int:
+        return self.start + len(self.events)
+
+
+class CommitGroup(Struct, frozen=True, kw_only=True):
+    """Everything that one commit writes. No task changes it, so that a thread may read it."""
+
+    streams: Sequence[StreamChange] = ()
+    removed: Sequence[tuple[StreamKey, int]] = ()
+    """Key and serial of each stream to delete."""
+    sessions: Mapping[str, Row | None] = {}
+    """Records by id; None: to be removed."""
+    tasks: Mapping[str, Row | None] = {}
+    marks: Mapping[str, Row | None] = {}
+
+
+class Contents(Struct, frozen=True, kw_only=True):
+    """The data of a backend when it is opened, as far as it must be known from the start."""
+
+    secret: bytes
+    streams: Sequence[tuple[int, str, str, int, int, int]] = ()
+    """Serial, session, stream, floor, last, size."""
+    sessions: Sequence[tuple[str, bytes, str]] = ()
+    """Session, record, owner."""
+    tasks: Sequence[Row] = ()
+    marks: Sequence[Row] = ()
+
+
+class BackendFailed(Exception):
+    """A backend could not write or read; the text says why. `damaged`: what it held is lost."""
+
+    def __init__(self, reason: str, *, damaged: bool = False) -> None:
+        super().__init__(reason)
+        self.damaged = damaged
+
+
+class StreamBackend(Protocol):
+    """Where a durable store keeps its data. Failures are `BackendFailed`; any other exception is a crash."""
+
+    name: str
+    """Names the place in logs and errors."""
+    retry_after: Sequence[float]
+    """Seconds before each retry of a failed commit; the last one repeats."""
+
+    def open(self, secret: bytes, on_damage: Callable[[str], None]) -> AbstractAsyncContextManager[Contents]:
+        """Open the storage and run its tasks; `secret` is for a new one.
+
+        `on_damage` is called with the reason when the contents are found lost while nothing is written.
+
+        Raises:
+            StoreFailed: it cannot be used.
+        """
+
+    async def commit(self, group: CommitGroup) -> None:
+        """Write a group. Writing a group again that was partly written has the same result as writing it once."""
+
+    async def fetch(self, key: StreamKey, serial: int, after: int, upto: int) -> list[bytes]:
+        """Read events after `after` up to `upto` without a gap: not all of them perhaps, but at least one."""
+
+    async def start_afresh(self, secret: bytes) -> None:
+        """Start empty after damage; everything that memory holds is then written again."""
