@@ -57,13 +57,13 @@ class RespParser:
         self._push = hiredis.PushNotification
         self._failure = hiredis.ProtocolError
 
-    def feed(self, data: bytes) -> Iterator[Reply]:
+    def feed(self, data: bytes | bytearray) -> Iterator[Reply]:
         """Yield every reply that is complete with this data.
 
         Raises:
             RemoteProtocolError: the data is not RESP3.
         """
-        self._reader.feed(data)
+        self._reader.feed(bytes(data))
         while True:
             try:
                 reply = self._reader.gets()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from mcptrio.stores import MemoryStore, Store, StoreLimits
 from mcptrio.stores.sqlite import SqliteStore
+from tests.redis_server import RedisServer, running_server
 
 MakeStore = Callable[..., Store]
 
@@ -27,6 +28,12 @@ async def store(make_store: MakeStore) -> AsyncIterator[Store]:
     made = make_store()
     async with made.open():
         yield made
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

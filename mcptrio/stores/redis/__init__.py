@@ -1,0 +1,1 @@
+"""A store in Redis or Valkey, which several processes share."""
