@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.engines import ENGINES, VARIABLE
+from tests.redis_server import RedisServer, running_server
 
 # No deadline in either: a slow machine is no bug, and no test asserts speed.
 settings.register_profile(
@@ -43,6 +44,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if parameters.get("engine") == ENGINES[1] and item.get_closest_marker("slow"):
             item.add_marker("exhaustive")
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis server; each test takes a `url` of its own."""
+    with running_server() as server:
+        yield server
 
 
 @pytest.hookimpl(wrapper=True)

@@ -59,6 +59,8 @@ class Parking(Entity, kw_only=True):
     hub: telemetry.Hub = field(default_factory=telemetry.Hub)
     marks: Marks | None = None
     """The marks of a durable store, in which used states are recorded across restarts."""
+    shared: bool = False
+    """Whether several processes use the store at the same time."""
     process: bytes = field(default_factory=lambda: secrets.token_bytes(12))
     """The value of marks for states that this process has accepted and not answered yet."""
     _shares: Shares = field(default_factory=lambda: Shares(0))
@@ -148,12 +150,13 @@ class Parking(Entity, kw_only=True):
     async def is_new(self, ticket: str, start: Start, owner: str) -> bool:
         """Return whether a state whose call is to be replayed was neither answered nor accepted here before.
 
-        A mark of another process is one of an earlier process, because a durable store has one process at a time.
+        A mark of another process is one of an earlier process, unless several processes share the store: then it may
+        be running, and its mark counts like one of our own.
         """
         used = None
         if self.marks is not None:
             used = await self.marks.use("state", ticket, self.process, self.ttl, owner=owner)
-        if used not in (_DONE, self.process):
+        if used is None or (used not in (_DONE, self.process) and not self.shared):
             return True
         logger.warning("%s: a requestState was refused: it was used before", start.method)
         return False

@@ -31,6 +31,7 @@ from mcptrio._actors.store import Bus, Store
 from mcptrio._actors.supervisor import Supervisor, new_session_id
 from mcptrio._peer.link import ReplyLink
 from mcptrio._struct import Entity
+from mcptrio.auth.request_state import KeyRing
 
 if TYPE_CHECKING:
     from mcptrio._actors.watchdog import Watchdog
@@ -91,11 +92,13 @@ class Runtime(Entity, kw_only=True):
         self.supervisor.hub = self.parking.hub = self.hub
         self.supervisor.parking, self.supervisor.threads = self.parking, self.threads
         if self.store.durable:
-            self.parking.marks = self.store.marks
+            self.parking.marks, self.parking.shared = self.store.marks, self.store.shared
         self.app.router.freeze()
         self._token = trio.lowlevel.current_trio_token()
         with self._observed():
             async with self.store.open(), self.app.lifespan_context() as self.lifespan, trio.open_nursery() as nursery:
+                if self.store.shared and not self.parking.keys.configured:
+                    self.parking.keys = KeyRing.derived(self.store.secret)
                 await nursery.start(self.supervisor.run)
                 detach = self.app.attach(self)
                 # Not around the lifespan: while it loads a model or certificates, no request waits for the loop.

@@ -175,8 +175,14 @@ class Marks(Protocol):
 class Store(EventStore, Protocol):
     """The complete store that a runtime opens: streams, sessions, tasks and marks."""
 
+    shared: bool
+    """Whether several processes use the store at the same time."""
     on_state: Callable[[str | None], None] | None
     """Called with the reason when the store degrades, and with `None` when it has recovered."""
+
+    @property
+    def bus(self) -> Bus | None:
+        """The bus between the processes of a shared store."""
 
     @property
     def sessions(self) -> SessionDirectory: ...
@@ -196,8 +202,11 @@ class Subscription(Protocol):
 class Bus(Protocol):
     """Change notifications to sessions and listen streams."""
 
-    def publish(self, topic: str, payload: Any = None) -> None:
-        """Call every callback that is subscribed to the topic, in the order of subscription."""
+    def publish(self, topic: str, payload: Any = None, *, everywhere: bool = True) -> None:
+        """Call every callback that is subscribed to the topic, in the order of subscription.
+
+        `everywhere` includes the callbacks of the other processes that share a store.
+        """
 
     def subscribe(self, topics: Iterable[str], callback: Callable[[str, Any], None]) -> Subscription:
         """Call `callback(topic, payload)` for each change: a plain function that neither blocks nor raises.
@@ -207,3 +216,6 @@ class Bus(Protocol):
         Raises:
             Overloaded: a topic has too many subscriptions.
         """
+
+    async def settled(self) -> None:
+        """Wait until the subscriptions so far are effective in every process, or until that takes too long."""

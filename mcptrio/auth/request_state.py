@@ -66,11 +66,18 @@ class KeyRing(Entity):
 
     _keys: list[bytes]
     _ciphers: dict[bytes, Any] = field(default_factory=dict)
+    configured: bool = True
+    """Whether the keys were given by the user."""
 
     @classmethod
     def random(cls) -> KeyRing:
         """Create a key for this process only; no other process can open its states."""
-        return cls([secrets.token_bytes(32)])
+        return cls([secrets.token_bytes(32)], configured=False)
+
+    @classmethod
+    def derived(cls, secret: bytes) -> KeyRing:
+        """Derive a key from the secret of a store, for all processes that share the store."""
+        return cls([blake2b(secret, digest_size=32, person=b"mcptrio states").digest()], configured=False)
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> KeyRing:

@@ -8,10 +8,13 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mcptrio.cli.auth import auth_settings
 from mcptrio.errors import DeclarationError, MCPTrioError
+
+if TYPE_CHECKING:
+    from mcptrio.stores import Store
 
 _EXAMPLES = """\
 examples:
@@ -142,7 +145,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--transport", type=_transport, metavar="stdio|http|sse", default="stdio", help="default: stdio")
     _add_http_options(run.add_argument_group("HTTP"))
     run.add_argument(
-        "--store", metavar="URL", help="where resumable streams are kept: memory (default) or sqlite:///FILE.db"
+        "--store",
+        metavar="URL",
+        help="where resumable streams are kept: memory (default), sqlite:///FILE.db or redis://HOST[:PORT][?name=NAME] "
+        "(a file with the password: MCPTRIO_STORE_PASSWORD_FILE)",
     )
     run.add_argument(
         "--drain-timeout", type=float, default=25.0, metavar="S", help="seconds that running calls may take to finish"
@@ -224,10 +230,24 @@ def _state_keys(file: str | None) -> list[str]:
     return os.environ.get("MCPTRIO_STATE_KEYS", "").replace(",", "\n").split()
 
 
+def _store(url: str) -> str | Store:
+    """Return the store that a URL names, with the password from the file that the environment names."""
+    file = os.environ.get("MCPTRIO_STORE_PASSWORD_FILE")
+    if not file:
+        return url
+    from mcptrio.stores import open_store
+
+    try:
+        with open(file, encoding="utf-8") as text:
+            return open_store(url, password=text.read().strip())
+    except OSError as error:
+        raise DeclarationError(f"MCPTRIO_STORE_PASSWORD_FILE {file}: {error.strerror}") from None
+
+
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     settings: dict[str, Any] = {"drain_timeout": arguments.drain_timeout}
     if arguments.store:
-        settings["store"] = arguments.store
+        settings["store"] = _store(arguments.store)
     if arguments.protocol:
         settings["protocols"] = [date.strip() for date in arguments.protocol.split(",")]
     if keys := _state_keys(arguments.state_key_file):

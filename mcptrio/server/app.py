@@ -197,10 +197,10 @@ class App:
             self._offers = frozenset(self.capabilities())
         return self._offers
 
-    def list_changed(self, kind: str) -> None:
-        """Announce that a list (`tools`, `prompts` or `resources`) has changed."""
+    def list_changed(self, kind: str, *, everywhere: bool = False) -> None:
+        """Announce that a list (`tools`, `prompts` or `resources`) has changed, here or in all processes."""
         self._offers = None
-        self.publisher.list_changed(kind)
+        self.publisher.list_changed(kind, everywhere=everywhere)
 
     async def on_roots_changed(self, ctx: Context, params: Params) -> None:
         if self.roots_changed is not None:
@@ -262,10 +262,11 @@ class App:
     def make_runtime(self, store: Store | None = None, bus: Bus | None = None) -> Runtime:
         from mcptrio.stores import MemoryBus, MemoryStore
 
+        store = store if store is not None else MemoryStore()
         return Runtime(
             app=self,
-            store=store if store is not None else MemoryStore(),
-            bus=bus if bus is not None else MemoryBus(),
+            store=store,
+            bus=bus or store.bus or MemoryBus(),
             supervisor=Supervisor(limits=self.limits),
             threads=Threads(Shares(self._threads)),
             parking=Parking(

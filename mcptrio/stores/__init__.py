@@ -1,6 +1,6 @@
-"""Stores of events, sessions, tasks and marks: in memory, or in one SQLite file.
+"""Stores of events, sessions, tasks and marks: in memory, in one SQLite file, or in Redis.
 
-`mcptrio.stores.sqlite` is imported only when it is used.
+`mcptrio.stores.sqlite` and `mcptrio.stores.redis` are imported only when they are used.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ __all__ = [
 ]
 
 
-def open_store(url: str, *, limits: StoreLimits | None = None) -> Store:
-    """Create the store that a setting names: `memory`, `sqlite:///relative.db` or `sqlite:////absolute/path.db`.
+def open_store(url: str, *, password: str | None = None, limits: StoreLimits | None = None) -> Store:
+    """Create the store that a setting names: `memory`, `sqlite:///FILE.db` or `redis://HOST`.
 
-    No file is touched before `async with store.open()`.
+    A path after three slashes is relative, after four absolute. `RedisStore.from_url` describes the URLs of Redis;
+    `password` is for its server. No file is touched and no server asked before `async with store.open()`.
 
     Raises:
-        DeclarationError: the text is none of these.
+        DeclarationError: the text is none of these, or the store needs a package that is not installed.
     """
     if url == "memory":
         return MemoryStore(limits)
@@ -60,7 +61,11 @@ def open_store(url: str, *, limits: StoreLimits | None = None) -> Store:
         from mcptrio.stores.sqlite import SqliteStore  # sqlite3 costs start-up time
 
         return SqliteStore(path, limits=limits)
+    if scheme.partition(":")[0] in ("redis", "rediss", "redis+unix", "redis+sentinel"):
+        from mcptrio.stores.redis import RedisStore
+
+        return RedisStore.from_url(url, password=password, limits=limits)
     raise DeclarationError(
-        f"{url!r} is not a store: write memory, sqlite:///relative.db or sqlite:////absolute/path.db (three slashes, "
-        "then the path)"
+        f"{url!r} is not a store: write memory, sqlite:///relative.db, sqlite:////absolute/path.db (three slashes, "
+        "then the path) or redis://host"
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from mcptrio.stores._records import Row
 from mcptrio.stores.base import StreamKey
+
+FENCED: Final = -1
+"""The result of a change to a stream that another process writes now."""
 
 
 class StreamChange(Struct, frozen=True):
@@ -27,6 +30,9 @@ class StreamChange(Struct, frozen=True):
     events: Sequence[bytes]
     size: int
     """The bytes of all events that are kept."""
+    new: bool
+    """Whether none of its events was stored yet: whatever has its name is not this stream."""
+    ended: bool
 
     @property
     def last(self) -> int:
@@ -72,6 +78,8 @@ class StreamBackend(Protocol):
     """Names the place in logs and errors."""
     retry_after: Sequence[float]
     """Seconds before each retry of a failed commit; the last one repeats."""
+    expires_records: bool
+    """Whether it removes expired records itself."""
 
     def open(self, secret: bytes, on_damage: Callable[[str], None]) -> AbstractAsyncContextManager[Contents]:
         """Open the storage and run its tasks; `secret` is for a new one.
@@ -82,8 +90,13 @@ class StreamBackend(Protocol):
             StoreFailed: it cannot be used.
         """
 
-    async def commit(self, group: CommitGroup) -> None:
-        """Write a group. Writing a group again that was partly written has the same result as writing it once."""
+    async def commit(self, group: CommitGroup) -> Sequence[int]:
+        """Write a group. Writing a group again that was partly written has the same result as writing it once.
+
+        Returns:
+            For each changed stream the number of its newest stored event, or `FENCED`. A number below the `start` of
+            the change says that events which were stored have been lost, and that nothing of the change was written.
+        """
 
     async def fetch(self, key: StreamKey, serial: int, after: int, upto: int) -> list[bytes]:
         """Read events after `after` up to `upto` without a gap: not all of them perhaps, but at least one."""

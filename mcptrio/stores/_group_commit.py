@@ -21,20 +21,20 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import trio
 
 from mcptrio.errors import LocalProtocolError
-from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents, StreamBackend
+from mcptrio.stores._backend import FENCED, BackendFailed, CommitGroup, Contents, StreamBackend
 from mcptrio.stores._health import Health
 from mcptrio.stores._recent_events import RecentEvents
 from mcptrio.stores._records import Tables
 from mcptrio.stores._stored_streams import StoredStream
 from mcptrio.stores._streams import MemoryStream, StreamFollower, StreamIndex, check_cursor, open_tasks
-from mcptrio.stores.base import LaggedBehind, StoreFailed, StoreLimits, StreamKey
+from mcptrio.stores.base import Bus, LaggedBehind, StoreFailed, StoreLimits, StreamKey
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class GroupCommit:
     """
 
     durable = True
+    shared = False
+    bus: Bus | None = None
 
     def __init__(
         self, backend: StreamBackend, limits: StoreLimits | None, on_state: Callable[[str | None], None] | None
@@ -59,7 +61,7 @@ class GroupCommit:
         self.limits = limits = limits or StoreLimits()
         self.health = Health(on_state)
         self._backend = backend
-        self._tables = Tables(limits, self._changed)
+        self._tables = Tables(limits, self._changed, expire_there=backend.expires_records)
         self._open = False
         self._secret: bytes | None = None
         self._index: StreamIndex[StoredStream] = StreamIndex(limits, StoredStream)
@@ -102,7 +104,13 @@ class GroupCommit:
             self._changed()
 
     def append(self, key: StreamKey, data: bytes, *, last: bool = False, keep_after: int | None = None) -> int:
-        stream = self._index.writable(key) or self._begin(key)
+        try:
+            stream = self._index.writable(key) or self._begin(key)
+        except LocalProtocolError:
+            fenced = self._index.find(key)
+            if fenced is None or not fenced.fenced:
+                raise
+            return fenced.last  # its new writer continues it
         before = stream.tail_size
         self._index.add(stream, data, keep_after)
         self._recent.weigh(stream, before)
@@ -202,14 +210,14 @@ class GroupCommit:
     async def _commit(self) -> None:
         settles = self._accepted
         dirty, self._dirty = list(self._dirty), {}
-        removed, self._removed = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
+        removed = self._take_removed({stream.key for stream in dirty})
         taken = sessions, tasks, marks = self._tables.take()
         changes = [stream.take_change() for stream in dirty]
         group = CommitGroup(streams=changes, removed=removed, sessions=sessions, tasks=tasks, marks=marks)
         self._backlog = self._backlog_bytes = 0
         self._writing, self._writing_since = dirty, time.monotonic()
         try:
-            await self._backend.commit(group)
+            stored = await self._backend.commit(group)
         except BaseException as error:  # the guard of the writer; after a cancellation the last commit writes the rest
             self._writing = ()
             self._dirty = {stream: None for stream in dirty if self._index.find(stream.key) is stream} | self._dirty
@@ -219,15 +227,51 @@ class GroupCommit:
                 raise
             self._on_failure(error)
         else:
-            for stream, change in zip(dirty, changes, strict=True):
-                stream.written, stream.saved_floor = change.last, change.floor
-                self._show(stream, change.last)
+            for stream, change, newest in zip(dirty, changes, stored, strict=True):
+                if newest == FENCED:
+                    self._fence(stream)
+                elif newest < change.start:
+                    self._rewind(stream, newest)
+                else:
+                    stream.written, stream.saved_floor = change.last, change.floor
+                    self._show(stream, change.last)
             self._writing = ()
             self._recent.trim(dirty, lossy=self.degraded is not None)
             self._failures = 0
             self.health.recover()
         self._settled = settles
         self._flushing.unpark_all()
+
+    def _take_removed(self, written: Set[StreamKey]) -> list[tuple[StreamKey, int]]:
+        """Return some of the removals, and each of a stream whose name is about to be written again."""
+        some, rest = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
+        some += [removal for removal in rest if removal[0] in written]
+        self._removed = [removal for removal in rest if removal[0] not in written]
+        return some
+
+    def _fence(self, stream: StoredStream) -> None:
+        """End a stream that another process writes now: discard what was not shown, and delete nothing."""
+        logger.warning("a stream of session %s is written by another process now", stream.key.session)
+        stream.fenced, stream.stored = True, False
+        self._dirty.pop(stream, None)
+        if self._index.find(stream.key) is stream:
+            before, size = stream.tail_size, stream.size
+            stream.cut(stream.visible)
+            self._index.resized(stream, stream.size - size)
+            self._recent.weigh(stream, before)
+            self._index.end(stream, trio.current_time())
+        stream.wake()
+
+    def _rewind(self, stream: StoredStream, newest: int) -> None:
+        """Write the end of a stream again that the backend has lost; a gap that memory cannot fill is cut off."""
+        logger.error("the store has lost events of session %s; writing them again", stream.key.session)
+        if self._index.find(stream.key) is not stream:
+            return
+        stream.written, stream.saved_floor = newest, min(stream.saved_floor, newest)
+        if newest < stream.tail_floor:
+            self._index.drop_to(stream, stream.tail_floor)
+            stream.wake()
+        self._dirty[stream] = None
 
     def _on_failure(self, error: Exception) -> None:
         self._failures += 1

@@ -35,6 +35,9 @@ class RecordChanges:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._rows
+
     def note(self, id: str, row: Row | None) -> None:
         self._rows[id] = row
         self._changed()
@@ -50,12 +53,18 @@ class RecordChanges:
 
 
 class Records:
-    """Records by id. When there is no room, expired ones go first, then the longest untouched of the largest owner."""
+    """Records by id. When there is no room, expired ones go first, then the longest untouched of the largest owner.
 
-    def __init__(self, most: int, most_bytes: float = inf, changes: RecordChanges | None = None) -> None:
+    With `expire_there` the storage behind `changes` removes expired records itself.
+    """
+
+    def __init__(
+        self, most: int, most_bytes: float = inf, changes: RecordChanges | None = None, *, expire_there: bool = False
+    ) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._changes = changes
+        self._expire_there = expire_there
         self._kept: dict[str, ExpiringRecord] = {}
         self._shares = Shares(most)
         self._bytes = 0
@@ -65,6 +74,11 @@ class Records:
         return len(self._kept)
 
     def put(self, id: str, data: bytes, /, ttl: float | None = None, *, owner: str = "") -> None:
+        self.hold(id, data, ttl, owner)
+        self._note(id)
+
+    def hold(self, id: str, data: bytes, ttl: float | None, owner: str) -> None:
+        """Keep a record that is stored already."""
         self._remove(id)
         until = inf if ttl is None else trio.current_time() + ttl
         if self._is_full(data):
@@ -72,7 +86,6 @@ class Records:
         while self._kept and self._is_full(data):
             self.drop(str(self._shares.first_to_go(owner, self._amount(data))))
         self._keep(id, ExpiringRecord(data, until, owner))
-        self._note(id)
 
     def find(self, id: str) -> bytes | None:
         """Return a record unless it is unknown or expired."""
@@ -93,7 +106,10 @@ class Records:
         while expiries and expiries[0][0] <= now:
             until, id = heappop(expiries)
             if id in self._kept and self._kept[id].until == until:
-                self.drop(id)
+                if self._expire_there:  # another process may have set it again
+                    self._remove(id)
+                else:
+                    self.drop(id)
 
     def load(self, rows: Iterable[Row]) -> None:
         """Take over the rows of a file."""
@@ -151,9 +167,12 @@ class Records:
 class MarkTable:
     """The marks of a store: one table of records for each kind, with bounds of its own."""
 
-    def __init__(self, limits: StoreLimits, changes: RecordChanges | None = None) -> None:
+    def __init__(
+        self, limits: StoreLimits, changes: RecordChanges | None = None, *, expire_there: bool = False
+    ) -> None:
         self._kinds: dict[str, Records] = {
-            kind: Records(limits.marks, limits.mark_bytes, changes) for kind in ("state", "once", "dpop")
+            kind: Records(limits.marks, limits.mark_bytes, changes, expire_there=expire_there)
+            for kind in ("state", "once", "dpop")
         }
 
     def __len__(self) -> int:
@@ -161,19 +180,23 @@ class MarkTable:
 
     async def use(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> bytes | None:
         await trio.lowlevel.checkpoint()
-        found = self._kinds[kind].find(_id(kind, mark))
+        found = self._kinds[kind].find(mark_id(kind, mark))
         if found is None:  # no checkpoint since the look: of two users, one is the first
             self.done(kind, mark, value, ttl, owner=owner)
         return found
 
     def done(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> None:
-        self._kinds[kind].put(_id(kind, mark), value, ttl, owner=owner)
+        self._kinds[kind].put(mark_id(kind, mark), value, ttl, owner=owner)
+
+    def hold(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str) -> None:
+        """Keep a mark that is stored already."""
+        self._kinds[kind].hold(mark_id(kind, mark), value, ttl, owner)
 
     def drop(self, kind: MarkKind, mark: str) -> None:
-        self._kinds[kind].drop(_id(kind, mark))
+        self._kinds[kind].drop(mark_id(kind, mark))
 
     async def get(self, kind: MarkKind, mark: str) -> bytes | None:
-        return await self._kinds[kind].get(_id(kind, mark))
+        return await self._kinds[kind].get(mark_id(kind, mark))
 
     def expire(self) -> None:
         for records in self._kinds.values():
@@ -192,11 +215,11 @@ class MarkTable:
 class Tables:
     """The sessions, tasks and marks of a durable store, and their changes that the next commit writes."""
 
-    def __init__(self, limits: StoreLimits, changed: Callable[[], None]) -> None:
+    def __init__(self, limits: StoreLimits, changed: Callable[[], None], *, expire_there: bool) -> None:
         self.changes = RecordChanges(changed), RecordChanges(changed), RecordChanges(changed)
-        self.sessions = Records(limits.sessions, changes=self.changes[0])
-        self.tasks = Records(limits.tasks, limits.task_bytes, self.changes[1])
-        self.marks = MarkTable(limits, self.changes[2])
+        self.sessions = Records(limits.sessions, changes=self.changes[0], expire_there=expire_there)
+        self.tasks = Records(limits.tasks, limits.task_bytes, self.changes[1], expire_there=expire_there)
+        self.marks = MarkTable(limits, self.changes[2], expire_there=expire_there)
 
     @property
     def changed(self) -> bool:
@@ -221,5 +244,5 @@ class Tables:
             table.put_all_again()
 
 
-def _id(kind: str, mark: str) -> str:
+def mark_id(kind: str, mark: str) -> str:
     return f"{kind} {mark}"

@@ -50,4 +50,23 @@ class StoredStream(MemoryStream):
         start = max(self.written, self.floor)  # unwritten events are in the tail, or were dropped
         events = self.tail[start - self.tail_floor :]
         trims = self.floor > self.saved_floor
-        return StreamChange(self.key, self.serial, self.floor, trims, start, events, self.size)
+        return StreamChange(
+            self.key,
+            self.serial,
+            self.floor,
+            trims,
+            start,
+            events,
+            self.size,
+            self.written == 0,
+            self.ended is not None,
+        )
+
+    def cut(self, seq: int) -> None:
+        """Discard every event after number `seq`."""
+        lost = sum(map(len, self.tail[seq - self.tail_floor :]))
+        del self.tail[seq - self.tail_floor :]
+        del self.sizes[seq - self.floor :]
+        self.size -= lost
+        self.tail_size -= lost
+        self.last = seq

@@ -37,6 +37,7 @@ class MemoryStream(Entity):
     ended: float | None = None  # the time of its end
     tail: list[bytes] = field(default_factory=list)
     tail_floor: int = 0
+    fenced: bool = False  # another process writes it now
     keep_after: int | None = None  # later events were not read by the connected client: they are not dropped
     _waiting: trio.lowlevel.ParkingLot | None = None
 
@@ -108,7 +109,7 @@ class StreamFollower(Entity):
                 raise trio.WouldBlock
             data = stream.tail[cursor - stream.tail_floor]
         elif stream.ended is not None and cursor >= stream.last:
-            raise trio.EndOfChannel
+            raise trio.ClosedResourceError if stream.fenced else trio.EndOfChannel
         else:
             raise trio.WouldBlock
         self.cursor = cursor + 1
@@ -203,14 +204,15 @@ class StreamIndex(Entity, Generic[S]):
         stream.keep_after = keep_after
         stream.add(data)
         stream.trim(self.limits)
-        self._resized(stream, stream.size - before)
+        self.resized(stream, stream.size - before)
 
     def drop_to(self, stream: S, seq: int) -> None:
         before = stream.size
         stream.drop_to(seq)
-        self._resized(stream, stream.size - before)
+        self.resized(stream, stream.size - before)
 
-    def _resized(self, stream: S, change: int) -> None:
+    def resized(self, stream: S, change: int) -> None:
+        """Account for a change of a stream's size."""
         self.size += change
         self._shares.resize(stream, change)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
 from mcptrio.stores._records import MarkTable, Records
 from mcptrio.stores._streams import MemoryStream, StreamFollower, StreamIndex, check_cursor, open_tasks
-from mcptrio.stores.base import StoreLimits, StreamKey
+from mcptrio.stores.base import Bus, StoreLimits, StreamKey
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,8 @@ class MemoryStore:
     """
 
     durable = False
+    shared = False
+    bus: Bus | None = None
     degraded: str | None = None
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
@@ -127,7 +129,13 @@ class MemoryBus(Entity):
     limit: int = 20_000
     _topics: dict[str, dict[_Subscription, None]] = field(default_factory=dict)
 
-    def publish(self, topic: str, payload: Any = None) -> None:
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    def publish(self, topic: str, payload: Any = None, *, everywhere: bool = True) -> None:
         for subscription in list(self._topics.get(topic, ())):  # a callback may subscribe or close
             if subscription.closed:
                 continue
@@ -144,3 +152,6 @@ class MemoryBus(Entity):
         for topic in subscription.topics:
             self._topics.setdefault(topic, {})[subscription] = None
         return subscription
+
+    async def settled(self) -> None:
+        """Do nothing: a subscription is effective at once."""

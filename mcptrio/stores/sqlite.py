@@ -52,6 +52,8 @@ class SqliteStore(GroupCommit):
 class FileBackend:
     """A file as the backend of a store.   Owns: the threads that write and read."""
 
+    expires_records = False
+
     def __init__(self, file: SqliteFile) -> None:
         self.name = str(file.path)
         self.retry_after: Sequence[float] = RETRY_AFTER
@@ -80,12 +82,13 @@ class FileBackend:
             finally:
                 self._file.close()  # does nothing unless the deadline came first
 
-    async def commit(self, group: CommitGroup) -> None:
+    async def commit(self, group: CommitGroup) -> Sequence[int]:
         try:
             await self._in_thread(self._file.commit, group)
         except sqlite3.Error as error:
             damaged = is_damage(error) or isinstance(error, FileGone)
             raise BackendFailed(f"{self._file.path.name}: {error}", damaged=damaged) from error
+        return [change.last for change in group.streams]
 
     async def fetch(self, key: StreamKey, serial: int, after: int, upto: int) -> list[bytes]:
         try:

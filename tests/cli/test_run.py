@@ -13,6 +13,7 @@ import pytest
 from mcptrio import Server
 from mcptrio.cli import main
 from mcptrio.server.program import greet
+from tests.redis_server import running_server
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WEATHER = str(EXAMPLES / "weather.py")
@@ -121,3 +122,48 @@ def test_a_person_is_told_that_a_host_is_waited_for(
     said = capsys.readouterr().err
     assert ("waiting for a host" in said and f"mcptrio inspect {WEATHER}" in said) == at_terminal
     assert bool(said) == at_terminal
+
+
+# -- a store that cannot be used
+
+HTTP = (WEATHER, "--transport", "http", "--port", "0", "--store")
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        ("redis://127.0.0.1:1", "cannot reach the Redis server 127.0.0.1:1"),
+        ("redis+unix:///nowhere/r.sock", "cannot reach the Redis server /nowhere/r.sock"),
+        ("redis://:secret@host/orders", "not the URL of a Redis store (the number of a database"),
+        ("reddis://host", "is not a store: write memory, sqlite:///relative.db"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_answered_in_one_line(
+    url: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = refused(capsys, *HTTP, url)
+    assert code == 1
+    assert line in said
+    assert "secret" not in said
+
+
+def test_the_password_of_a_store_comes_from_a_file(
+    tmp_path: Path, taken: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "password"
+    monkeypatch.setenv("MCPTRIO_STORE_PASSWORD_FILE", str(file))
+    with running_server("--requirepass", "right") as server:
+        assert "No such file" in refused(capsys, *HTTP, server.url)[1]
+        file.write_text("wrong\n")
+        said = refused(capsys, *HTTP, server.url)[1]
+        assert "refused user 'default': check name and password" in said
+        assert "wrong" not in said
+        file.write_text("right\n")
+        assert "choose another port" in refused(capsys, *HTTP, server.url, "--port", str(taken))[1]  # it got further
+
+
+def test_without_hiredis_the_extra_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hiredis", None)
+    assert "install mcptrio[redis]" in refused(capsys, *HTTP, "redis://localhost")[1]

@@ -50,8 +50,8 @@ async def test_kinds_do_not_share_names(store: Store) -> None:
     assert await store.marks.get("state", "same") is None
 
 
-async def test_an_expired_mark_is_free(make_store: MakeStore, mock_clock: MockClock) -> None:
-    store = make_store()
+async def test_an_expired_mark_is_free(make_clocked_store: MakeStore, mock_clock: MockClock) -> None:
+    store = make_clocked_store()
     async with store.open():
         await store.marks.use("dpop", "proof", b"first", 60)
         store.marks.done("once", "result", b"1", 600)
@@ -61,8 +61,8 @@ async def test_an_expired_mark_is_free(make_store: MakeStore, mock_clock: MockCl
         assert await store.marks.use("dpop", "proof", b"second", 60) is None
 
 
-async def test_the_janitor_removes_expired_marks(make_store: MakeStore, autojump_clock: MockClock) -> None:
-    store = make_store()
+async def test_the_janitor_removes_expired_marks(make_clocked_store: MakeStore, autojump_clock: MockClock) -> None:
+    store = make_clocked_store()
     async with store.open():
         for number in range(50):
             store.marks.done("once", str(number % 10), b"1", number / 10 + 0.1)  # later ones live longer

@@ -246,7 +246,7 @@ def test_memory_is_a_store_too() -> None:
         "sqlite:///",
         "sqlite://state.db",
         "sqlite:///dir/",
-        "redis://localhost",
+        "redit://localhost",
     ],
 )
 def test_any_other_url_is_refused_with_the_way_to_write_it(url: str) -> None:

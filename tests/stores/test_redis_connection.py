@@ -30,6 +30,10 @@ def address_of(server: RedisServer, **settings: object) -> RedisAddress:
     return RedisAddress(unix_path=str(server.path), **settings)  # type: ignore[arg-type]
 
 
+def unavailable(reason: str) -> pytest.RaisesExc[StoreUnavailable]:
+    return pytest.raises(StoreUnavailable, match=r"is not available$", check=lambda error: reason in error.reason)
+
+
 async def wait_until(condition: object) -> None:
     with trio.fail_after(10):
         while not condition():  # type: ignore[operator]
@@ -55,7 +59,6 @@ async def test_replies_belong_to_their_commands(redis_server: RedisServer) -> No
     assert wrong == []
 
 
-@pytest.mark.defect("V26")
 async def test_a_cancelled_command_leaves_its_reply_to_nobody_else(redis_server: RedisServer) -> None:
     """Every command has another deadline, so they are cancelled before, while and after they are sent."""
     connection = RedisConnection(address_of(redis_server))
@@ -81,7 +84,7 @@ async def test_an_error_is_a_value_among_the_replies(redis_server: RedisServer) 
         first, error, last = await connection.execute([("PING",), ("NONSENSE",), ("PING",)])
         assert (first, last) == (b"PONG", b"PONG")
         assert isinstance(error, ServerError)
-        with pytest.raises(StoreUnavailable, match="unknown command"):
+        with unavailable("unknown command"):
             await connection.ask("NONSENSE")
 
 
@@ -133,10 +136,10 @@ async def test_a_server_that_is_down_fails_commands_at_once_and_is_found_again(o
     async with (connection := RedisConnection(address_of(own_server))).open():
         waiting = connection._enqueue([("DEBUG", "SLEEP", "5")])
         own_server.stop()
-        with pytest.raises(StoreUnavailable, match="lost"):
+        with unavailable("lost"):
             await waiting.done.wait()
         await wait_until(lambda: connection._failures)
-        with trio.fail_after(0.5), pytest.raises(StoreUnavailable, match="cannot reach"):
+        with trio.fail_after(0.5), unavailable("cannot reach"):
             await connection.execute([("PING",)])
         own_server.start()
         await wait_until(lambda: connection.connected)
@@ -159,9 +162,9 @@ async def test_a_slow_server_is_not_waited_for(own_server: RedisServer, monkeypa
     async with (connection := RedisConnection(address_of(own_server))).open():
         own_server.command("CLIENT", "PAUSE", 1_000)
         for _ in range(5):
-            with pytest.raises(StoreUnavailable, match="did not answer"):
+            with unavailable("did not answer"):
                 await connection.ask("GET", "key")
-        with trio.fail_after(0), pytest.raises(StoreUnavailable, match="is slow"):
+        with trio.fail_after(0), unavailable("is slow"):
             await connection.ask("GET", "key")
         own_server.command("CLIENT", "UNPAUSE")
         connection._slow_until = 0.0
@@ -175,12 +178,12 @@ async def test_what_waits_is_bounded(own_server: RedisServer, monkeypatch: pytes
         own_server.command("CLIENT", "PAUSE", 500)
         for _ in range(11):
             connection._enqueue([("PING",)])
-        with pytest.raises(StoreUnavailable, match="keep up"):
+        with unavailable("keep up"):
             await connection.execute([("PING",)])
         monkeypatch.setattr(module, "MAX_AWAITED", 100)
         monkeypatch.setattr(module, "MAX_UNSENT", 100)
         connection._unsent += bytes(90)
-        with pytest.raises(StoreUnavailable, match="keep up"):
+        with unavailable("keep up"):
             await connection.execute([("ECHO", bytes(90))])
 
 
@@ -189,7 +192,7 @@ async def test_a_silent_server_counts_as_lost(own_server: RedisServer, monkeypat
     monkeypatch.setattr(module, "SILENT", 0.1)
     async with (connection := RedisConnection(address_of(own_server))).open():
         own_server.command("CLIENT", "PAUSE", 700)
-        with pytest.raises(StoreUnavailable, match="no reply"):
+        with unavailable("no reply"):
             await connection.execute([("GET", "key")])
 
 

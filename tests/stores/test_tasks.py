@@ -34,8 +34,8 @@ async def test_a_dropped_task_is_unknown(store: Store) -> None:
     assert await store.tasks.get("one") is None
 
 
-async def test_a_task_is_gone_when_its_time_is_over(make_store: MakeStore, mock_clock: MockClock) -> None:
-    store = make_store()
+async def test_a_task_is_gone_when_its_time_is_over(make_clocked_store: MakeStore, mock_clock: MockClock) -> None:
+    store = make_clocked_store()
     async with store.open():
         store.tasks.put("short", b"1", ttl=10)
         store.tasks.put("long", b"2", ttl=1000)
@@ -71,8 +71,8 @@ async def test_there_is_room_for_so_many_bytes_of_tasks(make_store: MakeStore) -
         assert [await store.tasks.get(task) for task in "abcd"] == [None, None, None, b"x" * 50]
 
 
-async def test_what_is_past_its_time_makes_room_first(make_store: MakeStore, mock_clock: MockClock) -> None:
-    store = make_store(tasks=2)
+async def test_what_is_past_its_time_makes_room_first(make_clocked_store: MakeStore, mock_clock: MockClock) -> None:
+    store = make_clocked_store(tasks=2)
     async with store.open():
         store.tasks.put("old", b"1")
         store.tasks.put("short", b"2", ttl=1)
@@ -108,8 +108,10 @@ async def test_a_task_whose_time_went_by_while_nothing_ran_is_gone(tmp_path: Pat
         assert len(again.tasks) == 0
 
 
-async def test_the_janitor_removes_tasks_that_nobody_asks_for(make_store: MakeStore, autojump_clock: MockClock) -> None:
-    store = make_store()
+async def test_the_janitor_removes_tasks_that_nobody_asks_for(
+    make_clocked_store: MakeStore, autojump_clock: MockClock
+) -> None:
+    store = make_clocked_store()
     async with store.open():
         store.tasks.put("short", b"1", ttl=5)
         await trio.sleep(120)

@@ -32,6 +32,7 @@ from mcptrio.errors import (
     METHOD_NOT_FOUND,
     DeclarationError,
     MCPError,
+    Overloaded,
     RemoteProtocolError,
 )
 from mcptrio.extensions.tasks.follow import follow_task
@@ -165,19 +166,30 @@ class Tasks(Extension):
 
     async def update(self, ctx: Context, params: UpdateTaskParams) -> Any:
         self._check(ctx)
-        await self._find(ctx, params.task_id)
-        run = self._run_of(ctx, params.task_id)
+        run = await self._find_run(ctx, params.task_id)
         if run is not None:
             run.asks.update(params.input_responses)
         return {}
 
     async def cancel(self, ctx: Context, params: GetTaskParams) -> Any:
         self._check(ctx)
-        await self._find(ctx, params.task_id)
-        run = self._run_of(ctx, params.task_id)
+        run = await self._find_run(ctx, params.task_id)
         if run is not None:
             run.cancel()
         return {}
+
+    async def _find_run(self, ctx: Context, task: str) -> TaskRun | None:
+        """Return a task that runs here; None if it is over.
+
+        Raises:
+            MCPError: there is no such task.
+            Overloaded: it runs in another process.
+        """
+        found = await self._find(ctx, task)
+        run = self._run_of(ctx, task)
+        if run is None and found["status"] not in TERMINAL:
+            raise Overloaded("the task runs in another process of this server; repeat the request", limit="store")
+        return run
 
     def _check(self, ctx: Context) -> None:
         if ctx._call.start.era.stateful:
@@ -206,15 +218,15 @@ class Tasks(Extension):
             require_scopes(ctx, run.scopes)
             run.expire()
             return run.view()
-        store = ctx._session.runtime.store.tasks
-        record = await store.get(task)
+        store = ctx._session.runtime.store
+        record = await store.tasks.get(task)
         stored = None if record is None else StoredTask.read(record)
         if stored is None or not _same(stored.owner, owner):
             return None
         require_scopes(ctx, stored.scopes)
-        if stored.task["status"] not in TERMINAL:  # the process that ran it was killed
+        if stored.task["status"] not in TERMINAL and not store.shared:  # the process that ran it was killed
             stored.task = failed(stored.task, INTERNAL_ERROR, STOPPED)
-            stored.put(store, ctx._session.owner)
+            stored.put(store.tasks, ctx._session.owner)
         return stored.task
 
     # -- subscriptions/listen

@@ -66,6 +66,8 @@ class TaskRun(Entity, kw_only=True):
     """The id of the call in its exchange; the request that it works for may have been repeated under another id."""
     _beginning: trio.Lock = field(default_factory=trio.Lock)
     _life: trio.CancelScope | None = None
+    _shared: tuple[float, tuple[str, ...]] = (0.0, ())
+    """When its state was last stored for other processes, and with which questions."""
     asks: TaskAsks = None  # type: ignore[assignment]  # set in `__post_init__`
     exchange: Exchange = None  # type: ignore[assignment]  # set in `__post_init__`
     shared: bool = False
@@ -279,7 +281,17 @@ class TaskRun(Entity, kw_only=True):
         """Note that its status, its message or its questions have changed."""
         if self.final is None and self.begun:
             self.updated = time.time()
+            self._share()
             self.tell()
+
+    def _share(self) -> None:
+        """Store its state for the other processes of a shared store: questions at once, messages now and then."""
+        if not self.runtime.store.shared:
+            return
+        questions, (stored, known) = tuple(self.asks.pending), self._shared
+        if questions != known or self.updated > stored + self.poll / 2:
+            self._shared = (self.updated, questions)
+            self._store(self.view())
 
 
 def topic(task: str) -> str:

@@ -115,6 +115,7 @@ class ListenRequests(Entity):
             ends.callback(session.runtime.bus.subscribe(lists, list_changed).close)
             for uri in honoured.resource_subscriptions or ():
                 ends.callback(follow(self.resources, ctx, uri, updated).close)
+            await session.runtime.bus.settled()
             # basic/patterns/subscriptions: the acknowledgement MUST be the first message
             await session.asks.notify("notifications/subscriptions/acknowledged", acknowledged, call=call)
             for each in heard:

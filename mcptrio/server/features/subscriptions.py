@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import field
@@ -34,9 +35,9 @@ class Publisher(Entity):
 
     runtimes: list[Runtime] = field(default_factory=list)
 
-    def list_changed(self, kind: str) -> None:
-        """Announce that a list (`tools`, `prompts` or `resources`) has changed."""
-        self._publish(f"list {kind}", kind)
+    def list_changed(self, kind: str, *, everywhere: bool) -> None:
+        """Announce that a list (`tools`, `prompts` or `resources`) has changed, here or in all processes."""
+        self._publish(f"list {kind}", kind, everywhere)
 
     def resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:
         """Announce that a resource has changed.
@@ -46,11 +47,11 @@ class Publisher(Entity):
         """
         params = updated_params(uri, meta)
         encode_value(params)  # raise the error in the caller, not later in the session
-        self._publish(topic(uri), params)
+        self._publish(topic(uri), params, everywhere=True)
 
-    def _publish(self, subject: str, payload: Any) -> None:
+    def _publish(self, subject: str, payload: Any, everywhere: bool) -> None:
         for runtime in tuple(self.runtimes):
-            runtime.call_soon(runtime.bus.publish, subject, payload)
+            runtime.call_soon(partial(runtime.bus.publish, subject, payload, everywhere=everywhere))
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
         """Announce changes to the sessions of a runtime until the returned function is called."""
@@ -119,6 +120,7 @@ class Subscriptions(Entity):
                 mine.pop(params.uri, None)
 
             mine[params.uri] = follow(self.resources, ctx, params.uri, updated, ended)
+            await session.runtime.bus.settled()
         return {}
 
     def unsubscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:

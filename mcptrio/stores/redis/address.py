@@ -118,8 +118,8 @@ class RedisUrl(Struct, frozen=True, kw_only=True):
             raise ValueError("unknown scheme")
         login, _, hosts = parts.netloc.rpartition("@")
         user, _, secret = login.partition(":")
-        name, wait, db = options.pop("name", "default"), int(options.pop("wait", "0")), options.pop("db", "")
-        ca = options.pop("ca", None)
+        name, db, ca = options.pop("name", "default"), options.pop("db", ""), options.pop("ca", None)
+        wait = _number(options.pop("wait", "0"), "wait=")
         if options:
             raise ValueError(f"unknown option {min(options)}")
         if not _NAME.fullmatch(name):
@@ -140,9 +140,15 @@ class RedisUrl(Struct, frozen=True, kw_only=True):
             tls=tls,
             username=unquote(user) or "default",
             password=password if password is not None else unquote(secret) or None,
-            db=int(db or (path.strip("/") if not (unix or sentinel) else "") or "0"),
+            db=_number(db or (path.strip("/") if not (unix or sentinel) else "") or "0", "the number of a database"),
         )
         return cls(address=address, name=name, wait=wait)
+
+
+def _number(text: str, what: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{what} must be a number, not {text[:20]!r}")
+    return int(text)
 
 
 def _host(text: str, port: int) -> tuple[str, int]:

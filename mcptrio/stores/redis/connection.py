@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -53,10 +53,14 @@ _LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, Rem
 
 
 class StoreUnavailable(Overloaded):
-    """The Redis server cannot be reached or is too slow; the request may be repeated soon."""
+    """The Redis server cannot be reached or is too slow; the request may be repeated soon.
+
+    The text is sent to clients, which learn nothing about the server; `reason` is for logs.
+    """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the store is not available: {reason}", retry_after=1, limit="store")
+        super().__init__("the store is not available", retry_after=1, limit="store")
+        self.reason = reason
 
 
 class Awaited(Entity):
@@ -78,13 +82,13 @@ class RedisConnection:
         self,
         address: RedisAddress,
         *,
-        scripts: Iterable[str] = (),
+        scripts: Mapping[str, str] | None = None,
         on_message: Callable[[bytes, bytes], None] = lambda channel, data: None,
         on_connected: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         self.address = address
         self.problem = "not connected yet"
-        self._scripts = tuple(scripts)
+        self._scripts = scripts or {}  # by hash
         self._on_message = on_message
         self._on_connected = on_connected
         self._stream: trio.abc.Stream | None = None
@@ -118,6 +122,13 @@ class RedisConnection:
                 raise StoreUnavailable(self.problem)
             await self._connecting.park()
         replies: list[Reply] = await self._enqueue(commands).done.wait()
+        unknown = [
+            at for at, reply in enumerate(replies) if isinstance(reply, ServerError) and reply.code == "NOSCRIPT"
+        ]
+        if unknown:  # the scripts were removed since the connection began: send them in full
+            again = [("EVAL", self._scripts[str(commands[at][1])], *commands[at][2:]) for at in unknown]
+            for at, reply in zip(unknown, await self.execute(again), strict=True):
+                replies[at] = reply
         return replies
 
     async def ask(self, *command: Argument) -> Reply:
@@ -220,7 +231,7 @@ class RedisConnection:
         commands: list[tuple[Argument, ...]] = [("HELLO", "3", *login, "SETNAME", "mcptrio")]
         if address.db:
             commands.append(("SELECT", address.db))
-        commands += [("SCRIPT", "LOAD", script) for script in self._scripts]
+        commands += [("SCRIPT", "LOAD", script) for script in self._scripts.values()]
         await stream.send_all(pack(commands))
         replies: list[Reply] = []
         while len(replies) < len(commands):

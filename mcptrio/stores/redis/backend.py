@@ -1,0 +1,172 @@
+"""Redis as the backend of a store: a group becomes one pipeline of scripts, and old events come from XRANGE."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from mcptrio._wire.resp import Argument, Reply, ServerError
+from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents, StreamChange
+from mcptrio.stores._records import Row
+from mcptrio.stores._streams import open_tasks
+from mcptrio.stores.base import StoreFailed, StoreLimits, StreamKey
+from mcptrio.stores.redis import scripts
+from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
+from mcptrio.stores.redis.keys import Keys
+
+logger = logging.getLogger(__name__)
+
+EPOCH: Final = "0"
+"""The fencing epoch of a session that no other process has taken over."""
+FETCHED_AT_ONCE: Final = 128
+CHECK_EVERY: Final = 5.0
+ENDLESS: Final = 7 * 86_400_000
+"""Milliseconds that a record without an expiry is kept, so that a process that died leaves nothing for ever."""
+WAIT_FOR_REPLICAS: Final = 100  # milliseconds
+
+
+class RedisBackend:
+    """The storage of one endpoint.   Borrows: the connection."""
+
+    retry_after: Sequence[float] = (0.05, 0.1, 0.2, 0.5, 1.0)
+    expires_records = True
+
+    def __init__(self, connection: RedisConnection, keys: Keys, limits: StoreLimits, wait: int) -> None:
+        self.name = str(connection.address)
+        self._connection = connection
+        self._keys = keys
+        self._session_ms, self._stream_ms = int(limits.session_age * 1000), int(limits.stream_age * 1000)
+        self._wait = wait
+
+    @asynccontextmanager
+    async def open(self, secret: bytes, on_damage: Callable[[str], None]) -> AsyncIterator[Contents]:
+        async with self._connection.open():
+            try:
+                kept = await self._share_secret(secret)
+                await self._check_settings()
+            except BackendFailed as error:
+                raise StoreFailed(f"cannot use the Redis server {self.name}: {error}") from error
+
+            async def check() -> None:
+                """Notice that the server was emptied, also while nothing is written."""
+                while True:
+                    await trio.sleep(CHECK_EVERY)
+                    try:
+                        found = await self._connection.ask("GET", self._keys.secret)
+                    except StoreUnavailable:
+                        continue  # the writer notices it, if there is anything to write
+                    if found != kept:
+                        on_damage(f"{self.name} was emptied")
+
+            async with open_tasks(check):
+                yield Contents(secret=kept)
+
+    async def start_afresh(self, secret: bytes) -> None:
+        if await self._share_secret(secret) != secret:
+            # Event ids that clients hold were made with our secret, and other processes use the new one.
+            raise BackendFailed(f"{self.name} was emptied and has another secret now: restart this process")
+        logger.error("the store %s was emptied: writing again what memory holds", self.name)
+
+    async def _share_secret(self, secret: bytes) -> bytes:
+        """Set the secret of the endpoint unless it has one; return the one that it has."""
+        _, found = await self._run([("SET", self._keys.secret, secret, "NX"), ("GET", self._keys.secret)])
+        return bytes(found)
+
+    async def _check_settings(self) -> None:
+        (found,) = await self._execute([("CONFIG", "GET", "maxmemory-policy")])
+        if isinstance(found, dict) and found.get(b"maxmemory-policy") not in (None, b"noeviction"):
+            policy = found[b"maxmemory-policy"].decode()
+            logger.warning("%s may remove keys (maxmemory-policy %s): set it to noeviction", self.name, policy)
+
+    # -- writing
+
+    async def commit(self, group: CommitGroup) -> Sequence[int]:
+        # Removals come first: a stream may have been removed and begun again under its name.
+        commands = [scripts.REMOVE.command(self._keys.of_stream(key), EPOCH, key.stream) for key, _ in group.removed]
+        at = len(commands)
+        commands += map(self._append, group.streams)
+        commands += self._records(group)
+        if self._wait:
+            commands.append(("WAIT", self._wait, WAIT_FOR_REPLICAS))
+        stored: list[int] = (await self._run(commands))[at : at + len(group.streams)]
+        if any(0 <= found < change.start for found, change in zip(stored, group.streams, strict=True)):
+            (secret,) = await self._run([("GET", self._keys.secret)])
+            if secret is None:
+                raise BackendFailed(f"{self.name} was emptied", damaged=True)
+        return stored
+
+    def _append(self, change: StreamChange) -> tuple[Argument, ...]:
+        return scripts.APPEND.command(
+            self._keys.of_stream(change.key),
+            EPOCH,
+            change.key.stream,
+            change.floor,
+            int(change.trims),
+            change.start,
+            int(change.new),
+            int(change.ended),
+            self._session_ms,
+            self._stream_ms,
+            *change.events,
+        )
+
+    def _records(self, group: CommitGroup) -> Iterator[tuple[Argument, ...]]:
+        keys = self._keys
+        for session, row in group.sessions.items():
+            of_session = (keys.session(session), keys.names(session))
+            if row is None:
+                yield scripts.FORGET_SESSION.command(of_session, EPOCH, keys.streams(session))
+            else:
+                yield scripts.PUT_SESSION.command(of_session, EPOCH, row[1], self._session_ms, keys.streams(session))
+        for task, row in group.tasks.items():
+            if row is None or (left := _left(row)) <= 0:
+                yield ("DEL", keys.task(task))
+            else:
+                yield scripts.PUT_TASK.command((keys.task(task),), row[1], left)
+        for mark, row in group.marks.items():
+            if row is None or (left := _left(row)) <= 0:
+                yield ("DEL", keys.mark(mark))
+            else:
+                yield ("SET", keys.mark(mark), row[1], "PX", left)
+
+    # -- reading
+
+    async def fetch(self, key: StreamKey, serial: int, after: int, upto: int) -> list[bytes]:
+        _, _, stream = self._keys.of_stream(key)
+        (entries,) = await self._run([("XRANGE", stream, f"{after + 1}-0", f"{upto}-0", "COUNT", FETCHED_AT_ONCE)])
+        found: list[bytes] = []
+        for id, fields in entries:
+            if int(id.partition(b"-")[0]) != after + 1 + len(found):
+                break
+            found.append(fields[1])
+        return found
+
+    # -- commands
+
+    async def _run(self, commands: list[tuple[Argument, ...]]) -> list[Reply]:
+        """Run commands and return their replies.
+
+        Raises:
+            BackendFailed: there is no connection, or one of the replies is an error.
+        """
+        replies = await self._execute(commands)
+        for reply in replies:
+            if isinstance(reply, ServerError):
+                raise BackendFailed(f"{self.name}: {reply}")
+        return replies
+
+    async def _execute(self, commands: list[tuple[Argument, ...]]) -> list[Reply]:
+        try:
+            return await self._connection.execute(commands)
+        except StoreUnavailable as error:
+            raise BackendFailed(error.reason) from error
+
+
+def _left(row: Row) -> int:
+    """Return the milliseconds until a record expires."""
+    return ENDLESS if row[2] is None else int((row[2] - time.time()) * 1000)

@@ -1,0 +1,44 @@
+"""The keys and channels of one endpoint. All of them share a hash tag, so that scripts may touch any of them."""
+
+from __future__ import annotations
+
+from mcptrio.stores.base import StreamKey
+
+
+class Keys:
+    """The keys of the endpoint `name`."""
+
+    def __init__(self, name: str) -> None:
+        self.prefix = f"mcptrio:{{{name}}}:"
+        self.secret = f"{self.prefix}secret"
+
+    def session(self, session: str) -> str:
+        return f"{self.prefix}s:{session}"
+
+    def names(self, session: str) -> str:
+        """The names of a session's streams."""
+        return f"{self.prefix}k:{session}"
+
+    def streams(self, session: str) -> str:
+        """The prefix of a session's streams. It ends the session's name, so that no two streams have one key."""
+        return f"{self.prefix}e:{session.replace('%', '%25').replace(':', '%3A')}:"
+
+    def of_stream(self, key: StreamKey) -> tuple[str, str, str]:
+        """The keys of a session, of the names of its streams, and of one stream."""
+        return self.session(key.session), self.names(key.session), self.streams(key.session) + key.stream
+
+    def task(self, task: str) -> str:
+        return f"{self.prefix}t:{task}"
+
+    def mark(self, mark: str) -> str:
+        """The key of a mark, from its kind and name with a space between them."""
+        return f"{self.prefix}m:{mark.replace(' ', ':', 1)}"
+
+    def version(self, topic: str) -> str:
+        return f"{self.prefix}v:{topic}"
+
+    def channel(self, topic: str) -> str:
+        return f"{self.prefix}b:{topic}"
+
+    def topic(self, channel: bytes) -> str:
+        return channel.decode().removeprefix(f"{self.prefix}b:")

@@ -1,0 +1,32 @@
+"""The Lua scripts of the Redis store, each one transaction. Their keys have one hash tag: they are in one slot."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from pathlib import Path
+from typing import Final
+
+from mcptrio._wire.resp import Argument
+
+
+class Script:
+    """One script, which the server knows by the hash of its text."""
+
+    def __init__(self, name: str) -> None:
+        self.text = (Path(__file__).parent / f"{name}.lua").read_text()
+        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def command(self, keys: tuple[str, ...], *arguments: Argument) -> tuple[Argument, ...]:
+        return ("EVALSHA", self.sha, len(keys), *keys, *arguments)
+
+
+APPEND: Final = Script("append")
+REMOVE: Final = Script("remove")
+PUT_SESSION: Final = Script("put_session")
+FORGET_SESSION: Final = Script("forget_session")
+PUT_TASK: Final = Script("put_task")
+MARK: Final = Script("mark")
+PUBLISH: Final = Script("publish")
+TEXTS: Final = {
+    script.sha: script.text for script in (APPEND, REMOVE, PUT_SESSION, FORGET_SESSION, PUT_TASK, MARK, PUBLISH)
+}

@@ -1,0 +1,7 @@
+-- Delete a stream, unless its session has another home.
+-- KEYS: session, names of its streams, stream   ARGV: epoch, name
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch and epoch ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[3])
+redis.call('SREM', KEYS[2], ARGV[2])
+return 1
