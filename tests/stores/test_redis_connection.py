@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mcptrio.stores import StoreFailed
 from mcptrio.stores.redis import connection as module
 from mcptrio.stores.redis.address import RedisAddress, RedisUrl
 from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
+from tests.e2e.server_process import free_port
 from tests.redis_server import RedisServer, running_server
 
 
@@ -297,24 +299,32 @@ async def test_tls_checks_the_certificate_of_the_server(tmp_path: Path) -> None:
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    with trio.socket.socket() as probe:
-        await probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ["--tls-port", str(port), "--tls-auth-clients", "no"]
-    for name in ("cert", "key", "ca"):
-        options += [f"--tls-{name}-file" if name != "ca" else "--tls-ca-cert-file", str(tmp_path / f"{name}.pem")]
-    try:
-        with running_server(*options):
-            url = f"rediss://localhost:{port}?ca={tmp_path / 'ca.pem'}"
-            assert await connect(RedisUrl.parse(url).address) == b"mcptrio"
-            wrong = ssl.create_default_context()
-            other.configure_trust(wrong)
-            with pytest.raises(StoreFailed, match=r"(?i)certificate"):
-                await connect(RedisUrl.parse(url, tls=wrong).address)
-    except RuntimeError as error:
-        if "tls" in str(error).lower():
-            pytest.skip("this server was built without TLS")
-        raise
+    files = [("cert", "--tls-cert-file"), ("key", "--tls-key-file"), ("ca", "--tls-ca-cert-file")]
+    options = [
+        "--tls-auth-clients",
+        "no",
+        *(word for name, key in files for word in (key, str(tmp_path / f"{name}.pem"))),
+    ]
+    port = free_port()
+    with secured_server("--tls-port", str(port), *options):
+        url = f"rediss://localhost:{port}?ca={tmp_path / 'ca.pem'}"
+        assert await connect(RedisUrl.parse(url).address) == b"mcptrio"
+        wrong = ssl.create_default_context()
+        other.configure_trust(wrong)
+        with pytest.raises(StoreFailed, match=r"(?i)certificate"):
+            await connect(RedisUrl.parse(url, tls=wrong).address)
+
+
+@contextmanager
+def secured_server(*options: str) -> Iterator[None]:
+    with ExitStack() as ends:
+        try:
+            ends.enter_context(running_server(*options))
+        except RuntimeError as error:
+            if "Bad directive" in str(error) or "Failed finding TLS support" in str(error):
+                pytest.skip("this server was built without TLS")
+            raise
+        yield
 
 
 # -- URLs
