@@ -11,8 +11,6 @@ stream that lost more has a gap, and cursors before the gap are refused.
 
 The same happens when more is waiting than `StoreLimits.backlog_*`, because `append` may neither block nor refuse an
 answer that a call has already computed: the store degrades until the backend has caught up.
-
-`degraded` shows the present state; `Health` announces outages in the log and to `on_state`.
 """
 
 from __future__ import annotations
@@ -198,6 +196,8 @@ class GroupCommit:
             elif self._has_work():
                 await self._commit()
             else:
+                self._settled = self._accepted  # also changes that were undone before a commit
+                self._flushing.unpark_all()
                 await self._idle.park()
 
     def _retry_after(self, failures: int) -> float:

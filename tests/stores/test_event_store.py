@@ -207,6 +207,13 @@ async def test_a_forgotten_session_is_unknown_and_its_followers_end(store: Store
     assert await drain(store.follow(StreamKey("bob", "1"))) == other
 
 
+async def test_a_flush_ends_although_everything_that_was_begun_is_forgotten(store: Store) -> None:
+    store.begin(KEY)
+    store.forget("alice")
+    with trio.fail_after(5):
+        await store.flush()
+
+
 async def test_events_not_yet_stored_reach_the_followers_of_a_forgotten_session(store: Store) -> None:
     """The answer that ends a session must not be lost because the session is over."""
     store.begin(KEY)
