@@ -94,6 +94,9 @@ class EventStore(Protocol):
     def finish(self, key: StreamKey) -> None:
         """End a stream without an event; do nothing if it is unknown or finished."""
 
+    async def prepare_follow(self, key: StreamKey) -> None:
+        """Look for a stream that another process has written, so that what is stored of it can be followed."""
+
     def follow(self, key: StreamKey, after: int = 0) -> Follower:
         """Follow a stream: every event after number `after`, then new ones.
 

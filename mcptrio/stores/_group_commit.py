@@ -7,10 +7,8 @@ for the backend; older ones are fetched from it.
 
 A commit that fails does not stop the stream. The store is then *degraded*, which is visible: events flow at once, held
 in memory within the bounds of the tail, and the writer retries. Events that memory still holds are written later; a
-stream that lost more has a gap, and cursors before the gap are refused.
-
-The same happens when more is waiting than `StoreLimits.backlog_*`, because `append` may neither block nor refuse an
-answer that a call has already computed: the store degrades until the backend has caught up.
+stream that lost more has a gap, and cursors before the gap are refused. The same happens when more is waiting than
+`StoreLimits.backlog_*`, because `append` may neither block nor refuse an answer that a call has already computed.
 """
 
 from __future__ import annotations
@@ -45,8 +43,7 @@ SLOW_COMMIT: Final = 3.0  # longer than SQLite waits for a lock
 class GroupCommit:
     """Streams and records in memory, committed in groups to a backend.
 
-    Owns: the backend, the streams, and while it is open a writer and a janitor.   Borrows: `on_state`, called with the
-    reason when the store degrades and with `None` when it has recovered.
+    Owns: the backend, the streams, and while it is open a writer and a janitor.   Borrows: `on_state`, see `Health`.
     """
 
     durable = True
@@ -134,6 +131,9 @@ class GroupCommit:
             self._index.end(stream, trio.current_time())
             stream.wake()
 
+    async def prepare_follow(self, key: StreamKey) -> None:
+        """Do nothing: the streams of an earlier process were loaded."""
+
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
         return StreamFollower(check_cursor(self._index.find(key), after), after, self._fetch)
 
@@ -167,22 +167,26 @@ class GroupCommit:
 
     def _load(self, contents: Contents) -> None:
         self._secret = contents.secret
-        now, forgotten = trio.current_time(), time.time() + self.limits.session_age
+        forgotten = time.time() + self.limits.session_age
         self._index = StreamIndex(self.limits, StoredStream)  # of an earlier opening, if there was one
         self._recent = RecentEvents(self.limits, self._index)
         self._dirty, self._removed, self._failures, self._damaged = {}, [], 0, False
-        tables = self._tables
-        tables.sessions.load((session, record, forgotten, owner) for session, record, owner in contents.sessions)
-        tables.tasks.load(contents.tasks)
-        tables.marks.load(contents.marks)
+        self._tables.sessions.load((session, record, forgotten, owner) for session, record, owner in contents.sessions)
+        self._tables.tasks.load(contents.tasks)
+        self._tables.marks.load(contents.marks)
         for serial, session, name, floor, last, size in contents.streams:
             key = StreamKey(session, name)
-            earlier = self._index.find(key)
-            if earlier is not None:  # removed and begun again; the process died before the removal was written
+            # An earlier one was removed and begun again; the process died before the removal was written.
+            if (earlier := self._index.find(key)) is not None:
                 self._remove(earlier)
-            stream = StoredStream(key, serial, floor=floor, last=last, visible=last, size=size, tail_floor=last)
-            stream.written, stream.saved_floor, stream.stored = last, floor, True
-            self._index.end(self._index.adopt(stream), now)
+            self._adopt(key, floor, last, serial, size).stored = True
+
+    def _adopt(self, key: StreamKey, floor: int, last: int, serial: int = 0, size: int = 0) -> StoredStream:
+        """Make the stored stream of another process known; it has ended."""
+        stream = StoredStream(key, serial, floor=floor, last=last, visible=last, size=size, tail_floor=last)
+        stream.written, stream.saved_floor = last, floor
+        self._index.end(self._index.adopt(stream), trio.current_time())
+        return stream
 
     # -- the writer: the one task that commits
 
@@ -191,7 +195,8 @@ class GroupCommit:
             if self._damaged:
                 await self._start_afresh()
             elif self._failures:
-                await trio.sleep(self._retry_after(self._failures))
+                delays = self._backend.retry_after
+                await trio.sleep(delays[min(self._failures, len(delays)) - 1])
                 await self._commit()
             elif self._has_work():
                 await self._commit()
@@ -199,10 +204,6 @@ class GroupCommit:
                 self._settled = self._accepted  # also changes that were undone before a commit
                 self._flushing.unpark_all()
                 await self._idle.park()
-
-    def _retry_after(self, failures: int) -> float:
-        delays = self._backend.retry_after
-        return delays[min(failures, len(delays)) - 1]
 
     def _has_work(self) -> bool:
         return bool(self._dirty or self._removed or self._tables.changed)
@@ -245,9 +246,8 @@ class GroupCommit:
     def _take_removed(self, written: Set[StreamKey]) -> list[tuple[StreamKey, int]]:
         """Return some of the removals, and each of a stream whose name is about to be written again."""
         some, rest = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
-        some += [removal for removal in rest if removal[0] in written]
         self._removed = [removal for removal in rest if removal[0] not in written]
-        return some
+        return some + [removal for removal in rest if removal[0] in written]
 
     def _fence(self, stream: StoredStream) -> None:
         """End a stream that another process writes now: discard what was not shown, and delete nothing."""
@@ -264,9 +264,9 @@ class GroupCommit:
 
     def _rewind(self, stream: StoredStream, newest: int) -> None:
         """Write the end of a stream again that the backend has lost; a gap that memory cannot fill is cut off."""
-        logger.error("the store has lost events of session %s; writing them again", stream.key.session)
         if self._index.find(stream.key) is not stream:
             return
+        logger.error("the store has lost events of session %s; writing them again", stream.key.session)
         stream.written, stream.saved_floor = newest, min(stream.saved_floor, newest)
         if newest < stream.tail_floor:
             self._index.drop_to(stream, stream.tail_floor)

@@ -62,6 +62,9 @@ class MemoryStore:
             self._index.end(stream, trio.current_time())
             stream.wake()
 
+    async def prepare_follow(self, key: StreamKey) -> None:
+        """Do nothing: there is no other process."""
+
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
         return StreamFollower(check_cursor(self._index.find(key), after), after)
 

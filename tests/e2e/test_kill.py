@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from mcptrio._wire.sse import ServerSentEvent, SseReader
-from tests.transports.app_for_tests import request
+from tests.transports.app_for_tests import request as frame_of
 
 from .http_peer import HttpClient, Response
 from .server_process import ServerProcess, free_port, running
@@ -26,10 +26,14 @@ CLIENTS = 4
 
 
 @pytest.mark.slow
-async def test_no_event_is_lost_or_doubled_when_the_process_is_killed(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_no_event_is_lost_or_doubled_when_the_process_is_killed(
+    engine: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     dice = random.Random(KILLS)
     port = free_port()
-    store = f"sqlite:///{tmp_path / 'events.db'}"
+    sqlite = f"sqlite:///{tmp_path / 'events.db'}"
+    store = sqlite if kind == "sqlite" else request.getfixturevalue("redis_server").url
     for _ in range(KILLS):
         with running("busy.py", tmp_path / "log", "--store", store, port=port) as server:
             await server.wait_ready()
@@ -56,7 +60,7 @@ async def stream_until_killed(server: ServerProcess, *, after: float) -> list[Hi
         # All clients use the same ids and the same progress token: only the session tells them apart.
         params = {"name": "count", "arguments": {"to": 1000 + number, "pause": 0.001}, "_meta": {"progressToken": 1}}
         try:
-            response = await history.client.send("POST", request(1, "tools/call", **params))
+            response = await history.client.send("POST", frame_of(1, "tools/call", **params))
             await read_events(response, history)
         except (OSError, trio.BrokenResourceError, RuntimeError):
             pass  # killed before anything was read

@@ -152,6 +152,43 @@ async def test_endpoints_with_other_names_see_nothing(redis_server: RedisServer)
         assert one.secret != other.secret
 
 
+# -- streams of another process
+
+
+async def test_what_another_process_has_stored_can_be_followed_to_its_end(redis_server: RedisServer, url: str) -> None:
+    async with (one := make(url, stream_events=200)).open(), (other := make(url)).open():
+        events = fill(one, 300)
+        await one.flush()
+        with pytest.raises(UnknownCursor):
+            other.follow(KEY, 100)
+        await other.prepare_follow(KEY)
+        for after in (100, 150, 300):
+            assert await drain(other.follow(KEY, after)) == events[after:]
+        for after in (99, 301):
+            with pytest.raises(UnknownCursor):
+                other.follow(KEY, after)
+        events += fill(one, 2, last=True)
+        await one.flush()
+        await other.prepare_follow(KEY)
+        assert await drain(other.follow(KEY, 300)) == events[300:]
+        other.forget("alice")
+        await other.flush()
+        assert len(stored(redis_server, url)) == 200  # it belongs to the other process
+        await one.prepare_follow(KEY)
+        assert await drain(one.follow(KEY, 300)) == events[300:]
+
+
+async def test_a_stream_that_nobody_has_stored_stays_unknown(url: str) -> None:
+    async with (store := make(url)).open():
+        await store.prepare_follow(KEY)
+        with pytest.raises(UnknownCursor):
+            store.follow(KEY)
+        store.begin(KEY)
+        await store.prepare_follow(KEY)
+        events = fill(store, 1, last=True)
+        assert await drain(store.follow(KEY)) == events
+
+
 # -- fencing and retries
 
 
@@ -193,6 +230,19 @@ async def test_a_fenced_process_changes_and_deletes_nothing(redis_server: RedisS
     assert stored(redis_server, url) == events
     assert redis_server.command("HGET", key_of(url, "s:alice"), "record") == b"record"
     assert redis_server.command("EXISTS", key_of(url, "e:alice:2")) == 0
+
+
+async def test_a_process_that_does_not_know_that_it_is_fenced_deletes_nothing(
+    redis_server: RedisServer, url: str
+) -> None:
+    async with (store := make(url)).open():
+        store.sessions.put("alice", b"record")
+        events = fill(store, 2)
+        await store.flush()
+        redis_server.command("HSET", key_of(url, "s:alice"), "epoch", "1")
+        store.forget("alice")
+        await store.flush()
+        assert stored(redis_server, url) == events
 
 
 async def test_an_append_whose_reply_was_lost_is_not_doubled(
@@ -328,7 +378,10 @@ async def test_an_emptied_server_is_noticed_and_filled_again(
         assert own_server.command("GET", key_of(url, "secret")) == store.secret
 
 
-async def test_a_commit_notices_that_the_server_was_emptied(own_server: RedisServer) -> None:
+async def test_a_commit_notices_that_the_server_was_emptied(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "CHECK_EVERY", 1_000)
     url = own_server.url
     async with (store := make(url)).open():
         store.tasks.put("task", b"record", 60)

@@ -141,7 +141,7 @@ class RedisBackend:
         (entries,) = await self._run([("XRANGE", stream, f"{after + 1}-0", f"{upto}-0", "COUNT", FETCHED_AT_ONCE)])
         found: list[bytes] = []
         for id, fields in entries:
-            if int(id.partition(b"-")[0]) != after + 1 + len(found):
+            if number(id) != after + 1 + len(found):
                 break
             found.append(fields[1])
         return found
@@ -165,6 +165,11 @@ class RedisBackend:
             return await self._connection.execute(commands)
         except StoreUnavailable as error:
             raise BackendFailed(error.reason) from error
+
+
+def number(id: bytes) -> int:
+    """Return the number of the event with this entry id."""
+    return int(id.partition(b"-")[0])
 
 
 def _left(row: Row) -> int:

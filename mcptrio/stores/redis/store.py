@@ -14,10 +14,10 @@ import trio
 
 from mcptrio.stores._group_commit import GroupCommit
 from mcptrio.stores._streams import open_tasks
-from mcptrio.stores.base import StoreLimits
+from mcptrio.stores.base import StoreLimits, StreamKey
 from mcptrio.stores.redis import scripts
 from mcptrio.stores.redis.address import RedisAddress, RedisUrl
-from mcptrio.stores.redis.backend import RedisBackend
+from mcptrio.stores.redis.backend import RedisBackend, number
 from mcptrio.stores.redis.bus import RedisBus
 from mcptrio.stores.redis.connection import RedisConnection
 from mcptrio.stores.redis.keys import Keys
@@ -41,7 +41,7 @@ class RedisStore(GroupCommit):
         limits: StoreLimits | None = None,
         on_state: Callable[[str | None], None] | None = None,
     ) -> None:
-        keys = Keys(name)
+        self._keys = keys = Keys(name)
         limits = limits or StoreLimits()
         self.connection = RedisConnection(
             address, scripts=scripts.TEXTS, on_message=self._on_message, on_connected=self._on_connected
@@ -83,6 +83,19 @@ class RedisStore(GroupCommit):
             finally:
                 with trio.move_on_after(1, shield=True):
                     await self.bus.send_rest()
+
+    async def prepare_follow(self, key: StreamKey) -> None:
+        """Take over what is stored of another process's stream, as a stream that has ended."""
+        known = self._index.find(key)
+        if known is not None and (known.stored or not known.written):
+            return  # it is our own
+        _, _, name = self._keys.of_stream(key)
+        oldest = await self.connection.ask("XRANGE", name, "-", "+", "COUNT", 1)
+        newest = await self.connection.ask("XREVRANGE", name, "+", "-", "COUNT", 1)
+        if known is not None and self._index.find(key) is known:
+            self._remove(known)  # only here: `stored` is false
+        if oldest and newest and self._index.find(key) is None:
+            self._adopt(key, number(oldest[0][0]) - 1, number(newest[0][0]))
 
     async def _serve_refresh(self) -> None:
         """Prolong the life of the sessions that live in this process."""

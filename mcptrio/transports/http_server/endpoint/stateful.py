@@ -286,6 +286,7 @@ class Sessions:
         if found is None:
             return self._start_over(session_id)
         key = StreamKey(session_id, found[0])
+        await store.prepare_follow(key)
         store.finish(key)
         try:
             follower = store.follow(key, found[1])
