@@ -255,7 +255,10 @@ class Sessions:
         cursor = head.text(b"last-event-id")
         session = self.find(head)
         if session is None:
-            return await self._replay(head, cursor) if cursor and self.shared.store.durable else unknown_session()
+            try:
+                return await self._replay(head, cursor) if cursor and self.shared.store.durable else unknown_session()
+            except Overloaded as error:  # a store that cannot be reached
+                return overloaded(str(error), error.retry_after)
         http = cast(HttpLink, session.link)
         self._note_version(head, session)
         if cursor:
