@@ -101,6 +101,13 @@ class RedisServer:
         raise OSError("closed")
 
 
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengthen the deadlines of a store, so that a machine under load does not change what a test sees."""
+    monkeypatch.setattr("mcptrio.stores._group_commit.SLOW_COMMIT", 60.0)
+    for deadline in ("CONNECT_WITHIN", "ASK_WITHIN"):
+        monkeypatch.setattr(f"mcptrio.stores.redis.connection.{deadline}", 60.0)
+
+
 @contextmanager
 def running_server(*options: str) -> Iterator[RedisServer]:
     # Not below tmp_path: the path of a unix socket is short.

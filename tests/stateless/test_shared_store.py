@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import trio
 
 from mcptrio import Context, Server
@@ -17,9 +18,14 @@ from mcptrio._actors import parking
 from mcptrio.extensions.tasks import Tasks
 from mcptrio.stores.redis import RedisStore
 from tests.extensions.kit import WITH_TASKS
-from tests.redis_server import RedisServer, running_server
+from tests.redis_server import RedisServer, be_patient, running_server
 
 from .kit import Poster, Trail, accept, meta, posting
+
+
+@pytest.fixture(autouse=True)
+def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @dataclass

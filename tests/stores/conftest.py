@@ -13,6 +13,7 @@ import pytest
 from mcptrio.stores import MemoryStore, Store, StoreLimits
 from mcptrio.stores.redis import RedisStore
 from mcptrio.stores.sqlite import SqliteStore
+from tests.redis_server import be_patient
 
 MakeStore = Callable[..., Store]
 
@@ -48,6 +49,11 @@ async def store(make_store: MakeStore) -> AsyncIterator[Store]:
     made = make_store()
     async with made.open():
         yield made
+
+
+@pytest.fixture(autouse=True)
+def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

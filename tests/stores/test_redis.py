@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio.errors import DeclarationError
 from mcptrio.stores import LaggedBehind, StoreLimits, StreamKey, UnknownCursor, open_store
@@ -512,6 +513,22 @@ async def test_of_all_processes_one_is_the_first_to_use_a_mark(url: str) -> None
         assert len({value for value in found if value is not None}) == 1
 
 
+async def test_a_cancelled_task_knows_whether_it_has_set_a_mark(url: str) -> None:
+    async with (store := make(url)).open():
+        with trio.CancelScope() as scope:
+
+            async def cancel() -> None:
+                await trio.lowlevel.checkpoint()
+                scope.cancel()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cancel)
+                assert await store.marks.use("once", "key", b"claim", 60) is None
+                store.marks.drop("once", "key")
+        await store.flush()
+        assert await store.marks.get("once", "key") is None
+
+
 async def test_records_expire_in_the_server(redis_server: RedisServer, url: str) -> None:
     async with (store := make(url)).open():
         store.tasks.put("short", b"1", ttl=0.05)
@@ -543,16 +560,28 @@ async def test_the_expiry_of_a_mark_here_does_not_free_one_that_another_process_
         assert await one.marks.use("dpop", "proof", b"again", 60) == b"other"
 
 
-async def test_a_live_session_is_kept_and_an_abandoned_one_expires(redis_server: RedisServer, url: str) -> None:
-    async with (store := make(url, session_age=0.6)).open():
+async def test_the_life_of_a_live_session_is_prolonged(
+    redis_server: RedisServer, url: str, mock_clock: MockClock
+) -> None:
+    """Also that of its unfinished streams; finished ones and other sessions expire."""
+    finished = StreamKey("alice", "2")
+    async with (store := make(url)).open():
         store.sessions.put("alice", b"record")
         store.sessions.put("gone", b"record")
         fill(store, 1)
-        fill(store, 1, StreamKey("gone", "1"))
+        fill(store, 1, finished, last=True)
         await store.flush()
         store._tables.sessions._remove("gone")  # as if the process that had it was killed
-        await wait_until(lambda: not redis_server.command("EXISTS", key_of(url, "s:gone"), key_of(url, "e:gone:1")))
-        assert redis_server.command("EXISTS", key_of(url, "s:alice"), key_of(url, "e:alice:1")) == 2
+        keys = [key_of(url, name) for name in ("s:alice", "k:alice", "e:alice:1", "e:alice:2", "s:gone")]
+        for key in keys:
+            assert 0 < redis_server.command("PTTL", key) <= 1_800_000
+            redis_server.command("PEXPIRE", key, 50_000)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(601)
+        await wait_all_tasks_blocked()
+        await store.flush()
+        prolonged = [redis_server.command("PTTL", key) > 1_000_000 for key in keys]
+        assert prolonged == [True, True, True, False, False]
 
 
 # -- the bus

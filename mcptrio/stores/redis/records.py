@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import trio
+
 from mcptrio.stores._records import MarkTable, RecordChanges, Records, mark_id
 from mcptrio.stores.base import MarkKind
 from mcptrio.stores.redis import scripts
@@ -71,7 +73,8 @@ class SharedMarks:
     async def use(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> bytes | None:
         key = await self._key(kind, mark)
         command = scripts.MARK.command((key,), value, max(1, int(ttl * 1000)))
-        found: bytes | None = await self._connection.ask(*command)
+        with trio.CancelScope(shield=True):  # a caller that is cancelled must know whether it has set the mark
+            found: bytes | None = await self._connection.ask(*command)
         if found is None:
             self._own.hold(kind, mark, value, ttl, owner=owner)
         return found
