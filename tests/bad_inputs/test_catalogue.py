@@ -2,7 +2,7 @@
 
 After each case the same process must be there, another session undisturbed, and nothing of the case left behind.
 Every case of HTTP runs on both engines at every revision that it names. `make test` tries the first case of each row,
-at its newest revision; the others are exhaustive.
+at its newest revision, on the first engine; the others are exhaustive.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def cases(*kinds: str) -> list[Any]:
 
 def on_both_engines(*kinds: str) -> Any:
     chosen = [
-        pytest.param(*param.values, engine, id=f"{param.id}-{engine}", marks=param.marks)
+        pytest.param(*param.values, engine, id=f"{param.id}-{engine}", marks=param.marks or more)
         for param in cases(*kinds)
-        for engine in ENGINES
+        for engine, more in zip(ENGINES, ((), exhaustive), strict=True)
     ]
     return pytest.mark.parametrize(("case", "engine"), chosen, indirect=["engine"])
 

@@ -40,7 +40,7 @@ def report(tally: Tally) -> None:
 
 async def test_nobody_hears_anybody_else_in_one_process(autojump_clock: MockClock) -> None:
     """Without sockets, on virtual time: what is slow is only what the clients and the server do."""
-    steps = 1100 if FULL else 95
+    steps = 1100 if FULL else 40
     async with canary_server._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, HttpConfig())
         wires: list[Wire] = [InnerWire(endpoint) for _ in range(CLIENTS)]

@@ -120,7 +120,7 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.defect("C14")
-@pytest.mark.parametrize("date", BOTH)
+@pytest.mark.parametrize("date", sample(BOTH, NEW))
 def test_a_client_of_a_server_in_this_process_is_cancelled_at_every_step(date: str) -> None:
     def server() -> Server:
         return make_server()

@@ -21,7 +21,7 @@ from mcptrio.transports.http_server.listener.sockets import BoundAddress
 from tests.cli.talkative import PIXEL
 from tests.cli.terminal import Terminal, terminal
 from tests.e2e.raw_peer import listening
-from tests.tiers import sample
+from tests.tiers import exhaustive, sample
 
 from .oauth_mock import Mock
 from .server_process import ServerProcess, running
@@ -36,7 +36,7 @@ PATIENCE = 60.0
 OLDER = next(date for date, era in reversed(ERAS.items()) if era.stateful)
 NEWEST = list(ERAS)[-1]
 LISTS = {"tools", "resources", "resourceTemplates", "prompts"}
-both_lives = pytest.mark.parametrize("date", [OLDER, NEWEST])
+both_lives = pytest.mark.parametrize("date", sample([OLDER, NEWEST], NEWEST))
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -180,6 +180,7 @@ def test_call_prints_the_whole_result_for_programs() -> None:
     assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
 
 
+@exhaustive
 def test_arguments_come_from_the_line_a_file_or_standard_input(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1, "b": 2}')
     assert ok("call", TALKATIVE, "add", "--args", "@a.json", cwd=tmp_path) == "3.0\n"
@@ -194,6 +195,7 @@ def test_a_failed_tool_is_one_line_and_the_result_for_programs() -> None:
     assert done.stderr == "mcptrio: the tool 'fail' failed: reason 1\n"
 
 
+@exhaustive
 def test_binary_content_is_named_or_saved(tmp_path: Path) -> None:
     shown = ok("call", TALKATIVE, "picture")
     size = len(PIXEL)
@@ -207,6 +209,7 @@ def test_binary_content_is_named_or_saved(tmp_path: Path) -> None:
     assert (tmp_path / "p-2.png").read_bytes() == PIXEL * 2
 
 
+@exhaustive
 def test_a_model_is_not_there_unless_its_answer_is_given() -> None:
     assert ok("call", TALKATIVE, "think", "--sample", "forty-two") == "forty-two\n"
     done = mcptrio("call", TALKATIVE, "think")
@@ -220,6 +223,7 @@ def test_roots_are_told(tmp_path: Path, date: str) -> None:
     assert ok("call", TALKATIVE, "places", "--root", str(tmp_path), "--protocol", date) == f"{tmp_path.as_uri()}\n"
 
 
+@exhaustive
 def test_log_messages_are_shown_beside_the_result_but_not_to_programs() -> None:
     done = mcptrio("call", TALKATIVE, "steps")
     assert (done.stdout, done.stderr) == ("walked\n", "info: the steps are done\n")
@@ -227,6 +231,7 @@ def test_log_messages_are_shown_beside_the_result_but_not_to_programs() -> None:
     assert mcptrio("call", TALKATIVE, "steps", "--json").stderr == ""
 
 
+@exhaustive
 def test_a_file_sees_the_environment_and_a_command_what_it_is_given(tmp_path: Path) -> None:
     """A file is the user's own; a command may be anybody's."""
     db = str(tmp_path / "notes.db")
@@ -244,6 +249,7 @@ def test_a_file_sees_the_environment_and_a_command_what_it_is_given(tmp_path: Pa
 # -- read and prompt
 
 
+@exhaustive
 def test_read_writes_the_contents_and_nothing_else(tmp_path: Path) -> None:
     assert ok("read", TALKATIVE, "talk://text") == "some text é\n"
     done = subprocess.run(
@@ -258,6 +264,7 @@ def test_read_writes_the_contents_and_nothing_else(tmp_path: Path) -> None:
     assert json.loads(ok("read", TALKATIVE, "talk://text", "--json"))["contents"][0]["text"] == "some text é"
 
 
+@exhaustive
 def test_prompt_prints_messages() -> None:
     shown = ok("prompt", TALKATIVE, "greet", "--args", '{"name": "Ada"}', "--arg", "tone=cool")
     assert shown == "user:\nGreet Ada in a cool way.\n"
@@ -271,6 +278,7 @@ SILENT = "import time; time.sleep(60)"
 RUBBISH = "import time; print('Welcome!', flush=True); time.sleep(60)"
 
 
+@exhaustive
 def test_a_tool_that_only_runs_as_a_task_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(
         "from mcptrio import Server\n"
@@ -364,7 +372,7 @@ def test_a_closed_pipe_ends_the_command_with_one_line(more: list[str]) -> None:
 
 
 @pytest.mark.defect("E28")
-@pytest.mark.parametrize("redirect", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("redirect", sample([">&-", ">/dev/full"], ">/dev/full"))
 @pytest.mark.parametrize("more", [["--json"], []], ids=["json", "tables"])
 def test_a_stdout_that_cannot_be_written_ends_the_command_with_one_line(redirect: str, more: list[str]) -> None:
     command = ["sh", "-c", f'exec "$@" {redirect}', "sh", *MCPTRIO, "inspect", TALKATIVE, *more]
@@ -507,6 +515,7 @@ def test_a_form_is_filled_in_at_the_terminal_and_edited(date: str) -> None:
         assert screen.end() == 0
 
 
+@exhaustive
 def test_a_default_is_taken_with_enter() -> None:
     with at_terminal("call", DESK, "refund", "--arg", "order_id=7") as screen:
         screen.wait_for("Refund 120.00 to Ada?")

@@ -20,7 +20,7 @@ from tests.transports.app_for_tests import request as frame_of
 from .http_peer import HttpClient, Response
 from .server_process import ServerProcess, free_port, running
 
-KILLS = int(os.environ.get("MCPTRIO_KILLS", "6"))
+KILLS = int(os.environ.get("MCPTRIO_KILLS", "3"))
 """On each engine."""
 CLIENTS = 4
 
