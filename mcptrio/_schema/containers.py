@@ -99,7 +99,7 @@ def _integer_key(value: str, at: Place, faults: Faults) -> Any:
 def union(members: list[Shape]) -> Shape:
     """Make the shape of a union.
 
-    The kind of the JSON value excludes most members. Records are told apart by a field whose choices differ, if they
+    The kind of the JSON value excludes most members. Records are distinguished by a field whose choices differ, if they
     have one; the remaining members are tried in order of declaration, as `anyOf` would.
     """
     label = listed([m.label for m in members])

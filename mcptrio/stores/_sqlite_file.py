@@ -44,7 +44,7 @@ UPGRADES: Final = {
 
 # Streams and sessions have no times: a stream of an earlier process is over, and its age counts from the restart. So
 # neither a wall clock that jumps nor a long outage expires one before its client could return. Tasks and marks have an
-# expiry: a client is told how long a task lives, and a mark is not needed after its state or proof has expired.
+# expiry: a client knows how long a task lives, and a mark is not needed after its state or proof has expired.
 SCHEMA: Final = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (

@@ -164,7 +164,7 @@ MUTANTS = [
         BOUNDARY, "test_neg_origin_evil_403",
     ),
     Mutant(
-        "V30", "Origin null is nobody", f"{HTTP}/endpoint/guard.py",
+        "V30", "Origin null is refused", f"{HTTP}/endpoint/guard.py",
         "        if page is None or not self._allows_origin(page, name, port):",
         "        if page is not None and not self._allows_origin(page, name, port):",
         BOUNDARY, "test_neg_origin_null_403",
@@ -353,7 +353,7 @@ MUTANTS = [
         "tests/auth/server/test_scopes.py", "test_lists_hold_what_the_caller_may_use",
     ),
     Mutant(
-        "O07", "nobody gets in while the issuer cannot be asked", "auth/server/checker.py",
+        "O07", "no token is accepted while the issuer cannot be asked", "auth/server/checker.py",
         "        except Unavailable as error:\n",
         "        except Unavailable as error:\n            return Principal(issuer='x', subject='x')\n",
         "tests/transports/bearer/test_authorizer.py", "test_neg_nobody_gets_in_while_the_issuer_cannot_be_asked",

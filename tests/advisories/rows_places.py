@@ -67,7 +67,7 @@ MUTANTS = [
         "tests/transports/test_decoding.py", "test_other_tasks_run_while_the_scopes_of_a_batch_are_checked",
     ),
     Mutant(
-        "S7", "a client that sends too much is told so after a second", "transports/http_server/endpoint/admission.py",
+        "S7", "a client that sends too much is refused after a second", "transports/http_server/endpoint/admission.py",
         "            await trio.sleep(uniform(*_EXCESS_DELAY))\n", "",
         "tests/transports/test_http_admission.py", "test_one_principal_cannot_take_all_places",
     ),

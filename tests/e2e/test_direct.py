@@ -1,4 +1,4 @@
-"""The direct engine: what it answers itself, what it hands over, and that nobody can tell the difference."""
+"""The direct engine: what it answers itself, what it hands over, and that a client cannot tell the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An endpoint whose store is a Redis server: what a client is told while that server is down."""
+"""An endpoint whose store is a Redis server: the replies while that server is down."""
 
 from __future__ import annotations
 

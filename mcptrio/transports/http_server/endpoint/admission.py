@@ -31,7 +31,7 @@ from .message import HttpRequest, Plain, overloaded
 SMALL: Final = 64 * 1024
 """Bytes of a body that need no reservation of memory."""
 _EXCESS_DELAY: Final = (0.5, 1.5)
-"""Seconds after which a client that sends too much is told so; random, so that they do not come back all at once."""
+"""Delay of the refusal for a client that sends too much, in seconds; random, so that its retries spread out."""
 _NO_PLACE: Final = "too many requests are being served"
 
 
