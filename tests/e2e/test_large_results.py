@@ -70,7 +70,7 @@ async def test_a_client_that_reads_slowly_gets_every_event_although_the_store_ke
 
 
 async def test_an_answer_that_the_store_has_dropped_becomes_an_error() -> None:
-    """Only `StoreLimits.total_bytes` may take an unread answer away: then the call fails with an error for its client."""
+    """Only `StoreLimits.total_bytes` may take an unread answer away: then the call ends with an error."""
     store = MemoryStore(StoreLimits(total_bytes=1000))
     append = store.append
 
