@@ -148,14 +148,14 @@ async def test_a_short_token_is_renewed_before_it_is_refused() -> None:
 
 @pytest.mark.defect("E02", "E03")
 async def test_processes_that_share_a_token_file_never_present_a_used_refresh_token(tmp_path: Path) -> None:
-    mock = Mock(expires_in=1, token_delay=0.2, short_lived=True)
+    mock = Mock(expires_in=3, token_delay=0.2, short_lived=True)  # long enough for a slow machine to use each
     async with signing_in(mock, storage=FileStorage(tmp_path)) as (person, auth):
         async with connect(mock.url, auth=auth, protocol=STATEFUL) as client:
             await client.list_tools()
         done: list[subprocess.CompletedProcess[bytes]] = []
 
         async def run() -> None:
-            command = [sys.executable, "-m", "tests.e2e.oauth_process", mock.url, str(tmp_path), "4"]
+            command = [sys.executable, "-m", "tests.e2e.oauth_process", mock.url, str(tmp_path), "8"]
             done.append(await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False))
 
         with trio.fail_after(60):
