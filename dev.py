@@ -169,8 +169,8 @@ def test(args: argparse.Namespace) -> int:
 
 
 def catalogues(args: argparse.Namespace) -> int:
-    """the rest of the suite: every bad input on both engines, every peer, every status"""
-    return pytest(args, "-m", "exhaustive")
+    """the rest of the suite: every bad input on both engines, every peer, every status; the site in a browser"""
+    return pytest(args, "-m", "exhaustive or browser")
 
 
 def test_lowest(args: argparse.Namespace) -> int:
