@@ -35,6 +35,7 @@ QUESTIONS = (
     "fan_out",
     "sessions",
     "many_tools",
+    "workers",
 )
 FULL = Effort(rounds=7, seconds=0.6)
 QUICK = Effort(rounds=3, seconds=0.08, scale=0.1)

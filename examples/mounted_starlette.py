@@ -1,16 +1,13 @@
-"""An MCP endpoint mounted in a Starlette application, on Hypercorn's trio worker.
+"""An MCP endpoint mounted in a Starlette application, on Trio or on asyncio.
 
     pip install starlette
     hypercorn -k trio examples/mounted_starlette.py:app      the endpoint is http://127.0.0.1:8000/ai/mcp
 
-The MCP application has a lifespan of its own, where its sessions live, so Starlette's lifespan must run it: it does
-not pass lifespan events on to what is mounted.
+The MCP application has a lifespan of its own, where its sessions live. Starlette does not run the lifespan of what is
+mounted, so it is passed on.
 """
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -36,12 +33,4 @@ async def front_page(request: Request) -> PlainTextResponse:
 
 
 mcp = server.asgi()
-
-
-@asynccontextmanager
-async def lifespan(app: Starlette) -> AsyncIterator[None]:
-    async with mcp.open():
-        yield
-
-
-app = Starlette(routes=[Route("/", front_page), Mount("/ai", app=mcp)], lifespan=lifespan)
+app = Starlette(routes=[Route("/", front_page), Mount("/ai", app=mcp)], lifespan=mcp.lifespan)

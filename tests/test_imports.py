@@ -21,6 +21,7 @@ HEAVY_STDLIB = ("asyncio", "email", "xml", "multiprocessing", "sqlite3")
 # What a server that answers its first call over stdio has no use for.
 NOT_YET = (
     "argparse",
+    "mcptrio._bridge",
     "cattrs",
     "dataclasses",
     "difflib",
@@ -77,6 +78,19 @@ def test_importing_the_package_alone_imports_neither_trio_nor_a_class_of_the_pro
     found = modules_after("import mcptrio, mcptrio.types")
     assert "mcptrio.types" in found
     assert not found & {"trio", "attrs", "msgspec", "mcptrio.server", "mcptrio.types.base"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from mcptrio import Client, Context, Server, connect",
+        "from mcptrio import Server; Server('x').asgi()",
+        "import mcptrio.transports.http_server.hypercorn.hosted, mcptrio.server.serve",
+    ],
+)
+def test_the_core_imports_no_asyncio_unless_it_is_used(statement: str) -> None:
+    found = modules_after(statement)
+    assert not {"asyncio", "mcptrio._bridge", "mcptrio._bridge.guest"} & (found - modules_after("import trio"))
 
 
 # -- a server that starts

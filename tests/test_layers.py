@@ -20,14 +20,16 @@ LAYERS = (
     ("_schema", "_wire", "_uri"),
     ("_peer", "auth"),
     ("_eras",),
-    ("telemetry",),
+    ("telemetry", "_bridge"),
     ("_actors",),
     ("stores",),
     ("transports",),
+    ("cluster",),
     ("server", "client"),
     ("extensions",),
-    ("hypercorn", "jsonrpc", "codec"),
+    ("aio", "blocking", "hypercorn", "jsonrpc", "codec"),
     ("testing", "observer"),
+    ("_workers",),
     ("cli",),
     ("__main__",),  # `python -m mcptrio`: the command line by another name
 )
@@ -267,7 +269,7 @@ def test_signature_and_docstring_do_not_count_as_length(source: str, lines: int)
 
 
 CLOCKS = {"autojump_clock", "mock_clock"}
-REAL = {"e2e", "advisories", "bad_inputs", "faults"}  # where sockets and processes are real, and so is time
+REAL = {"e2e", "advisories", "bad_inputs", "faults", "cluster"}  # where sockets and processes are real, and so is time
 
 
 def is_test(node: ast.AST) -> bool:

@@ -97,7 +97,7 @@ def test_every_url_of_the_metadata_that_names_a_file_names_one_that_exists() -> 
 def test_every_extra_for_users_adds_something_that_the_package_imports() -> None:
     """An extra without a feature would be a promise that nothing keeps."""
     source = "".join(file.read_text() for file in (ROOT / "mcptrio").rglob("*.py"))
-    modules = {"pyyaml": "yaml"}
+    modules = {"pyyaml": "yaml", "opentelemetry-api": "opentelemetry"}
     extras = {name: lines for name, lines in PROJECT["optional-dependencies"].items() if name not in FOR_CONTRIBUTORS}
     (every,) = extras.pop("all")
     assert every == f"mcptrio[{','.join(sorted(extras))}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import trio
@@ -64,7 +65,10 @@ async def thing() -> str:
     return "thing"
 
 
-if __name__ == "__main__":
+if __name__ != "__main__":
+    app = server.asgi()  # for servers that import this file; a start over stdio must not load HTTP
+else:
+    logging.basicConfig(level="ERROR")  # like the other servers; the default is a line for each call
     given = arguments()
     for filler in fillers(given.tools):
         server.add_tool(filler)

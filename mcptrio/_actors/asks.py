@@ -12,11 +12,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
+from msgspec.structs import replace
 
-from mcptrio import telemetry
 from mcptrio._actors.call import Call
 from mcptrio._actors.future import Reply
 from mcptrio._actors.journal import MISSING, Journal, Question, Read
+from mcptrio._actors.reports import ask_ended, ask_sent
 from mcptrio._peer.messages import Asked, Gathered, GaveUp, Notified
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import encode_value
@@ -81,23 +82,29 @@ class Asks(Entity):
 
     async def _send(self, asked: Asked, call: Call | None, timeout: float) -> Any:
         """Send the request, wait for the reply, and withdraw the request if the caller gives up."""
-        method, reply = asked.method, asked.reply
-        began = self._began(method)
-        outcome = "cancelled"
+        reply, hub, sent, began = asked.reply, self.session.service.telemetry, None, 0.0
+        if hub:
+            began = trio.current_time()
+            params, sent = ask_sent(self.session, asked.method, asked.params)
+            if sent.meta:
+                asked = replace(asked, params=params)
+        outcome, failed = "cancelled", None
         try:
             result = await self._wait(asked, call, timeout)
-            outcome = "ok"
+            outcome = "tool_error" if type(result) is dict and result.get("isError") is True else "ok"
             return result
         except RequestTimeout:
             outcome = "timeout"
             raise
-        except Exception:
-            outcome = "error"
+        except Exception as error:
+            outcome, failed = "error", error
             raise
         finally:
             if not reply.settled or outcome == "timeout":
                 self.session.inbox.post_soon(GaveUp(reply, outcome))
-            self._ended(method, outcome, began)
+            if sent is not None:
+                ask_ended(hub, sent, outcome, trio.current_time() - began, failed)
+                failed = None
 
     async def _wait(self, asked: Asked, call: Call | None, timeout: float) -> Any:
         if timeout == inf:  # as clients ask: without a cancel scope
@@ -118,18 +125,6 @@ class Asks(Entity):
         await trio.sleep(self.session.service.limits.gather)
         if not reply.settled:
             await self.session.inbox.post(Gathered(call, reply))
-
-    def _began(self, method: str) -> float:
-        hub = self.session.service.telemetry
-        if not hub:
-            return 0.0
-        hub.emit(telemetry.AskSent(session=self.session.id, method=method))
-        return trio.current_time()
-
-    def _ended(self, method: str, outcome: str, began: float) -> None:
-        if hub := self.session.service.telemetry:
-            seconds = trio.current_time() - began
-            hub.emit(telemetry.AskEnded(session=self.session.id, method=method, outcome=outcome, seconds=seconds))
 
     async def notify(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
         """Send a notification; blocks only while the link is full.

@@ -27,6 +27,11 @@ class Background(Entity):
     _scopes: set[trio.CancelScope] | None = None
     _state_done: trio.Event | None = None
 
+    @property
+    def holds(self) -> bool:
+        """Whether the session function has been entered and not been left."""
+        return self._state_done is not None and not self._state_done.is_set()
+
     def start(self, fn: Callable[..., Awaitable[Any]], *args: Any, call: Call | None = None) -> None:
         """Run `fn` until the session, or the call, ends; a failure is logged."""
         self.session.spawn(self._run, fn, args, call, name=fn)

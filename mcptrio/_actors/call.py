@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -40,6 +41,14 @@ class Call(Entity):
     asking: int = 0
     """Asks that wait for the peer. The deadline is paused meanwhile."""
     paused_at: float = 0.0
+    asked: float = 0.0
+    """Seconds for which it has waited for the peer."""
+    queued: float = 0.0
+    """Seconds for which it has waited for a place."""
+    serial: int = field(default_factory=count(1).__next__)
+    """Its number in this process, for telemetry."""
+    entry: str | None = None
+    """The declared URI or template of the resource that it reads, for telemetry."""
     notified: float = 0.0
     """Notifications that count against the burst; it shrinks as time passes."""
     notified_at: float = 0.0
@@ -78,10 +87,15 @@ class Call(Entity):
         """Set the timeout of this call, counted from now."""
         self.soft = timeout
         self.hard = max(self.hard, trio.current_time() + timeout)
-        self.extend()
+        self._start_clock()
 
     def extend(self) -> None:
         """Restart the soft timeout after progress; the hard one stays."""
+        # Moving a Trio deadline costs as much as the rest of a progress call, so it may be early by a hundredth.
+        if trio.current_time() + 0.99 * self.soft > self.scope.deadline:
+            self._start_clock()
+
+    def _start_clock(self) -> None:
         if not self.asking:
             self.scope.deadline = min(trio.current_time() + self.soft, self.hard)
 
@@ -96,9 +110,12 @@ class Call(Entity):
     def resume(self) -> None:
         """Start the clock again."""
         self.asking -= 1
-        if not self.asking and self.stopped is None:
-            self.hard += trio.current_time() - self.paused_at
-            self.extend()
+        if not self.asking:
+            paused = trio.current_time() - self.paused_at
+            self.asked += paused
+            if self.stopped is None:
+                self.hard += paused
+                self._start_clock()
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:

@@ -24,3 +24,17 @@ def split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseExc
         if isinstance(error, trio.Cancelled):
             return error, None
     return None, error
+
+
+def abandon_nurseries() -> None:
+    """Cancel and forget the nurseries that a handler left open, as a generator does that is left in the middle of one.
+
+    Trio does this when a task ends, and then raises an error that no guard can catch: it would end the nursery that the
+    task runs in. That one belongs to the session, and for some calls to the supervisor or to the listener. The tasks
+    that run handlers have no nurseries of their own.
+    """
+    task = trio.lowlevel.current_task()
+    for nursery in task.child_nurseries:
+        nursery.cancel_scope.cancel()
+        nursery._closed = True
+    task._child_nurseries.clear()  # there is no public way

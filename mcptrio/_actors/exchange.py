@@ -30,7 +30,6 @@ from mcptrio._wire.jsonrpc import Frame
 from mcptrio.errors import ConnectionLost
 
 if TYPE_CHECKING:
-    from mcptrio._actors.lending import Loan
     from mcptrio._actors.runtime import Runtime
 
 logger = logging.getLogger("mcptrio.exchange")
@@ -136,13 +135,9 @@ class Exchange(Entity, kw_only=True):
     def post_soon(self, message: Message) -> None:
         self.post_nowait(message)
 
-    def deliver_nowait(
-        self, frame: Frame, context: contextvars.Context | None = None, loan: Loan | None = None
-    ) -> None:
-        """Process a frame of the client. With a `loan` the caller offers to run the handler in its own task."""
-        self.handlers.loan = loan
+    def deliver_nowait(self, frame: Frame, context: contextvars.Context | None = None) -> None:
+        """Process a frame of the client."""
         self.post_nowait(Received(frame, self.link, contextvars.copy_context() if context is None else context))
-        self.handlers.loan = None
 
     def lose(self, link: ReplyLink) -> None:
         """Note that a connection is gone: cancel the handler that answers on this link."""
@@ -171,6 +166,9 @@ class Exchange(Entity, kw_only=True):
         self._changed()
         if self.ended is not None or not self.peer.ledger.calls:
             self._leave()
+
+    def changed(self) -> None:
+        """Do nothing: a stateless request has no record."""
 
     # -- the handler's task
 

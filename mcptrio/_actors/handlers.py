@@ -19,10 +19,11 @@ from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.call import Call
-from mcptrio._actors.cancellation import is_cancelled
+from mcptrio._actors.cancellation import abandon_nurseries, is_cancelled
 from mcptrio._actors.journal import Journal
 from mcptrio._actors.parking import REFUSED
 from mcptrio._actors.relay import Relay
+from mcptrio._actors.reports import LONGEST_NAME, call_parked, call_resumed, call_started
 from mcptrio._actors.router import Finish, Route, failure, foreign_cancelled
 from mcptrio._peer.effects import Effect, Start
 from mcptrio._peer.messages import Answered, Asked, Cause, Expired, Failed, Finished, HandedOver, Outcome, Resumed
@@ -36,13 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcptrio.session")
 
-_OUTCOMES = {
-    Cause.CLIENT_CANCEL: "cancelled",
-    Cause.DISCONNECT: "disconnected",
-    Cause.TIMEOUT: "timeout",
-    Cause.DRAIN: "shutdown",
-}
-_LONGEST_NAME = 80
+_CAUSES = {Cause.CLIENT_CANCEL: "client", Cause.DISCONNECT: "disconnected", Cause.DRAIN: "shutdown"}
+"""The origin of a cancellation, for telemetry; any other cause ended the session of the call."""
 _SUPPRESSED = Failed(INTERNAL_ERROR, "the session function suppressed an exception")
 
 
@@ -103,13 +99,9 @@ class Handlers(Entity):
         call = Call(start, session, scope, now, now + limits.call_timeout_hard, limits.call_timeout)
         if journal is not None:
             call.use(journal)
-        if hub.wants(telemetry.CallStarted):
-            hub.emit(
-                telemetry.CallStarted(
-                    session=session.id, call=start.call, request_id=start.request_id, method=start.method
-                )
-            )
         if inline and (start.era.stateful or service.request_scope(session, call) is None):
+            if hub.wants(telemetry.CallStarted):
+                call_started(session, call)
             context = service.make_context(session, call)
             outcome = service.router.run_inline(start.method, start.params, context, self._finish(start))
             if hub:
@@ -146,6 +138,8 @@ class Handlers(Entity):
         """Run a handler inside its cancel scope, and report how it ended."""
         start = call.start
         telemetry.current_call.set((self.session.id, start.request_id))
+        if self.session.service.telemetry.wants(telemetry.CallStarted):
+            call_started(self.session, call)
         outcome: Outcome | None = None
         try:
             with call.scope:
@@ -156,7 +150,7 @@ class Handlers(Entity):
                         await self.session.asks.notify("notifications/progress", held_back, call=call)
         except Exception as error:  # noqa: BLE001 - the call guard: for example a cancel scope that was left open
             outcome = failure(error, start.method)
-            _abandon_nurseries()
+            abandon_nurseries()
         except (trio.Cancelled, BaseExceptionGroup) as error:
             if is_cancelled():
                 raise
@@ -239,18 +233,38 @@ class Handlers(Entity):
             return router.answer(timed_out(call), self._finish(start))
         return Failed(INTERNAL_ERROR, cause.value)
 
+    # -- telemetry
+
     def _report(self, call: Call, outcome: Outcome) -> None:
-        start = call.start
-        word = "ok" if type(outcome) is Answered else "error"
-        self.session.service.telemetry.emit(
+        start, session, stopped = call.start, self.session, call.stopped
+        hub, route = session.service.telemetry, session.service.router.routes[start.method]
+        name = None if route.named_by is None else start.params.get(route.named_by)
+        if name is not None:
+            name = name[:LONGEST_NAME] if type(name) is str else None
+        failed = outcome if type(outcome) is Failed else None
+        if stopped is not None:
+            word = "timeout" if stopped is Cause.TIMEOUT else "cancelled"
+        elif failed is not None:
+            word = "overloaded" if type(failed.data) is dict and "retryAfter" in failed.data else "error"
+        else:
+            word = "tool_error" if type(outcome) is Answered and outcome.is_error else "ok"
+        queued = getattr(start.link, "queued", 0.0)
+        hub.emit(
             telemetry.CallEnded(
-                session=self.session.id,
-                call=start.call,
+                session=session.id,
+                call=call.serial,
                 request_id=start.request_id,
                 method=start.method,
-                outcome=word if call.stopped is None else _OUTCOMES.get(call.stopped, "cancelled"),
-                seconds=trio.current_time() - call.began,
-                code=outcome.code if type(outcome) is Failed else None,
+                outcome=word,
+                seconds=trio.current_time() - call.began + queued,
+                code=None if failed is None else failed.code,
+                name=name,
+                entry=name if route.entries is not None and name in route.entries else call.entry,
+                queued=call.queued + queued,
+                asking=call.asked,
+                cause=_CAUSES.get(stopped, "session") if stopped is not None and word == "cancelled" else None,
+                message=None if failed is None else failed.message,
+                principal=session.principal.key if hub.principals and session.principal is not None else None,
             )
         )
 
@@ -296,6 +310,8 @@ class Handlers(Entity):
         """Let a parked call serve the request that repeats its own."""
         if call in self._running:
             self._running[call].start = start
+            if self.session.service.telemetry.wants(telemetry.CallResumed):
+                call_resumed(self.session, self._running[call])
         else:
             self.session.runtime.parking.answered(start, self.session.owner)  # it had ended, and its result was waiting
 
@@ -312,6 +328,8 @@ class Handlers(Entity):
             link.post(encode(refusal), final=True)
             return session.peer.step(Expired(start.call))
         parking.answered(start, session.owner)
+        if session.service.telemetry.wants(telemetry.CallParked):
+            call_parked(session, self._running[start.call])
         if start.request_id is not None:
             response = Response(start.request_id, session.service.finish(result, start.era))
             link.post(encode(response), final=True)
@@ -368,20 +386,6 @@ class Handlers(Entity):
             session.close_nowait(Cause.CRASH)
 
 
-def _abandon_nurseries() -> None:
-    """Cancel and forget the nurseries that a handler left open, as a generator does that is left in the middle of one.
-
-    Trio does this when a task ends, and then raises an error that no guard can catch: it would end the nursery that the
-    task runs in. That one belongs to the session, and for some calls to the supervisor or to the listener. The tasks
-    that run handlers have no nurseries of their own.
-    """
-    task = trio.lowlevel.current_task()
-    for nursery in task.child_nurseries:
-        nursery.cancel_scope.cancel()
-        nursery._closed = True
-    task._child_nurseries.clear()  # there is no public way
-
-
 def _task_name(method: str, target: Any, label: str) -> str:
     """Return the name of a call's task: method, tool (or prompt, or URI) and session."""
-    return f"{method} {target[:_LONGEST_NAME]} · {label}" if type(target) is str else f"{method} · {label}"
+    return f"{method} {target[:LONGEST_NAME]} · {label}" if type(target) is str else f"{method} · {label}"

@@ -1,7 +1,7 @@
 """Lending: the task that read a request runs its handler, as long as that handler has never waited.
 
-Starting a task is the most expensive part of a short call, and a handler that never waits does not need one. So a
-reader (of stdio, or of a connection of the direct engine) offers its task with every request that it delivers:
+Starting a task is the most expensive part of a short call, and a handler that never waits does not need one. So the
+reader of a pipe (stdio, a WebSocket, a memory link) offers its task with every request that it delivers:
 
     loan = Loan()
     await session.deliver(frame, link, context, loan)
@@ -15,9 +15,8 @@ session.
 The handler cannot tell the difference. It has a cancel scope of its own with the deadline of the call, and the task's
 context variables are those of its request. `Task.iter_await_frames` sees through `_Driver`.
 
-Measured before the mark existed (CPU per call, direct engine): a tool that never waits costs 121 µs with lending and
-170 µs without. A tool that waits costs 236 µs when it is lent a task and 186 µs with a task of its own; hence the mark.
-The last full run (docs/performance.md) confirms the gain on stdio only: 104 against 114 µs, pipelined 30 against 46.
+A tool that waits costs more when it is lent a task than with a task of its own; hence the mark. The HTTP engines do not
+lend: docs/design/hot-path.md has the measurements.
 """
 
 from __future__ import annotations

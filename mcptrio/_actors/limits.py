@@ -9,11 +9,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The limits of a server: the number of its sessions, and the calls of each session."""
 
     max_sessions: int = 10_000
-    """Maximum sessions; further clients get an `overloaded` error. Lower it if each session holds expensive
-    resources, and let a durable store keep as many."""
+    """Maximum sessions in memory; further clients get an `overloaded` error, unless an idle session can be passivated
+    (see `passivate_after`). Lower it if each session holds expensive resources, and let a durable store keep as many or
+    more."""
     idle_timeout: float = 1800.0
     """Seconds after which a session without running calls and open streams is ended; its client opens a new one.
     Lower it if sessions hold expensive resources."""
+    passivate_after: float = 30.0
+    """Seconds after which an idle session is passivated, with a durable store: it is stored, and leaves the memory
+    until its next request. Raise it if the session function is expensive to run again, lower it to hold fewer
+    sessions."""
     confirm_timeout: float = 60.0
     """Seconds after which a session is ended if its client sent nothing after `initialize`, as probes do."""
     parked_max: int = 1000
@@ -21,6 +26,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     parked_ttl: float = 600.0
     """Seconds that they wait, and that the state which leads back to them is valid: the time for the user to
     answer."""
+    max_subscriptions: int = 50_000
+    """Maximum resources that all clients together are subscribed to, by `resources/subscribe` and
+    `subscriptions/listen`; further ones get an `overloaded` error. A URI counts once more for each 250 characters. A
+    subscription costs about 1 KiB."""
     check_every: float = 0.5
     """Seconds between two checks for idle sessions, zombies and expired calls; there is rarely a reason to change
     it."""
@@ -73,9 +82,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 _POSITIVE = (
     "max_sessions",
     "idle_timeout",
+    "passivate_after",
     "confirm_timeout",
     "parked_max",
     "parked_ttl",
+    "max_subscriptions",
     "check_every",
     "inbox",
     "running",

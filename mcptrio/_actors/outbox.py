@@ -14,6 +14,14 @@ from mcptrio._struct import Entity
 from mcptrio.errors import ConnectionLost
 
 _PER_ITEM: Final = 100  # overhead of one item in bytes
+_CHANGES: Final = tuple(
+    b'{"jsonrpc":"2.0","method":"notifications/%b"' % name
+    for name in (b"resources/updated", b"resources/list_changed", b"tools/list_changed", b"prompts/list_changed")
+)
+"""The beginnings of notifications that announce a change. They are posted without waiting for room."""
+_MAX_CHANGES: Final = 1100
+"""Announcements that wait besides the usual items: those of all lists, and of the resources that a session may be
+subscribed to. More of them differ in their metadata only."""
 
 
 class Outbox(Entity):
@@ -52,16 +60,16 @@ class Outbox(Entity):
         return not self._items
 
     def put(self, item: bytes) -> None:
-        """Queue an item. While the outbox is full, an item that waits already is not queued again.
-
-        Such items are changes that the server announces without waiting for room; one announcement is enough.
-        """
-        if self._closed or (self.full and item in self._items):
+        """Queue an item. Of equal announcements of a change, one waits at a time."""
+        if self._closed or (item.startswith(_CHANGES) and self._is_announced(item)):
             return
         self._items.append(item)
         self._resize(len(item))
         self.idle = False
         self._consumer.wake()
+
+    def _is_announced(self, change: bytes) -> bool:
+        return change in self._items or len(self._items) >= self.max_items + _MAX_CHANGES
 
     def _resize(self, size: int) -> None:
         self._bytes += size

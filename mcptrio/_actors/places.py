@@ -63,7 +63,11 @@ async def hold_place(call: Call, limiter: trio.CapacityLimiter) -> AsyncIterator
     """Hold a place of a limiter, except while the call waits for the user."""
     place = Place(limiter)
     if not place.take_nowait():
-        await place.take()
+        began = trio.current_time()
+        try:
+            await place.take()
+        finally:
+            call.queued += trio.current_time() - began
     call.places.append(place)
     try:
         yield
@@ -144,7 +148,9 @@ class Threads(Entity):
 
     async def _admit(self, place: ThreadPlace, call: Call) -> None:
         timeout = call.session.service.limits.busy_timeout
+        began = trio.current_time()
         place.held = await self.shares.wait(call.session.owner, timeout=timeout)
+        call.queued += trio.current_time() - began
         if not place.held:
             if hub := call.session.service.telemetry:
                 hub.emit(telemetry.LimitHit(name="threads", session=call.session.id))

@@ -181,14 +181,16 @@ class Router(Entity):
             MCPError: it is too large.
             TypeError, ValueError: it has no JSON form.
         """
+        is_error = False
         if type(result) is not msgspec.Raw:
             wire = result if type(result) is dict else {} if result is None else unstructure(result)
             if finish is not None and type(wire) is dict:
                 wire = finish(wire)
+            is_error = type(wire) is dict and wire.get("isError") is True
             result = msgspec.Raw(encode_value(wire))
         if len(result) > self.max_reply:
             raise MCPError(INTERNAL_ERROR, f"the answer is larger than {self.max_reply} bytes")
-        return Answered(result)
+        return Answered(result, is_error)
 
 
 def _wrap(middleware: Middleware, call_next: CallNext) -> CallNext:
@@ -233,12 +235,13 @@ def failure(error: BaseException, method: str) -> Failed:
 
 
 def asyncio_hint(error: BaseException) -> str:
-    """Return a hint for the log if a handler used an asyncio library, which reports only a missing event loop."""
-    if not isinstance(error, RuntimeError) or "no running event loop" not in str(error):
+    """Return a hint for the log if a handler awaited an asyncio library outside of asyncio."""
+    no_loop = isinstance(error, RuntimeError) and "no running event loop" in str(error)
+    if not no_loop and not (isinstance(error, TypeError) and "unrecognized yield message" in str(error)):
         return ""
     return (
-        ": it used an asyncio library, and handlers run on Trio. Use a library for Trio or anyio, or call "
-        "`await trio.to_thread.run_sync(asyncio.run, coroutine)`"
+        ': it awaited an asyncio library, and handlers run on Trio. Declare it with runs="asyncio", as in '
+        '`@server.tool(runs="asyncio")`, or use a library for Trio or anyio'
     )
 
 

@@ -7,7 +7,7 @@ connection that created it did.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     ExitStack,
@@ -27,14 +27,20 @@ from mcptrio._actors.parking import Parking
 from mcptrio._actors.places import Threads
 from mcptrio._actors.service import Service
 from mcptrio._actors.session import Session
+from mcptrio._actors.session_ids import new_session_id
+from mcptrio._actors.shares import Shares
 from mcptrio._actors.store import Bus, Store
-from mcptrio._actors.supervisor import Supervisor, new_session_id
+from mcptrio._actors.supervisor import Supervisor
+from mcptrio._actors.turns import Turns
 from mcptrio._peer.link import ReplyLink
 from mcptrio._struct import Entity
 from mcptrio.auth.request_state import KeyRing
 
 if TYPE_CHECKING:
+    from mcptrio._actors.homes import Homes
+    from mcptrio._actors.record import SessionRecord
     from mcptrio._actors.watchdog import Watchdog
+    from mcptrio._bridge.to_asyncio import AsyncioLoop
 
 logger = logging.getLogger("mcptrio.runtime")
 
@@ -52,11 +58,30 @@ class Application(Service, Protocol):
         """Handle the start of the runtime; the returned function is called when it ends."""
         ...
 
+    def may_rerun(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Return whether a request may run a second time with no more than it was given."""
+        ...
+
+    def topics(self, session: Session) -> Sequence[str]:
+        """Return the topics of the bus that concern a session: its lists, and its subscriptions."""
+        ...
+
+    async def restore(self, session: Session, record: SessionRecord, link: ReplyLink) -> None:
+        """Bring the features of a session into the state of its record, and announce what has changed meanwhile.
+
+        `link` is that of the request that continues the session.
+
+        Raises:
+            SessionRefused: the session function refuses it.
+        """
+        ...
+
 
 class Runtime(Entity, kw_only=True):
     """The server-side environment of all transports.
 
-    Owns: the supervisor's task, the store's tasks, the lifespan, the watchdog.   Borrows: application, store, bus.
+    Owns: the supervisor's task, the store's tasks, the lifespan, the watchdog, the asyncio loop.
+    Borrows: application, store, bus.
     `listeners` get telemetry events while it is open. A watchdog is a thread, so there is one only on request.
     """
 
@@ -65,6 +90,8 @@ class Runtime(Entity, kw_only=True):
     bus: Bus
     supervisor: Supervisor = field(default_factory=Supervisor)
     threads: Threads = field(default_factory=Threads)
+    homes: Homes | None = None
+    """The durable sessions, if the store is durable."""
     parking: Parking = field(default_factory=lambda: Parking(audience=""))
     lifespan: Any = None
     """The value that the server's lifespan function yielded."""
@@ -72,10 +99,19 @@ class Runtime(Entity, kw_only=True):
     """The single slot of each serial tool, by tool and caller; it exists while a call uses it."""
     once_locks: WeakValueDictionary[str, trio.Lock] = field(default_factory=WeakValueDictionary)
     """The lock of each key of `once`, by call and key; it exists while a task uses it."""
+    turns: Turns = None  # type: ignore[assignment]  # set in `__post_init__`
+    """The turns of the event loop in which the owners of HTTP requests begin them."""
+    subscriptions: Shares = None  # type: ignore[assignment]  # set in `__post_init__`
+    """The resources that each owner is subscribed to."""
     ready: bool = False
     listeners: list[telemetry.Listener] = field(default_factory=list)
     watchdog: Watchdog | None = None
     _token: trio.lowlevel.TrioToken | None = None
+    _asyncio: AsyncioLoop | None = None
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.supervisor)
+        self.subscriptions = Shares(self.supervisor.limits.max_subscriptions, has_several_owners=True)
 
     @property
     def hub(self) -> telemetry.Hub:
@@ -92,11 +128,20 @@ class Runtime(Entity, kw_only=True):
         self.supervisor.hub = self.parking.hub = self.hub
         self.supervisor.parking, self.supervisor.threads = self.parking, self.threads
         if self.store.durable:
+            from mcptrio._actors.homes import Homes  # not needed in most processes
+
             self.parking.marks, self.parking.shared = self.store.marks, self.store.shared
+            self.homes = self.supervisor.homes = Homes(self)
+            self.store.on_fenced = self.homes.lost
         self.app.router.freeze()
         self._token = trio.lowlevel.current_trio_token()
         with self._observed():
-            async with self.store.open(), self.app.lifespan_context() as self.lifespan, trio.open_nursery() as nursery:
+            async with (
+                self.store.open(),
+                self._closing_asyncio(),
+                self.app.lifespan_context() as self.lifespan,
+                trio.open_nursery() as nursery,
+            ):
                 if self.store.shared and not self.parking.keys.configured:
                     self.parking.keys = KeyRing.derived(self.store.secret)
                 await nursery.start(self.supervisor.run)
@@ -109,7 +154,25 @@ class Runtime(Entity, kw_only=True):
                     finally:
                         self.ready = False
                         detach()
+                        self.turns.close()
                         nursery.cancel_scope.cancel()
+
+    def asyncio_loop(self) -> AsyncioLoop:
+        """Return the asyncio loop for functions that need one; the first use starts it."""
+        if self._asyncio is None:
+            from mcptrio._bridge.to_asyncio import AsyncioLoop
+
+            self._asyncio = AsyncioLoop()
+        return self._asyncio
+
+    @asynccontextmanager
+    async def _closing_asyncio(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            if self._asyncio is not None:
+                await self._asyncio.close()
+                self._asyncio = None
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
@@ -127,11 +190,11 @@ class Runtime(Entity, kw_only=True):
         """Call a plain function in the runtime's event loop: at once, or soon if the caller is in another thread."""
         if self._token is None:
             return
-        if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token:
+        if trio.lowlevel.in_trio_task() and trio.lowlevel.current_trio_token() is self._token:
             fn(*args)
             return
         with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(fn, *args)
+            self._token.run_sync_soon(_call_logged, fn, args)
 
     def _store_changed(self, problem: str | None) -> None:
         if self.hub:
@@ -153,7 +216,7 @@ class Runtime(Entity, kw_only=True):
             Overloaded: there are too many sessions, or the process is shutting down.
         """
         session = Session(
-            id=session_id or new_session_id(),
+            id=session_id or new_session_id(self.store.secret),
             service=self.app,
             link=link,
             transport=transport,
@@ -169,3 +232,11 @@ class Runtime(Entity, kw_only=True):
         self.ready = False
         logger.info("draining: %d sessions, up to %g s", len(self.supervisor.sessions), grace)
         await self.supervisor.drain(grace)
+
+
+def _call_logged(fn: Callable[..., object], args: tuple[Any, ...]) -> None:
+    """Call a function for another thread. An exception would end the event loop, and the thread has gone on."""
+    try:
+        fn(*args)
+    except Exception:
+        logger.exception("a call from another thread failed")

@@ -153,6 +153,10 @@ class Actor(Protocol):
         """Run `fn` in its nursery."""
         ...
 
+    def changed(self) -> None:
+        """Have the record of a durable session stored again."""
+        ...
+
     def close(self, cause: Cause) -> None:
         """Perform the effect `Close`: no further message is processed."""
         ...

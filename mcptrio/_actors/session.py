@@ -54,6 +54,10 @@ class Session(Entity, kw_only=True):
     data: dict[str, Any] = field(default_factory=dict)
     """Data of features for this session, for example its subscriptions."""
     on_end: list[Callable[[], None]] = field(default_factory=list)
+    on_change: Callable[[], None] | None = None
+    """Stores the record of a durable session."""
+    epoch: int = 0
+    """How often the session was claimed: the fencing token of what it writes."""
     ended: Cause | None = None
     reason: str | None = None
     """The handler's reason for ending the session."""
@@ -101,8 +105,6 @@ class Session(Entity, kw_only=True):
                 for start in waiting or ():
                     start(nursery)
                 await self._process_messages(nursery)
-            if self.nursery is nursery:  # otherwise the session sleeps
-                await self.handlers.wait_until_left()  # some handlers run in tasks of readers
         finally:
             if self.nursery is nursery:
                 self._close()
@@ -151,6 +153,11 @@ class Session(Entity, kw_only=True):
         if self.ended is None and not self.inbox.post_nowait(HungUp(cause)) and self.nursery is not None:
             self.nursery.cancel_scope.cancel()
 
+    def changed(self) -> None:
+        """Handle a change of what the record of a durable session holds."""
+        if self.on_change is not None:
+            self.on_change()
+
     def spawn(self, fn: Callable[..., Awaitable[Any]], *args: Any, name: object = None) -> None:
         """Run `fn` in the session's nursery, at once or as soon as the session is awake."""
         if self.nursery is not None:
@@ -189,7 +196,7 @@ class Session(Entity, kw_only=True):
         """Note the beginning of the session."""
         if self.began is None:
             self.began = self.last_used = trio.current_time()
-            if hub := self.service.telemetry:
+            if (hub := self.service.telemetry) and not self.epoch:
                 hub.emit(telemetry.SessionOpened(session=self.id, transport=self.transport))
 
     def doze(self) -> None:
@@ -224,6 +231,7 @@ class Session(Entity, kw_only=True):
         for callback in self.on_end:
             callback()
         hub = self.service.telemetry
-        if hub and self.ended is not None and self.began is not None:
+        if hub and self.ended is not None and self.ended is not Cause.PASSIVATED and self.began is not None:
             seconds = trio.current_time() - self.began
-            hub.emit(telemetry.SessionClosed(session=self.id, cause=self.ended.value, seconds=seconds))
+            cause, role = self.ended.name.lower(), self.service.role.value
+            hub.emit(telemetry.SessionClosed(session=self.id, cause=cause, seconds=seconds, role=role))

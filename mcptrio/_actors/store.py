@@ -11,13 +11,13 @@ implementations, and its `base` module exports these names; one test suite runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-MarkKind = Literal["state", "once", "dpop"]
+MarkKind = Literal["state", "once", "dpop", "result"]
 
 
 class StreamKey(Struct, frozen=True):
@@ -71,8 +71,11 @@ class EventStore(Protocol):
     def degraded(self) -> str | None:
         """The reason why events are not stored as promised at present; `None` if they are."""
 
-    def begin(self, key: StreamKey, *, owner: str = "") -> None:
+    def begin(self, key: StreamKey, *, owner: str = "", call: bytes | None = None) -> None:
         """Create a stream of an owner, so that it can be followed before its first event; do nothing if it exists.
+
+        `call` describes the call that the stream answers. It is stored with the stream and removed at the end of the
+        stream; `SessionDirectory.claim` returns it if the process died before that.
 
         When there is no room for events, the owner that has most loses its own; without an owner the session is one.
 
@@ -93,6 +96,13 @@ class EventStore(Protocol):
 
     def finish(self, key: StreamKey) -> None:
         """End a stream without an event; do nothing if it is unknown or finished."""
+
+    async def reopen(self, key: StreamKey, *, owner: str = "") -> int:
+        """Continue a stream of a claimed session that an earlier home began and did not end.
+
+        Returns:
+            The number of its newest event; 0 if nothing is stored of it.
+        """
 
     async def prepare_follow(self, key: StreamKey) -> None:
         """Look for a stream that another process has written, so that what is stored of it can be followed."""
@@ -118,20 +128,67 @@ class EventStore(Protocol):
         """
 
 
-class SessionDirectory(Protocol):
-    """The records of sessions that a restarted process needs: the owner and the protocol revision.
+class Claimed(Struct, frozen=True, kw_only=True):
+    """A session whose home is this process from now on."""
 
-    When there is no room, the owner that has most records loses its oldest.
+    epoch: int
+    """The fencing epoch: larger than that of every earlier home. Every later write of the session carries it."""
+    record: bytes
+    owner: str = ""
+    previous: str = ""
+    """The process that was its home and did not release it, because it died; empty if the session was released."""
+    calls: Mapping[str, bytes] = {}
+    """The call records of its streams that have not ended: name of the stream -> `call` of `EventStore.begin`."""
+    left: float | None = None
+    """The seconds until it would have expired, if the store knows: it is released with them if it is not used."""
+
+
+class HomeAt(Struct, frozen=True):
+    """The home of a session that is served by another live process: requests of the session are forwarded to it."""
+
+    worker: str
+    address: str
+    epoch: int = 0
+
+
+class SessionDirectory(Protocol):
+    """The records of sessions, and which process is the home of each: of all processes, one may change a session.
+
+    A session begins with `put` at epoch 0; its home is the process that did so. A home gives it up with `release`; the
+    next request `claim`s it, here or in another process, with a higher epoch. A process that writes with an epoch that
+    is no longer the newest changes nothing, and `Store.on_fenced` is called with the session. The stores of a single
+    process, in memory or in a file, answer every claim of a known session with `Claimed`.
+
+    When there is no room, the owner that has most records loses the one that was released longest ago.
     """
 
-    def put(self, session: str, record: bytes, /, *, owner: str = "") -> None:
-        """Set the record of a session of an owner; never blocks."""
+    async def claim(self, session: str, /, denied: HomeAt | None = None) -> Claimed | HomeAt | None:
+        """Become the home of a session, unless another live process is; None if there is no such session.
 
-    async def get(self, session: str, /) -> bytes | None:
-        """Return the record of a session, if there is one."""
+        The caller has no object of the session, and makes one claim of a session at a time. `denied` is a home that has
+        answered that the session is not there: it is not the home then, whatever the directory says.
 
-    def drop(self, session: str, /) -> None:
-        """Remove the record of a session; never blocks."""
+        Raises:
+            Overloaded: the store cannot be asked at present.
+        """
+
+    def put(self, session: str, epoch: int, record: bytes, /, *, owner: str = "", pinned: bool = False) -> None:
+        """Set the record of a session that is at home here; never blocks. `Store.flush` waits until it is stored.
+
+        A `pinned` session cannot be claimed: it is gone when its home dies.
+        """
+
+    async def release(self, session: str, epoch: int, record: bytes, /, *, ttl: float) -> bool:
+        """Set the record of a session and give it up, after all its events have been stored.
+
+        The session is kept for `ttl` seconds unless it is claimed. Its streams leave the memory of this process.
+
+        Returns:
+            Whether it is given up; False if that could not be stored yet, so that this process is still its home.
+        """
+
+    def forget(self, session: str, epoch: int, /) -> None:
+        """Remove a session that is at home here, and all its streams; never blocks."""
 
 
 class TaskStore(Protocol):
@@ -152,7 +209,7 @@ class TaskStore(Protocol):
 
 
 class Marks(Protocol):
-    """Single-use entries with an expiry: used request states, results of `once`, DPoP proofs.
+    """Entries with an expiry: used request states, results of `once`, DPoP proofs, results too large to be sent whole.
 
     Each kind has its own bounds, so that a flood of one kind evicts no mark of another, and no session. When there is
     no room, the owner that has most marks of the kind loses its oldest.
@@ -182,6 +239,9 @@ class Store(EventStore, Protocol):
     """Whether several processes use the store at the same time."""
     on_state: Callable[[str | None], None] | None
     """Called with the reason when the store degrades, and with `None` when it has recovered."""
+
+    on_fenced: Callable[[str], None]
+    """Called with a session whose home is another process now, when a write of this one was refused."""
 
     @property
     def bus(self) -> Bus | None:
@@ -218,6 +278,12 @@ class Bus(Protocol):
 
         Raises:
             Overloaded: a topic has too many subscriptions.
+        """
+
+    async def versions(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the versions of topics, which change with each publication: `origin:number`.
+
+        Versions of different origins cannot be compared. The result lacks topics whose version is not known.
         """
 
     async def settled(self) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from msgspec import field
@@ -22,6 +21,9 @@ from mcptrio._actors.shares import Shares
 from mcptrio._peer.messages import Cause, Drained
 from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
+
+if TYPE_CHECKING:
+    from mcptrio._actors.homes import Homes
 
 logger = logging.getLogger("mcptrio.supervisor")
 
@@ -40,6 +42,8 @@ class Supervisor(Entity, kw_only=True):
     exchanges: set[Exchange] = field(default_factory=set)
     """Stateless requests, which have no id."""
     parking: Parking | None = None
+    homes: Homes | None = None
+    """With a durable store: passivates sessions and activates them."""
     threads: Threads | None = None
     draining: bool = False
     _shares: Shares = field(default_factory=lambda: Shares(0))
@@ -73,11 +77,11 @@ class Supervisor(Entity, kw_only=True):
         self._make_room()
         self.sessions[session.id] = session
         self._shares.add(session.owner, session.id)
-        if reader is None:
+        if reader is not None:
+            self.wake(session, reader)
+        elif session.began is None:  # otherwise it was made from a record, and may be awake
             session.open()
             session.inbox.sleep()
-        else:
-            self.wake(session, reader)
 
     def wake(self, session: Session, reader: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start a task for a session, or end it in place if no task can be started any more."""
@@ -91,7 +95,7 @@ class Supervisor(Entity, kw_only=True):
         """Raise `Overloaded` if this owner can have no further session."""
         if self.draining:
             raise Overloaded("the server is shutting down", retry_after=5)
-        if len(self._shares) < self.limits.max_sessions:
+        if len(self._shares) < self.limits.max_sessions or self._idle_one() is not None:
             return
         if self.hub:
             self.hub.emit(telemetry.LimitHit(name="sessions"))
@@ -99,13 +103,34 @@ class Supervisor(Entity, kw_only=True):
             raise Overloaded("too many sessions", retry_after=30)
 
     def _make_room(self) -> None:
-        """End the oldest session of the owner with the most sessions, if there are too many."""
+        """Passivate or end the oldest session of the owner with the most sessions, if there are too many."""
         while len(self._shares) >= self.limits.max_sessions:
+            idle = self._idle_one()
+            if idle is not None and self.homes is not None:
+                self.homes.leave_soon(idle)
+                continue
             oldest = self._shares.oldest(self._shares.largest())
             self._shares.remove(oldest)
             session = self.sessions.get(str(oldest))
             if session is not None:
                 session.close_nowait(Cause.IDLE)
+
+    def _idle_one(self) -> Session | None:
+        """Return a session that can be passivated: of the owner with the most sessions that has one, its oldest."""
+        if self.homes is None:
+            return None
+        for owner in self._shares.largest_first():
+            for entry in self._shares.of_owner(owner):
+                session = self.sessions.get(str(entry))
+                if session is not None and self.homes.may_leave(session):
+                    return session
+        return None
+
+    def retire(self, session: Session) -> None:
+        """Hide a session that is being passivated: requests no longer find it."""
+        self.sessions.pop(session.id, None)
+        self._shares.remove(session.id)
+        session.link.hide()  # type: ignore[attr-defined]  # only links that can do so are passivated
 
     @property
     def nursery(self) -> trio.Nursery:
@@ -133,10 +158,15 @@ class Supervisor(Entity, kw_only=True):
                 self._forget(session)
 
     def _forget(self, session: Session) -> None:
-        self.sessions.pop(session.id, None)
-        self._shares.remove(session.id)
+        if self.sessions.get(session.id) is session:  # not one that was activated meanwhile
+            del self.sessions[session.id]
+            self._shares.remove(session.id)
         if self.parking is not None:
             self.parking.forget(session)
+        self.changed()
+
+    def changed(self) -> None:
+        """Wake the drain, which waits until no session is left."""
         self._changed.unpark_all()
 
     async def _look_after(self) -> None:
@@ -170,6 +200,8 @@ class Supervisor(Entity, kw_only=True):
                     idle > self.limits.confirm_timeout and self._unconfirmed(session)
                 ):
                     session.close_nowait(Cause.IDLE)
+                elif self.homes is not None and idle > self.limits.passivate_after and self.homes.may_leave(session):
+                    self.homes.leave_soon(session)
 
     def _unconfirmed(self, session: Session) -> bool:
         if session.ended is not None or getattr(session.link, "confirmed", True):
@@ -184,7 +216,10 @@ class Supervisor(Entity, kw_only=True):
     # -- the end
 
     async def drain(self, grace: float) -> None:
-        """Let running calls finish for `grace` seconds, answer the rest with an error, then end every session."""
+        """Let running calls finish for `grace` seconds, answer the rest with an error, then end every session.
+
+        With a durable store they are passivated instead, except those with state that cannot be stored.
+        """
         self.draining = True
         self._drain_began.set()
         with trio.move_on_after(grace) as self._patience:
@@ -192,19 +227,25 @@ class Supervisor(Entity, kw_only=True):
             for session in self:
                 if not session.peer.calls:
                     await session.wait_until_quiet()
-                    session.close_nowait(Cause.DRAIN)
+                    self._end(session)
             for session in self:
                 await session.wait_until_quiet()
-                session.close_nowait(Cause.DRAIN)
+                self._end(session)
         for session in self:
             if session.peer.calls:
                 session.inbox.post_nowait(Drained(Cause.DRAIN))
         await trio.lowlevel.checkpoint()
         for session in self:
-            session.close_nowait(Cause.DRAIN)
+            self._end(session)
         with trio.move_on_after(1.0):
-            while self.sessions:
+            while self.sessions or (self.homes is not None and self.homes.moving):
                 await self._changed.park()
+
+    def _end(self, session: Session | Exchange) -> None:
+        if self.homes is not None and isinstance(session, Session) and self.homes.may_leave(session, draining=True):
+            self.homes.leave_soon(session)
+        else:
+            session.close_nowait(Cause.DRAIN)
 
     async def wait_for_drain(self) -> None:
         """Wait until the process begins to shut down."""
@@ -219,8 +260,3 @@ class Supervisor(Entity, kw_only=True):
         """Cancel everything that still runs."""
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
-
-
-def new_session_id() -> str:
-    """Return a random id in visible ASCII (basic/transports: 0x21 to 0x7E)."""
-    return secrets.token_urlsafe(24)

@@ -61,7 +61,7 @@ class Timer(Entity):
 class Timers:
     """The queue of entries, and the task that waits for the first one.
 
-    Owns: one task, while the queue is not empty; it must be cancelled with its nursery.   Borrows: the nursery.
+    Owns: one task, from the first entry on; it must be cancelled with its nursery.   Borrows: the nursery.
     """
 
     def __init__(self, nursery: Callable[[], trio.Nursery]) -> None:
@@ -89,8 +89,8 @@ class Timers:
     async def _run(self) -> None:
         queue = self._queue
         try:
-            while queue:
-                with trio.CancelScope(deadline=queue[0][0]) as self._sleep:
+            while True:
+                with trio.CancelScope(deadline=queue[0][0] if queue else inf) as self._sleep:
                     await trio.sleep_forever()
                 now = trio.current_time()
                 while queue and (queue[0][0] <= now or queue[0][2] is None):

@@ -144,6 +144,10 @@ class Ledger(Entity):
             entry.asks.add(ask.id)
         return ask
 
+    def number_asks_from(self, number: int) -> None:
+        """Let the ids of requests to the peer count from a number."""
+        self._last_ask = number
+
     def peek(self, request_id: object) -> Ask | None:
         if self._asks is None or type(request_id) is not int:
             return None

@@ -149,8 +149,8 @@ class Peer(PeerAsks, kw_only=True):
                 calls = tuple(self.ledger.calls)
                 lost = [c for c in calls if self.ledger[c].start.link is link and not self._is_parked(c)]
                 return self._still_wanted([e for call in lost for e in self._stop(call, Cause.DISCONNECT)])
-            case Opened(era, capabilities):
-                self.state, self.era, self.capabilities = State.READY, era, capabilities
+            case Opened(era, capabilities, ready):
+                self.state, self.era, self.capabilities = State.READY if ready else State.OPEN, era, capabilities
                 return []
             case Drained(cause):
                 calls = tuple(self.ledger.calls)

@@ -23,6 +23,8 @@ class Cause(enum.Enum):
     IDLE = "the session was idle for too long"
     RESTART = "the peer initialized the session again"
     CRASH = "the session failed"
+    PASSIVATED = "the session was stored and left the memory"
+    MOVED = "another process is the home of the session now"
     DRAIN = "the server is shutting down"
 
 
@@ -33,6 +35,8 @@ class Answered(msgspec.Struct, frozen=True):
     """A handler's result, already encoded as JSON, so that an encoding error affects this call only."""
 
     result: msgspec.Raw
+    is_error: bool = False
+    """Whether it is the result of a tool that failed."""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -128,10 +132,14 @@ class Notified(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The date and the capabilities of the server, as the client learnt them."""
+    """The date and the capabilities of the peer, as they were learnt elsewhere: by another request, or from a record.
+
+    Not `ready`: the client of a stored session has not sent `notifications/initialized` yet.
+    """
 
     era: Era
     capabilities: dict[str, Any]
+    ready: bool = True
 
 
 class LinkLost(msgspec.Struct, frozen=True):

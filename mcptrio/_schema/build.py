@@ -31,6 +31,8 @@ __all__ = ["ArgumentFaults", "OutputSchema", "Reader", "Signature", "describe", 
 
 Bind = Callable[[Mapping[str, Any]], dict[str, Any]]
 ROOT: Final = "arguments"
+WRAPPED: Final = "x-fastmcp-wrap-result"
+"""Tells FastMCP clients to unwrap the property `result`."""
 _LISTS: Final = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
 dump = dumping.dump
 
@@ -53,12 +55,17 @@ class Signature(Struct, frozen=True, kw_only=True):
 
 
 def describe(
-    fn: Callable[..., Any], *, injected: Callable[[Any], bool], names: Mapping[str, Any] | None = None
+    fn: Callable[..., Any],
+    *,
+    injected: Callable[[Any], bool],
+    names: Mapping[str, Any] | None = None,
+    closed: bool = True,
 ) -> Signature:
     """Read a function's signature, annotations and docstring.
 
     `injected` returns whether an annotation is that of the context. `names` resolves string annotations that the module
-    does not know (the locals of a function that declares tools inside itself).
+    does not know (the locals of a function that declares tools inside itself). With `closed` unknown arguments and
+    fields are refused, otherwise they are ignored.
 
     Raises:
         DeclarationError: a parameter cannot be described; the text says how to fix it.
@@ -69,7 +76,7 @@ def describe(
         raise DeclarationError(f"`{title}` yields, and there is one answer; return it, as a list if it has parts")
     hints = records.hints_of(plain, names or {})
     doc = docs.parse(inspect.getdoc(plain))
-    shapes = Shapes(closed=True, names=names)
+    shapes = Shapes(closed=closed, names=names)
     context: str | None = None
     parameters: list[tuple[str, Shape, bool]] = []
     fill: dict[str, Callable[[], Any]] = {}
@@ -96,8 +103,10 @@ def describe(
         except DeclarationError as exc:
             raise DeclarationError(f"parameter `{name}` of `{title}`: {exc}") from exc
         parameters.append((name, shape, not optional))
-    schema = object_schema([(name, shape.schema, needed) for name, shape, needed in parameters], None, closed=True)
-    bind = _filled(_binder(parameters), fill) if fill else _binder(parameters)
+    schema = object_schema([(name, shape.schema, needed) for name, shape, needed in parameters], None, closed=closed)
+    bind = _binder(parameters, closed=closed)
+    if fill:
+        bind = _filled(bind, fill)
     return Signature(
         input_schema=shapes.root(schema),
         bind=bind,
@@ -172,7 +181,7 @@ def _is_pydantic_field(default: Any) -> bool:
     return type(default).__name__ == "FieldInfo" and type(default).__module__ == "pydantic.fields"
 
 
-def _binder(parameters: list[tuple[str, Shape, bool]]) -> Bind:
+def _binder(parameters: list[tuple[str, Shape, bool]], *, closed: bool) -> Bind:
     exact = {name: shape.exact for name, shape, _ in parameters if shape.exact is not None}.get
     required = frozenset(name for name, _, needed in parameters if needed)
     plan = [(name, shape.load, shape.exact, needed) for name, shape, needed in parameters]
@@ -202,7 +211,7 @@ def _binder(parameters: list[tuple[str, Shape, bool]]) -> Bind:
                     found[name] = load(value, (ROOT, name), faults)
         except RecursionError:
             raise ArgumentFaults((f"{ROOT}: nested too deeply",)) from None
-        if len(found) != len(arguments):
+        if closed and len(found) != len(arguments):
             for name in arguments:
                 if name not in known:
                     faults.add(ROOT, f"unexpected field {show(name)}")
@@ -331,7 +340,7 @@ def output_schema(
         return OutputSchema(schema=schema, wrap=False, own_schema=schema)
     inner = {key: value for key, value in schema.items() if key != "$defs"}
     defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"], **defs}
+    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"], WRAPPED: True, **defs}
     return OutputSchema(schema=wrapped, wrap=True, own_schema=schema)
 
 

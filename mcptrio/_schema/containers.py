@@ -11,6 +11,7 @@ from mcptrio.errors import DeclarationError
 
 _ARRAY: Final = frozenset({"array"})
 _OBJECT: Final = frozenset({"object"})
+INTEGER_KEYS: Final = "^-?(0|[1-9][0-9]*)$"
 
 
 def array(item: Shape, make: Callable[[list[Any]], Any], *, unique: bool = False) -> Shape:
@@ -66,7 +67,7 @@ def mapping(key: Shape, value: Shape) -> Shape:
     load_key, load_value, exact = key.load, value.load, value.exact
     names = {} if key.schema == {"type": "string"} else key.schema
     if key.natural is int and key.exact is int:
-        names, load_key = {"pattern": "^-?(0|[1-9][0-9]*)$"}, _integer_key
+        names, load_key = {"pattern": INTEGER_KEYS}, _integer_key
     elif "string" not in key.kinds:
         raise DeclarationError(f"a mapping cannot have keys of {key.label} in JSON; use str keys")
     plain_keys = key.exact is str

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mcptrio._schema import containers, docs, models, records, scalars
 from mcptrio._schema.dump import dump
+from mcptrio._schema.listing import inlined
 from mcptrio._schema.notes import Notes
 from mcptrio._schema.records import MISSING
 from mcptrio._schema.shape import ANY_KIND, JsonSchema, Shape
@@ -217,14 +218,10 @@ class Shapes:
     # -- whole schemas
 
     def root(self, schema: JsonSchema) -> JsonSchema:
-        """Return a standalone schema: a lone `$ref` at the top is inlined, the rest stays in `$defs`."""
-        defs = dict(self.defs)
-        if schema.keys() == {"$ref"}:
-            name = schema["$ref"].rpartition("/")[2]
-            schema = dict(defs[name])
-            if not _refers(schema, name) and not any(_refers(other, name) for n, other in defs.items() if n != name):
-                del defs[name]
-        return {**schema, "$defs": defs} if defs else dict(schema)
+        """Return a standalone schema; only definitions that contain themselves stay in `$defs`."""
+        if schema.keys() == {"$ref"}:  # the root of an input or output schema says that it is an object
+            schema = self.defs[schema["$ref"].rpartition("/")[2]]
+        return inlined({**schema, "$defs": self.defs} if self.defs else dict(schema))
 
 
 def object_schema(
@@ -239,12 +236,6 @@ def object_schema(
     if closed:
         out["additionalProperties"] = False
     return out
-
-
-def _refers(schema: Any, name: str) -> bool:
-    if isinstance(schema, dict):
-        return schema.get("$ref") == f"#/$defs/{name}" or any(_refers(value, name) for value in schema.values())
-    return isinstance(schema, list) and any(_refers(value, name) for value in schema)
 
 
 def _members(union: Any) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ CLIENT_COMMANDS: Final = {
     "read": "read a resource",
     "prompt": "fill in a prompt",
     "listen": "print changes at a server",
+    "shell": "talk to a server line by line",
 }
 """The commands that connect to a server; each has its own module, imported only when it is used."""
 
@@ -21,14 +22,15 @@ usage: mcptrio COMMAND [OPTIONS] …
 Run MCP servers, and call them.
 
 commands:
-  run       serve a file
+  run       serve a file or a module
 {commands}
 
 options:
   -h, --help    show this help, or after a command its arguments
   --version     show the version
 
-The server is a URL, a Python file, a command line in one argument, or a command after `--`.
+The server is a URL, a Python file, the configuration of a host (mcp.json, or mcp.json:NAME), a command line in one
+argument, or a command after `--`.
 
 examples:
   mcptrio run server.py                                  serve one host over stdin and stdout
@@ -38,6 +40,7 @@ examples:
   mcptrio call server.py forecast --arg city=Lisbon      call a tool; questions appear at the terminal
   mcptrio call "npx -y some-server" add --args '{{"a": 1, "b": 2}}'
   mcptrio read server.py notes://index                   print a resource
+  mcptrio shell mcp.json:github                          talk to a server of a host's configuration, with completion
   mcptrio listen http://127.0.0.1:8000/mcp --tools       print a line when the list of tools changes
 """
 USAGE: Final = 64  # EX_USAGE of sysexits.h, because 2 means "refused by the server" in the client commands

@@ -10,32 +10,31 @@ from typing import TYPE_CHECKING, Any
 from mcptrio.errors import DeclarationError
 
 if TYPE_CHECKING:
-    import argparse
-
     from mcptrio.auth.server import Principal, StaticTokens
     from mcptrio.auth.server.certificates import Certificate
+    from mcptrio.cli.settings import RunSettings
     from mcptrio.server.server import Server
 
 _MAX_FILE = 1024 * 1024
 
 
-def auth_settings(arguments: argparse.Namespace, server: Server) -> dict[str, Any]:
-    """Return the authentication settings for `Server.run`.
+def auth_settings(arguments: RunSettings, server: Server, *, warn: bool = True) -> dict[str, Any]:
+    """Return the authentication settings for `Server.run`; with `warn`, report files that others can read.
 
     Raises:
         DeclarationError: the options cannot be used; the text says why in one line.
     """
     token_file, client_ca = arguments.token_file, arguments.client_ca
-    if arguments.state_key_file:
+    if warn and arguments.state_key_file:
         warn_if_readable(arguments.state_key_file)
     if arguments.transport == "stdio":
-        if token_file or client_ca:
-            option = "--token-file" if token_file else "--client-ca"
+        if given := arguments.given & {"token_file", "client_ca"}:
+            option = "--token-file" if "token_file" in given else "--client-ca"
             raise DeclarationError(f"{option} is an HTTP option: add --transport http")
         return {}
-    token_file = token_file or os.environ.get("MCPTRIO_TOKEN_FILE")
     settings: dict[str, Any] = {}
-    if key := arguments.keyfile or arguments.certfile:  # without a key file, the key is in the certificate's file
+    key = arguments.keyfile or arguments.certfile  # without a key file, the key is in the certificate's file
+    if warn and key:
         warn_if_readable(key)
     if client_ca:
         if not arguments.certfile:
@@ -43,7 +42,7 @@ def auth_settings(arguments: argparse.Namespace, server: Server) -> dict[str, An
         _read(client_ca, "--client-ca")
         settings["client_ca"] = client_ca
     if token_file:
-        settings["auth"] = _tokens(token_file)
+        settings["auth"] = _tokens(token_file, warn)
     elif client_ca:
         from mcptrio.auth.server import ClientCertificates
 
@@ -56,13 +55,14 @@ def auth_settings(arguments: argparse.Namespace, server: Server) -> dict[str, An
     return settings
 
 
-def _tokens(path: str) -> StaticTokens:
+def _tokens(path: str, warn: bool) -> StaticTokens:
     from mcptrio.auth.server import StaticTokens
 
     text = _read(path, "--token-file")
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
         raise DeclarationError(f"--token-file {path} has no token: write one line TOKEN NAME [SCOPE ...] per caller")
-    warn_if_readable(path)
+    if warn:
+        warn_if_readable(path)
     try:
         return StaticTokens.read(text)
     except DeclarationError as error:

@@ -45,7 +45,7 @@ async def call(
     Parameters
     ----------
     target
-        A URL (http, https, ws, wss), a server file, a command line in one argument; or a command after --.
+        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     tool
         The name of the tool.
     args
@@ -60,17 +60,29 @@ async def call(
     async def work() -> int:
         given, texts = arguments.read_object(args), arguments.read_pairs(arg or ())
         async with open_client(target, options, terminal) as client:
-            values = {**(given or {}), **(await _typed(client, tool, texts) if texts else {})}
-            try:
-                result = await client.call_tool(tool, values, on_progress=terminal.progress)
-            except MCPError as error:
-                if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
-                    await _refuse_unknown(client, tool, error)
-                raise
-        terminal.stop_progress()
-        return _show(terminal, tool, result, output)
+            return await call_and_show(client, terminal, tool, given, texts, output)
 
     return await run(terminal, work)
+
+
+async def call_and_show(
+    client: Client,
+    terminal: Terminal,
+    tool: str,
+    given: Mapping[str, Any] | None,
+    texts: Mapping[str, str],
+    output: Path | None = None,
+) -> int:
+    """Call a tool with arguments as JSON and as texts, print the result, and return the exit code."""
+    values = {**(given or {}), **(await _typed(client, tool, texts) if texts else {})}
+    try:
+        result = await client.call_tool(tool, values, on_progress=terminal.progress)
+    except MCPError as error:
+        if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+            await _refuse_unknown(client, tool, error)
+        raise
+    terminal.stop_progress()
+    return _show(terminal, tool, result, output)
 
 
 async def _typed(client: Client, tool: str, texts: Mapping[str, str]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def make_client(
         Failure: the target does not exist.
     """
     where = read_target(target)
-    headers = _headers(options)
+    headers = {**where.headers, **_headers(options)}
     if not options.allow_http:
         check_encryption(where, headers)
     auth = _auth(where, headers, options, terminal)
@@ -75,6 +75,7 @@ def make_client(
         auth=auth,
         headers=headers,
         env={**where.env, **_env(options)},
+        cwd=where.cwd,
         on_stderr=on_stderr,
         protocol=options.protocol,
         timeout=idle,

@@ -41,7 +41,7 @@ async def inspect(target: str, /, *, options: ConnectionOptions = ConnectionOpti
     Parameters
     ----------
     target
-        A URL (http, https, ws, wss), a server file, a command line in one argument; or a command after --.
+        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     """
     terminal = Terminal(json=options.json, verbose=options.verbose)
 
@@ -52,7 +52,7 @@ async def inspect(target: str, /, *, options: ConnectionOptions = ConnectionOpti
         if options.json:
             print_json(found)
         else:
-            _show(terminal, found, transport)
+            show_offers(terminal, found, transport)
         return 0
 
     return await run(terminal, work)
@@ -98,7 +98,7 @@ async def _pages(client: Client, method: str, name: str) -> list[Item]:
 # -- for people
 
 
-def _show(terminal: Terminal, found: Mapping[str, Any], transport: str) -> None:
+def show_offers(terminal: Terminal, found: Mapping[str, Any], transport: str) -> None:
     info = found["serverInfo"] or {}
     title = Text(clean(str(info.get("title") or info.get("name") or "unnamed server")), style="bold")
     title.append(f" {clean(str(info.get('version', '')))}", style="default")

@@ -39,7 +39,7 @@ async def listen(
     Parameters
     ----------
     target
-        A URL (http, https, ws, wss), a server file, a command line in one argument; or a command after --.
+        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     tools
         The list of tools.
     prompts

@@ -36,7 +36,7 @@ async def prompt(
     Parameters
     ----------
     target
-        A URL (http, https, ws, wss), a server file, a command line in one argument; or a command after --.
+        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     name
         The name of the prompt.
     args
@@ -55,13 +55,13 @@ async def prompt(
         if options.json:
             print_json(unstructure(result))
         else:
-            _show(terminal, result)
+            show_prompt(terminal, result)
         return 0
 
     return await run(terminal, work)
 
 
-def _show(terminal: Terminal, result: GetPromptResult) -> None:
+def show_prompt(terminal: Terminal, result: GetPromptResult) -> None:
     if result.description:
         terminal.note(result.description)
     for message in result.messages:

@@ -35,7 +35,7 @@ async def read(
     Parameters
     ----------
     target
-        A URL (http, https, ws, wss), a server file, a command line in one argument; or a command after --.
+        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     uri
         The URI of the resource.
     output

@@ -2,232 +2,186 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from mcptrio.cli.auth import auth_settings
+from mcptrio.cli.exit_codes import Failure
+from mcptrio.cli.run_options import parser as parser
+from mcptrio.cli.settings import RunSettings, read_settings
 from mcptrio.errors import DeclarationError, MCPTrioError
 
 if TYPE_CHECKING:
+    import socket
+
+    from mcptrio._workers.control import WorkerControl
+    from mcptrio.cluster.config import ClusterConfig
+    from mcptrio.server.server import Server
     from mcptrio.stores import Store
 
-_EXAMPLES = """\
-examples:
-  mcptrio run server.py                                  serve one host over stdin and stdout
-  mcptrio run server.py --transport http --port 8000     serve many clients at http://127.0.0.1:8000/mcp
-  mcptrio run server.py:orders --transport http --store sqlite:///orders.db
-                                                         the server named `orders`; streams survive a restart
-  mcptrio run server.py --transport http --token-file tokens
-                                                         require a token (Authorization: Bearer TOKEN)
-  mcptrio run server.py --transport http --certfile server.pem --keyfile server.key --client-ca our-ca.pem
-                                                         require a client certificate signed by our-ca.pem
-  mcptrio run server.py --transport http --unix-socket /run/mcp.sock --allow-host example.org
-                                                         listen on a Unix socket, behind a proxy
-
-a token file has one line TOKEN NAME [SCOPE ...] per caller; make it readable only by you (chmod 600):
-  # comment lines are ignored
-  kQ3v0pXw7m-2bJrT9cYhLw ada orders:read orders:write
-  x7dUj2mWq0T_bn4sVfRkEg bob
-to make a token: python -c 'import secrets; print(secrets.token_urlsafe(32))'
-"""
-
-
-_LEVELS: Final = ("debug", "info", "warning", "error")
 _HTTP_OPTIONS: Final = (
+    "passivate_after",
     *("host", "port", "unix_socket", "path", "allow_host", "allow_origin"),
-    *("certfile", "keyfile", "engine", "json_only"),
+    *("certfile", "keyfile", "engine", "json_only", "access_log", "workers", "preload", "stuck_after"),
+    *("lease", "forward_address", "forward_ca", "forward_cert", "forward_key"),
 )
 
 
 def main(argv: Sequence[str]) -> int:
     """Run `mcptrio run` with the arguments after `run`, and return the exit code."""
-    arguments = parser().parse_args(argv)
-    given = _given(argv)
-    if arguments.transport == "stdio" and given:
-        print(f"mcptrio: --{given[0].replace('_', '-')} is an HTTP option: add --transport http", file=sys.stderr)
-        return 2
+    level = "info"
+    try:
+        settings = prepare(argv)
+        level = settings.log_level
+        if settings.reload:
+            from mcptrio.cli.reload import run_reloading
+
+            return run_reloading(settings, argv)
+        if settings.workers is not None and settings.transport != "stdio":
+            from mcptrio.cli.workers import run_parent
+
+            return run_parent(settings, argv)
+        return _run_alone(settings)
+    except Failure as failure:
+        print(f"mcptrio: {failure}", file=sys.stderr)
+        if level == "debug" and failure.__cause__ is not None:
+            import traceback
+
+            traceback.print_exception(failure.__cause__)
+        return failure.code
+    except KeyboardInterrupt:
+        return 130
+
+
+def prepare(argv: Sequence[str]) -> RunSettings:
+    """Read the settings, set up logging, and give the server's code its own arguments.
+
+    Raises:
+        Failure: the settings contradict each other.
+    """
+    settings = read_settings(argv)
+    given = [name for name in _HTTP_OPTIONS if name in settings.given]
+    if settings.transport == "stdio" and settings.reload and "reload" in settings.given:
+        raise Failure(
+            2, "--reload needs --transport http: over stdio the host holds the pipes of the one process that it started"
+        )
+    if settings.transport == "stdio" and given:
+        raise Failure(2, f"--{given[0].replace('_', '-')} is an HTTP option: add --transport http")
     if "unix_socket" in given and ("host" in given or "port" in given):
-        print("mcptrio: --unix-socket cannot be combined with --host or --port", file=sys.stderr)
-        return 2
-    if arguments.log_level not in _LEVELS:  # argparse does not check defaults
-        print(f"mcptrio: MCPTRIO_LOG_LEVEL must be one of {', '.join(_LEVELS)}", file=sys.stderr)
-        return 2
-    gc.disable()  # while the file is loaded: it makes thousands of objects, and nearly all of them stay
+        raise Failure(2, "--unix-socket cannot be combined with --host or --port")
+    if "host" in given or "port" in given:
+        settings.unix_socket = None  # of a variable or the table
+    if settings.transport == "stdio":
+        settings.reload, settings.workers = False, None
     from mcptrio.telemetry.log import set_up_logging
 
-    set_up_logging(arguments.log_level, arguments.log_format)
-    if arguments.transport != "stdio":
-        return _serve(arguments, {})
+    gc.disable()  # while the file is loaded: it makes thousands of objects, and nearly all of them stay
+    set_up_logging(settings.log_level, settings.log_format)
+    sys.argv = [settings.target or settings.module, *settings.rest]
+    return settings
+
+
+def _run_alone(settings: RunSettings) -> int:
+    """Serve in this process."""
+    if settings.transport != "stdio":
+        from mcptrio.cli.socket_activation import inherited_sockets
+
+        server = load(settings)
+        try:
+            sockets = inherited_sockets() or None
+        except DeclarationError as error:
+            raise Failure(2, str(error)) from None
+        serve(settings, server, sockets=sockets)
+        return 0
     from mcptrio.server.program import greet
     from mcptrio.transports.stdio.server import private_stdio
 
-    greet(arguments.target)
+    greet(settings.target or f"-m {settings.module}")
     # Output that the file prints while it is loaded must not reach the wire either.
     with private_stdio() as fds:
-        return _serve(arguments, {"fds": fds})
-
-
-def _given(argv: Sequence[str]) -> list[str]:
-    """Return the HTTP options that are on the command line."""
-    given = parser().parse_args(argv, argparse.Namespace(**dict.fromkeys(_HTTP_OPTIONS)))  # options not given stay None
-    return [name for name in _HTTP_OPTIONS if getattr(given, name) is not None]
-
-
-def _serve(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
-    from mcptrio.cli.load import LoadError, load_server
-    from mcptrio.server.program import run
-
-    try:
-        server = load_server(arguments.target)
-    except LoadError as error:
-        print(f"mcptrio: {error}", file=sys.stderr)
-        if arguments.log_level == "debug" and error.__cause__ is not None:
-            import traceback
-
-            traceback.print_exception(error.__cause__)
-        return 2
-    finally:
-        gc.freeze()  # objects that exist now stay: exclude them from later collections
-        gc.enable()
-    try:
-        auth = auth_settings(arguments, server)
-        if arguments.transport != "stdio":
-            from mcptrio.cli.socket_activation import inherited_sockets
-
-            settings = {"sockets": inherited_sockets() or None}
-    except DeclarationError as error:
-        print(f"mcptrio: {error}", file=sys.stderr)
-        return 2
-    try:
-        run(server._app, arguments.transport, **settings, **auth, **_settings(arguments))
-    except MCPTrioError as error:
-        print(f"mcptrio: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:  # of the store, or of the server's own lifespan
-        text = error.strerror or str(error)
-        print(f"mcptrio: {error.filename}: {text}" if error.filename else f"mcptrio: {text}", file=sys.stderr)
-        logging.getLogger("mcptrio.serving").debug("the server failed to start", exc_info=error)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+        serve(settings, load(settings), fds=fds)
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser that reports an error in one line instead of the whole usage text."""
+def load(settings: RunSettings) -> Server:
+    """Load the user's server.
 
-    def error(self, message: str) -> NoReturn:
-        hint = "See mcptrio run --help"
-        if message.startswith("unrecognized arguments: -"):
-            from difflib import get_close_matches
+    Raises:
+        Failure: it cannot be loaded.
+    """
+    from mcptrio.cli.load import LoadError, load_module, load_server
 
-            wrong = message.partition(": ")[2].partition(" ")[0].partition("=")[0]
-            if near := get_close_matches(wrong, self._option_string_actions, n=1):
-                hint = f"Did you mean {near[0]}? {hint}"
-        self.exit(2, f"mcptrio: {message}. {hint}\n")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Make the argument parser of `mcptrio run`."""
-    run = _Parser(
-        prog="mcptrio run",
-        description="Serve the Server in a Python file.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EXAMPLES,
-        allow_abbrev=False,  # --prot is a typo of --port, not --protocol
-    )
-    run.add_argument("target", metavar="FILE[:NAME]", help="the file, and the name of the server if it has several")
-    run.add_argument("--transport", type=_transport, metavar="stdio|http|sse", default="stdio", help="default: stdio")
-    _add_http_options(run.add_argument_group("HTTP"))
-    run.add_argument(
-        "--store",
-        metavar="URL",
-        help="where resumable streams are kept: memory (default), sqlite:///FILE.db or redis://HOST[:PORT][?name=NAME] "
-        "(a file with the password: MCPTRIO_STORE_PASSWORD_FILE)",
-    )
-    run.add_argument(
-        "--drain-timeout", type=float, default=25.0, metavar="S", help="seconds that running calls may take to finish"
-    )
-    run.add_argument("--protocol", metavar="DATES", help="serve only these protocol versions (comma-separated)")
-    run.add_argument(
-        "--state-key-file",
-        metavar="FILE",
-        default=os.environ.get("MCPTRIO_STATE_KEY_FILE"),
-        help="keys that seal the state of questions, one per line; the first one seals, all of them open "
-        "(or keys in MCPTRIO_STATE_KEYS, separated by commas; default: a random one)",
-    )
-    run.add_argument(
-        "--log-level",
-        choices=_LEVELS,
-        default=os.environ.get("MCPTRIO_LOG_LEVEL", "info").lower(),
-        help="minimum level that is logged to stderr (default: info)",
-    )
-    run.add_argument(
-        "--log-format", choices=("text", "json"), default="text", help="text for people (default) or JSON lines"
-    )
-    return run
+    try:
+        return load_server(settings.target) if settings.module is None else load_module(settings.module)
+    except LoadError as error:
+        raise Failure(2, str(error)) from error.__cause__
+    finally:
+        gc.freeze()  # objects that exist now stay: exclude them from later collections
+        gc.enable()
 
 
-def _transport(name: str) -> str:
-    if name in ("stdio", "http", "sse"):
-        return name
-    from mcptrio._hints import unknown_transport
+def serve(settings: RunSettings, server: Server, *, warn: bool = True, **more: Any) -> None:
+    """Serve until the client disconnects or a signal arrives; `more` are further arguments of `program.run`.
 
-    raise argparse.ArgumentTypeError(unknown_transport(name))
+    Raises:
+        Failure: the server cannot be served.
+    """
+    from mcptrio.server.program import run
 
+    try:
+        auth = auth_settings(settings, server, warn=warn)
+        if settings.otel:
+            from mcptrio.telemetry.otel import OpenTelemetry
 
-def _add_http_options(http: argparse._ArgumentGroup) -> None:
-    http.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
-    http.add_argument("--port", type=int, default=8000, help="the port; 0 takes any free one (default: 8000)")
-    http.add_argument(
-        "--unix-socket",
-        metavar="PATH",
-        help="listen on this Unix socket instead, for a proxy on the same machine. Sockets that systemd passes "
-        "(LISTEN_FDS) take precedence over all three",
-    )
-    http.add_argument("--path", default="/mcp", help="the endpoint (default: /mcp)")
-    http.add_argument(
-        "--allow-host", action="append", metavar="NAME", help="accept requests for this Host too; may be repeated"
-    )
-    http.add_argument(
-        "--allow-origin", action="append", metavar="URL", help="accept requests from this Origin too; may be repeated"
-    )
-    http.add_argument("--certfile", help="serve TLS with this certificate (PEM)")
-    http.add_argument("--keyfile", help="the certificate's key (PEM), if it is not in the same file")
-    http.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="require a token from this file, see below (default: the variable MCPTRIO_TOKEN_FILE)",
-    )
-    http.add_argument(
-        "--client-ca",
-        metavar="FILE",
-        help="require a TLS client certificate signed by one of these CAs (PEM); needs --certfile. "
-        "The common name identifies the caller, unless --token-file is given",
-    )
-    http.add_argument(
-        "--engine",
-        choices=("hypercorn", "direct"),
-        default=os.environ.get("MCPTRIO_ENGINE", "hypercorn"),
-        help="the HTTP engine: hypercorn (default), a standard ASGI application; or direct, which answers plain "
-        "requests for the endpoint without ASGI and uses less CPU",
-    )
-    http.add_argument("--json-only", action="store_true", help="never answer with an event stream")
+            server.on_event(OpenTelemetry())
+        if settings.passivate_after is not None:
+            app = server._app
+            app.limits = msgspec.structs.replace(app.limits, passivate_after=settings.passivate_after)
+    except DeclarationError as error:
+        raise Failure(2, str(error)) from None
+    try:
+        run(server._app, settings.transport, **more, **auth, **program_settings(settings))
+    except MCPTrioError as error:
+        raise Failure(1, str(error)) from None
+    except OSError as error:  # of the store, or of the server's own lifespan
+        logging.getLogger("mcptrio.serving").debug("the server failed to start", exc_info=error)
+        text = error.strerror or str(error)
+        raise Failure(1, f"{error.filename}: {text}" if error.filename else text) from None
 
 
-def _state_keys(file: str | None) -> list[str]:
-    if file:
-        try:
-            with open(file, encoding="utf-8") as lines:
-                return [*lines]
-        except OSError as error:
-            raise DeclarationError(f"--state-key-file {file}: {error.strerror}") from None
-    return os.environ.get("MCPTRIO_STATE_KEYS", "").replace(",", "\n").split()
+def serve_as_worker(
+    settings: RunSettings, server: Server | None, control: WorkerControl, sockets: Sequence[socket.socket]
+) -> None:
+    """Serve in a worker process; `server` was loaded by the parent, or is None.
+
+    Raises:
+        Failure: the server cannot be served.
+    """
+    if server is None:
+        gc.disable()
+        server = load(settings)
+    # The same files for all workers: one of them reports those that others can read.
+    serve(settings, server, warn=control.slot == 0 and not control.restarts, parent=control, sockets=sockets)
+
+
+def _state_keys(settings: RunSettings) -> list[str]:
+    file = settings.state_key_file
+    keys = os.environ.get("MCPTRIO_STATE_KEYS", "").replace(",", "\n").split()
+    if keys and (not file or "state_key_file" in settings.from_table):
+        return keys
+    if not file:
+        return []
+    try:
+        with open(file, encoding="utf-8") as lines:
+            return [*lines]
+    except OSError as error:
+        raise DeclarationError(f"--state-key-file {file}: {error.strerror}") from None
 
 
 def _store(url: str) -> str | Store:
@@ -244,16 +198,37 @@ def _store(url: str) -> str | Store:
         raise DeclarationError(f"MCPTRIO_STORE_PASSWORD_FILE {file}: {error.strerror}") from None
 
 
-def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+def _cluster(arguments: RunSettings) -> ClusterConfig | None:
+    """Return the settings of a cluster, if there are some."""
+    names = ("lease", "forward_address", "forward_ca", "forward_cert", "forward_key")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    if not given:
+        return None
+    from mcptrio.cluster.config import ClusterConfig
+
+    try:
+        return ClusterConfig(**given)
+    except ValueError as error:
+        raise DeclarationError(str(error)) from None
+
+
+def program_settings(arguments: RunSettings) -> dict[str, Any]:
+    """Return the arguments of `program.run` that the options stand for.
+
+    Raises:
+        DeclarationError: a file with secrets cannot be read.
+    """
     settings: dict[str, Any] = {"drain_timeout": arguments.drain_timeout}
     if arguments.store:
         settings["store"] = _store(arguments.store)
     if arguments.protocol:
         settings["protocols"] = [date.strip() for date in arguments.protocol.split(",")]
-    if keys := _state_keys(arguments.state_key_file):
+    if keys := _state_keys(arguments):
         settings["state_keys"] = keys
     if arguments.transport == "stdio":
         return settings
+    if (cluster := _cluster(arguments)) is not None:
+        settings["cluster"] = cluster
     if arguments.unix_socket is not None:
         settings["unix_path"] = arguments.unix_socket
     settings.update(
@@ -261,6 +236,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         port=arguments.port,
         path=arguments.path,
         json_only=arguments.json_only,
+        access_log=arguments.access_log,
         engine=arguments.engine,
         certfile=arguments.certfile,
         keyfile=arguments.keyfile,

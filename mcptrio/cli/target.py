@@ -1,4 +1,4 @@
-"""Parsing TARGET: a URL, a server file, a command line in one argument, or a command after `--`."""
+"""Parsing TARGET: a URL, a server file, a host's configuration, a command line in one argument, or one after `--`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Final
 from attrs import field, frozen
 
 from mcptrio.cli.exit_codes import UNREACHABLE, Failure, UsageError
+from mcptrio.client.host_config import ServerEntry, find_entry
+from mcptrio.errors import DeclarationError
 
 SCHEMES: Final = ("http", "https", "ws", "wss")
 _ADDRESS: Final = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|[\w.-]+:\d+|\[[\da-fA-F:]+\](:\d+)?)(/.*)?")
@@ -28,6 +30,8 @@ class Target:
     url: str | None = None
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(factory=dict, repr=False)
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    cwd: str | None = None
     own: bool = False
     """Whether it is a server file of the user, whose stderr is always shown."""
 
@@ -54,11 +58,13 @@ def read_target(text: str) -> Target:
         if scheme.lower() not in SCHEMES:
             raise UsageError(f"{text!r} is not the URL of a server: use {', '.join(SCHEMES[:-1])} or wss")
         return Target(title=text, url=text)
+    if (entry := _configured(text)) is not None:
+        return Target(title=text, url=entry.url, argv=entry.argv, env=entry.env, headers=entry.headers, cwd=entry.cwd)
     file = _file(text)
     if file.suffix == ".py" and _is_there(file):
         # The user's own program gets the full environment, as if it was started by hand.
         # -P: modules come from the installation and the folder of the file, not from the working directory.
-        argv = (sys.executable, "-P", "-m", "mcptrio", "run", text)
+        argv = (sys.executable, "-P", "-m", "mcptrio", "run", text, "--transport", "stdio")
         return Target(title=text, argv=argv, env={"MCPTRIO_LOG_LEVEL": "warning", **os.environ}, own=True)
     try:
         words = shlex.split(text) if os.name != "nt" else [word.strip('"') for word in shlex.split(text, posix=False)]
@@ -67,6 +73,17 @@ def read_target(text: str) -> Target:
     if len(words) == 1 and file.suffix == ".py":
         raise Failure(UNREACHABLE, f"{file}: no such file")
     return _command(text, words)
+
+
+def _configured(text: str) -> ServerEntry | None:
+    """Return the server that `FILE.json` or `FILE.json:NAME` names, if TARGET has that form and not of a command."""
+    file = text.partition(".json")[0] + ".json"
+    if any(sign.isspace() for sign in file) and not _is_there(Path(file)):
+        return None  # a command line with such a file
+    try:
+        return find_entry(text)
+    except DeclarationError as error:
+        raise Failure(UNREACHABLE, str(error)) from None
 
 
 def _command(text: str, words: Sequence[str]) -> Target:

@@ -6,7 +6,8 @@ from mcptrio.client.client import Client, connect
 from mcptrio.client.config import ClientConfig
 from mcptrio.client.features.round_trips import InputRequired
 from mcptrio.client.features.subscriptions import Change, Changes
-from mcptrio.client.multi import Clients, connect_all, make_client, read_servers
+from mcptrio.client.host_config import read_servers
+from mcptrio.client.multi import Clients, connect_all, make_client
 from mcptrio.client.requester import How
 from mcptrio.errors import UrlElicitationRequired
 from mcptrio.transports.retry import Reconnect

@@ -91,8 +91,8 @@ class Client(Requests):
         """Declare a client without opening it.
 
         Args:
-            target: A URL (http, https, ws, wss), a command as a list of arguments, a `Server` object, or a
-                `Transport` of your own.
+            target: A URL (http, https, ws, wss), a command as a list of arguments, a host's configuration (`mcp.json`,
+                or with several servers `mcp.json:NAME`), a `Server` object, or a `Transport` of your own.
             elicit: Asks the user; it gets `ElicitParams` and returns the content of the form, or the user's action.
             elicit_modes: The elicitation modes that `elicit` supports.
             visited: Waits until the user is done at a page that a request needs first, after `elicit` accepted it;
@@ -190,8 +190,11 @@ class Client(Requests):
     async def __aenter__(self) -> Client:
         if self._manager is not None:
             raise LocalProtocolError("a client is opened once; make another one")
-        if not trio.lowlevel.in_trio_run():
-            raise LocalProtocolError("mcptrio needs Trio: start the program with trio.run(main), not with asyncio")
+        if not trio.lowlevel.in_trio_task():
+            raise LocalProtocolError(
+                "mcptrio.connect needs Trio: start the program with trio.run(main); in an asyncio program use "
+                "mcptrio.aio.connect, and without an event loop mcptrio.blocking.connect"
+            )
         self._manager = self._open()
         return await self._manager.__aenter__()
 
@@ -289,8 +292,9 @@ class Client(Requests):
 def connect(target: Target, **options: Unpack[ClientOptions]) -> Client:
     """Connect to a server: `async with connect("https://example.org/mcp") as client`.
 
-    `target` is a URL (http, https, ws, wss), a command as a list of arguments, a `Server` object, or a `Transport` of
-    your own. The options are those of `Client`.
+    `target` is a URL (http, https, ws, wss), a command as a list of arguments, a host's configuration (`mcp.json`, or
+    with several servers `mcp.json:NAME`), a `Server` object, or a `Transport` of your own. The options are those of
+    `Client`.
     """
     return Client(target, **options)
 

@@ -262,6 +262,10 @@ class Connection:
     def headers_for(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return self.mirror(method, params)
 
+    def headers_of(self, request_id: Any) -> Mapping[str, str]:
+        ask = self.session.peer.ledger.peek(request_id)
+        return getattr(ask.reply, "headers", None) or {} if ask is not None else {}
+
     def on_notification(self, method: str, params: dict[str, Any]) -> None:
         self.on_told(method, params)
 

@@ -1,21 +1,20 @@
-"""Several servers at once, and the `mcpServers` configuration format of hosts."""
+"""Several servers at once."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-import msgspec
 import trio
 from attrs import define, evolve, field
 
 from mcptrio.client.client import Client
 from mcptrio.client.exceptions import open_unwrapped_nursery
+from mcptrio.client.host_config import read_entry
 from mcptrio.client.requester import How
-from mcptrio.errors import DeclarationError, LocalProtocolError, MCPTrioError
+from mcptrio.errors import LocalProtocolError, MCPTrioError
 from mcptrio.types import CallToolResult, GetPromptResult, Prompt, Resource, Tool
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcptrio.client")
 
 T = TypeVar("T")
-
-_PLACES: Final = ("mcpServers", "servers")
-_KINDS: Final = {"stdio", "http", "streamable-http", "streamableHttp", "sse", "ws", "websocket"}
 
 
 @define(eq=False, repr=False)
@@ -210,53 +206,12 @@ def make_client(entry: Target | Mapping[str, Any], **options: Unpack[ClientOptio
     """
     if not isinstance(entry, Mapping):
         return Client(entry, **options)
-    kind = entry.get("type", entry.get("transport"))
-    if kind is not None and kind not in _KINDS:
-        raise DeclarationError(f"unknown transport {kind!r:.80}")
+    found = read_entry(entry)
     given = options.copy()
-    if "url" in entry:
-        given["headers"] = {**(given.get("headers") or {}), **_strings(entry, "headers")}
-        return Client(_text(entry, "url"), **given)
-    if "command" not in entry:
-        raise DeclarationError("an entry needs a command or a url")
-    args = entry.get("args", [])
-    if not isinstance(args, list | tuple) or not all(isinstance(part, str) for part in args):
-        raise DeclarationError("args must be a list of strings")
-    given["env"] = {**(given.get("env") or {}), **_strings(entry, "env")}
-    if "cwd" in entry:
-        given["cwd"] = _text(entry, "cwd")
-    return Client([_text(entry, "command"), *args], **given)
-
-
-def read_servers(source: str | Path | Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Read the servers from a host's configuration: a JSON file or its content, with `mcpServers` (or `servers`).
-
-    Entries with `"disabled": true` are left out.
-
-    Raises:
-        DeclarationError: the file cannot be read, or has another form.
-    """
-    if isinstance(source, Mapping):
-        whole: Any = source
-    else:
-        try:
-            whole = msgspec.json.decode(Path(source).read_bytes())
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DeclarationError(f"{source} cannot be read: {error}") from error
-    place = next((whole[key] for key in _PLACES if isinstance(whole, Mapping) and key in whole), None)
-    if not isinstance(place, Mapping) or not all(isinstance(entry, Mapping) for entry in place.values()):
-        raise DeclarationError('a configuration has the form {"mcpServers": {"name": {"command": …}}}')
-    return {name: entry for name, entry in place.items() if entry.get("disabled") is not True}
-
-
-def _text(entry: Mapping[str, Any], key: str) -> str:
-    if not isinstance(entry[key], str):
-        raise DeclarationError(f"{key} must be a string")
-    return str(entry[key])
-
-
-def _strings(entry: Mapping[str, Any], key: str) -> dict[str, str]:
-    value = entry.get(key, {})
-    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
-        raise DeclarationError(f"{key} must be an object of strings")
-    return dict(value)
+    if found.url is not None:
+        given["headers"] = {**(given.get("headers") or {}), **found.headers}
+        return Client(found.url, **given)
+    given["env"] = {**(given.get("env") or {}), **found.env}
+    if found.cwd is not None:
+        given["cwd"] = found.cwd
+    return Client(list(found.argv), **given)

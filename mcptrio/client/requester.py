@@ -19,6 +19,7 @@ from mcptrio.client.cache import ResultCache
 from mcptrio.client.connection import ClientService, Connection
 from mcptrio.client.exceptions import open_unwrapped_nursery
 from mcptrio.client.features import round_trips
+from mcptrio.client.features.headers import checked_headers
 from mcptrio.client.features.url_elicitation import UrlElicitations, required
 from mcptrio.client.handshake import another, request_meta
 from mcptrio.client.reconnect import Connector
@@ -83,6 +84,9 @@ class How(TypedDict, total=False):
     """The state of that `InputRequired`."""
     meta: Mapping[str, Any] | None
     """Added to `_meta`."""
+    headers: Mapping[str, str] | None
+    """Sent with the HTTP request, in addition to those of the connection, which they replace; transports without
+    headers ignore them. The result is not cached."""
     repeat: bool | None
     """Whether to repeat it if it may have arrived; None: if the protocol or the server declares it safe."""
     result_types: Mapping[str, round_trips.OtherResult] | None
@@ -106,6 +110,7 @@ class _RequestPlan(Entity, kw_only=True):
     max_rounds: int
     others: Mapping[str, round_trips.OtherResult]
     on_progress: ProgressCallback | None = None
+    headers: Mapping[str, str] | None = None
     asked: int = 0
     """Number of attempts so far."""
 
@@ -123,7 +128,8 @@ class Requester:
 
     async def get(self, method: str, params: dict[str, Any], cls: type[T], how: How, *, cached: bool = True) -> T:
         """Return a typed result, from the cache if it is fresh."""
-        by_hand = how.get("answers") is not None or how.get("state") is not None
+        # Headers may carry credentials, and a result belongs to the caller that they name.
+        by_hand = any(how.get(option) is not None for option in ("answers", "state", "headers"))
         key = None if by_hand else self.cache.key(method, params)
         if key is not None and cached and (kept := self.cache.get(key, trio.current_time())) is not None:
             await trio.lowlevel.checkpoint()
@@ -284,6 +290,7 @@ class Requester:
                 on_progress=tell,
                 # Progress is a sign of life, so a progress token is sent even without a callback.
                 wants_progress=tell is not None or method == "tools/call",
+                headers=plan.headers,
             )
             try:
                 return await connection.ask(method, whole, wait=wait)
@@ -353,6 +360,8 @@ def _refine(plan: _RequestPlan, how: How) -> None:
         plan.max_rounds = rounds_allowed
     if (others := how.get("result_types")) is not None:
         plan.others = {**plan.others, **others}
+    if (headers := how.get("headers")) is not None:
+        plan.headers = checked_headers(headers)
     plan.on_progress = how.get("on_progress")
 
 

@@ -8,8 +8,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from mcptrio.client.host_config import find_entry
 from mcptrio.errors import DeclarationError
 from mcptrio.transports.client import ClientTransport
 from mcptrio.transports.http_status import meaning_of
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
     from mcptrio.transports.http_client import HttpAuth, HttpClientConfig
 
-Target: TypeAlias = str | Sequence[str] | HasMemoryLink | Transport
-"""A URL (http, https, ws, wss), the argument list of a program, a server object in this process, or a transport."""
+Target: TypeAlias = str | os.PathLike[str] | Sequence[str] | HasMemoryLink | Transport
+"""A URL (http, https, ws, wss), the argument list of a program, a host's configuration (`mcp.json`, or with several
+servers `mcp.json:NAME`), a server object in this process, or a transport."""
 
 
 @frozen(kw_only=True)
@@ -46,7 +48,11 @@ def transport_for(target: Any, how: TransportOptions) -> ClientTransport:
     Raises:
         DeclarationError: it is not a valid target.
     """
-    if isinstance(target, str):
+    if isinstance(target, str | os.PathLike):
+        if "://" not in (target := os.fspath(target)) and (entry := find_entry(target)) is not None:
+            given = evolve(how, headers={**how.headers, **entry.headers}, env={**how.env, **entry.env})
+            given = given if entry.cwd is None else evolve(given, cwd=entry.cwd)
+            return transport_for(entry.url or list(entry.argv), given)
         scheme = target.partition("://")[0].lower()
         if scheme in ("http", "https", "ws", "wss"):
             _check_url(target)
@@ -61,7 +67,7 @@ def transport_for(target: Any, how: TransportOptions) -> ClientTransport:
             )
         raise DeclarationError(
             f"cannot connect to {target!r:.200}: give a URL (http://, https://, ws:// or wss://), a command as a "
-            'list, such as ["mcptrio", "run", "server.py"], a Server, or a Transport'
+            'list, such as ["mcptrio", "run", "server.py"], a file such as mcp.json, a Server, or a Transport'
         )
     if hasattr(target, "open_memory_link"):
         return MemoryTransport(target)

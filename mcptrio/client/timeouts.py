@@ -35,6 +35,8 @@ class TimedReply(Reply, kw_only=True):
     """Seconds after which the request fails in any case, as the caller set them."""
     left: float = inf
     """Seconds left of the total; updated when the wait is over."""
+    headers: Mapping[str, str] | None = None
+    """Headers that the caller has added to this request."""
     on_late: Callable[[], None] | None = None
     """Called on a timeout, instead of settling the reply."""
     idle_until: float = inf

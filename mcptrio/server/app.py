@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import trio
 from msgspec.structs import replace
 
 from mcptrio import telemetry
@@ -30,18 +31,20 @@ from mcptrio.errors import DeclarationError
 from mcptrio.server import methods
 from mcptrio.server.context import Context
 from mcptrio.server.features.completion import Completable, Completions, P, R
-from mcptrio.server.features.lifecycle import Lifecycle
+from mcptrio.server.features.lifecycle import Lifecycle, SessionT
 from mcptrio.server.features.listen import ListenRequests
 from mcptrio.server.features.options import unknown_option
 from mcptrio.server.features.prompts import PromptEntry, PromptOptions, Prompts, declare_prompt
 from mcptrio.server.features.resources import ResourceEntry, ResourceOptions, Resources, declare_resource
 from mcptrio.server.features.result_fields import Cache, ResultFields, caches_of
 from mcptrio.server.features.subscriptions import Publisher, Subscriptions
-from mcptrio.server.features.tool_declaration import OWN_OPTIONS, ToolEntry, ToolOptions, declare_tool
+from mcptrio.server.features.tool_declaration import OWN_OPTIONS, ToolDefaults, ToolEntry, ToolOptions, declare_tool
 from mcptrio.server.features.tools import Tools
 from mcptrio.server.registry import PageSize, page_size_of
 
 if TYPE_CHECKING:
+    from mcptrio._actors.record import SessionRecord
+    from mcptrio._peer.link import ReplyLink
     from mcptrio.server.server import Server
     from mcptrio.stores import Bus, Store
     from mcptrio.types import Implementation, Params, Tool
@@ -72,11 +75,13 @@ class App:
         experimental: Mapping[str, Mapping[str, Any]] | None,
         threads: int,
         max_reply: int,
+        tool_defaults: ToolDefaults,
     ) -> None:
         self.server = server
         self.info = info
         self.eras = Served.only(protocols)
         self.limits = limits
+        self.tool_defaults = tool_defaults
         self.state_keys = _keys(state_keys)
         self.telemetry = telemetry.Hub()
         self.router = Router(max_reply=max_reply)
@@ -112,9 +117,13 @@ class App:
             DeclarationError: the function or an option cannot be used; nothing has changed.
         """
         extra = {name: value for name, value in options.items() if name not in OWN_OPTIONS and value is not None}
-        entry = declare_tool(fn, names, **{name: value for name, value in options.items() if name in OWN_OPTIONS})
+        own = {name: value for name, value in options.items() if name in OWN_OPTIONS and value is not None}
+        entry = declare_tool(fn, names, **{**self.tool_defaults, **own})
         if tool is not None:
-            entry = replace(entry, wire=unstructure(tool))  # list the tool exactly as given
+            listed = unstructure(tool)  # exactly as given, except for an output schema that results would violate
+            if entry.result == "text" or entry.max_result_bytes is not None:
+                listed.pop("outputSchema", None)
+            entry = replace(entry, wire=listed)
         self.tools.registry.check_free(entry.name)
         # Add an extension only after all checks, so that a refusal changes nothing.
         extensions = {option: self._extension_for(option) for option in extra}
@@ -136,6 +145,14 @@ class App:
         for option, value in () if entry is None else entry.extra.items():
             if (extension := self.extensions.for_option(option)) is not None:
                 extension.removed(self.server, entry, option, value)
+
+    def add_session_function(self, fn: SessionT, *, movable: bool) -> SessionT:
+        """Declare the session function. It may wait, so `initialize` runs in a task of the session from now on."""
+        row = replace(self.router["initialize"], handler=self.lifecycle.initialize_with_state, inline=False)
+        self.router.check(row)
+        self.lifecycle.declare(fn, movable=movable)
+        self.router.add(row)
+        return fn
 
     def add_resource(
         self, uri: str, fn: Callable[P, R], names: Mapping[str, Any], options: ResourceOptions
@@ -183,7 +200,8 @@ class App:
             found["completions"] = {}
         if len(self.prompts.registry) or "prompts/list" in own:
             found["prompts"] = {"listChanged": True}
-        if len(self.resources.registry) or len(self.resources.templates) or "resources/list" in own:
+        linked = any(tool.max_result_bytes is not None for tool in self.tools.registry)
+        if linked or len(self.resources.registry) or len(self.resources.templates) or "resources/list" in own:
             found["resources"] = {"subscribe": True, "listChanged": True}
         if len(self.tools.registry) or "tools/list" in own:
             found["tools"] = {"listChanged": True}
@@ -218,6 +236,17 @@ class App:
         entry = self.tools.registry.get(str(start.params.get("name")))
         return entry is not None and entry.replay
 
+    def may_rerun(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Return whether a request of a session may run twice: it only reads, or its tool is declared idempotent.
+
+        `replay=True` is not enough: the results of `once` are not stored for calls of sessions.
+        """
+        if method != "tools/call":
+            return method in ("resources/read", "prompts/get", "completion/complete")
+        entry = self.tools.registry.get(str(params.get("name")))
+        hints = {} if entry is None else entry.wire.get("annotations") or {}
+        return bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
+
     def request_scope(self, session: Actor, call: Call) -> AbstractAsyncContextManager[Any] | None:
         return self.lifecycle.around_request(session, call)
 
@@ -246,6 +275,22 @@ class App:
         """Return all scopes that any entry requires."""
         entries = (*self.tools.registry, *self.prompts.registry, *self.resources.registry, *self.resources.templates)
         return frozenset(scope for entry in entries for scope in entry.scopes)
+
+    # -- durable sessions
+
+    def topics(self, session: Actor) -> list[str]:
+        return self.subscriptions.topics(session)
+
+    async def restore(self, session: Actor, record: SessionRecord, link: ReplyLink) -> None:
+        era = session.peer.era
+        assert era is not None
+
+        def context(method: str, params: dict[str, Any]) -> Context:
+            start = Start(0, None, method, params, era, link, None, None)
+            return Context(session, Call(start, session, trio.CancelScope(), 0.0, 0.0, 0.0))
+
+        await self.lifecycle.restore(session, record)
+        await self.subscriptions.restore(session, record, context)
 
     # -- runtimes
 

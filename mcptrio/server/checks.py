@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from mcptrio.errors import DeclarationError
+from mcptrio.server.features.options import check_options
+from mcptrio.server.features.tool_declaration import ToolDefaults
 
 if TYPE_CHECKING:
     from mcptrio._actors.limits import Limits
+    from mcptrio.cluster.config import ClusterConfig
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
 
 
-def check_server(name: Any, threads: Any, max_reply: Any, **texts: Any) -> None:
+def check_server(name: Any, threads: Any, max_reply: Any, tool_defaults: Mapping[str, Any], **texts: Any) -> None:
     """Check the arguments of `Server`; `texts` are those that are a string if they are given.
 
     Raises:
         DeclarationError: one of them is invalid.
+        TypeError: there is no such argument.
     """
+    for argument in tool_defaults:
+        if argument not in ToolDefaults.__annotations__:
+            raise TypeError(f"Server() got an unexpected keyword argument {argument!r}")
+    check_options(tool_defaults, ToolDefaults.__annotations__, kind="server", name=str(name))
     if not isinstance(name, str) or not name:
         raise DeclarationError(f'a server needs a name, as in Server("orders"), not {name!r:.80}')
     for argument, text in texts.items():
@@ -33,6 +42,18 @@ def require_async(fn: object, otherwise: str) -> None:
     """Raise `DeclarationError` with this text unless `fn` is an async function."""
     if not iscoroutinefunction(fn):
         raise DeclarationError(otherwise)
+
+
+def check_cluster(cluster: ClusterConfig | None, store: Store | None) -> None:
+    """Refuse the settings of a cluster where there is none.
+
+    Raises:
+        DeclarationError: the store is not shared.
+    """
+    if cluster is not None and (store is None or not store.shared):
+        raise DeclarationError(
+            "cluster= needs a store that several processes share: pass store=RedisStore.from_url('redis://HOST')"
+        )
 
 
 def check_http(http: HttpConfig, limits: Limits, store: Store | None, auth: Any) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def methods(app: App) -> tuple[Route, ...]:
     """Return the built-in routes. Parameter classes are given by name, so that unused ones are never imported."""
     return (
-        Route("initialize", "InitializeParams", app.lifecycle.initialize),
+        Route("initialize", "InitializeParams", app.lifecycle.initialize, inline=True),
         Route("server/discover", "Params", app.lifecycle.discover, inline=True),
         Route("ping", "Params", lifecycle.ping, inline=True),
         Route("logging/setLevel", "SetLevelParams", lifecycle.set_level, inline=True),

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import trio
+from msgspec import structs
 
 from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import DeclarationError
-from mcptrio.server.checks import check_http
+from mcptrio.server.checks import check_cluster, check_http
 from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
+    from mcptrio.cluster.cluster import WorkerCluster
+    from mcptrio.cluster.config import ClusterConfig
     from mcptrio.server.app import App
     from mcptrio.server.options import Auth
     from mcptrio.server.program import Program
@@ -25,16 +27,19 @@ if TYPE_CHECKING:
     from mcptrio.transports.http_server.config import HttpConfig
     from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
     from mcptrio.transports.http_server.endpoint.message import Authenticator
-    from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+    from mcptrio.transports.http_server.hypercorn.hosted import HostedApp
     from mcptrio.transports.http_server.listener.guarded_stream import Serve
     from mcptrio.transports.http_server.listener.sockets import BoundAddress
     from mcptrio.transports.link import Link
 
 logger = logging.getLogger("mcptrio.serving")
 
+_HANDOVER: Final = 1.0
+"""Seconds in which a connection may send one more request to a worker that is being replaced, so that a busy client
+learns from its response that the connection ends."""
 _NOT_TRIO = (
     "{name}() needs Trio, and no Trio event loop runs here: call it with `trio.run(server.{name})`, or start the "
-    "program with `server.run()`; to serve inside an asyncio program, mount `server.asgi()` in its ASGI server"
+    "program with `server.run()`; in an asyncio program, serve `server.asgi()` with uvicorn or mount it in FastAPI"
 )
 
 
@@ -59,6 +64,8 @@ async def serve_stdio(
     with _one_exception():
         async with _start(stop) as started, made.open() as runtime:
             started()
+            if program is not None:
+                program.started()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_stop_pipe, stop, runtime, nursery.cancel_scope, drain_timeout, program)
                 stdin_fd, stdout_fd = fds if fds is not None else (None, None)
@@ -108,6 +115,7 @@ async def serve_http(
     store: Store | None = None,
     stop: trio.Event | None = None,
     sockets: Sequence[socket.socket] | None = None,
+    cluster: ClusterConfig | None = None,
     program: Program | None = None,
     task_status: trio.TaskStatus[list[BoundAddress]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -120,6 +128,7 @@ async def serve_http(
     from mcptrio.transports.http_server.listener.listener import Listener
 
     check_http(http, app.limits, store, auth)
+    check_cluster(cluster, store)
     authenticator = _authenticator(app, auth, http)
     make_engine = _engine(http)  # import it before the watchdog runs, which would report the import
     metrics = Metrics(route.method for route in app.router)
@@ -131,10 +140,11 @@ async def serve_http(
             measure(app.make_runtime(store), metrics).open() as runtime,
             _closing(authenticator),
         ):
-            endpoint = Endpoint(runtime, http, metrics.text, authenticator, open_scopes=auth is None)
+            page = metrics.text if program is None else program.metrics_page(metrics)
+            endpoint = Endpoint(runtime, http, page, authenticator, open_scopes=auth is None)
             listener = Listener(make_engine(endpoint), http, runtime.hub, sockets=sockets)
             metrics.look_at(connections_open=lambda: listener.connections)
-            async with trio.open_nursery() as nursery:
+            async with _joined(endpoint, cluster, program) as joined, trio.open_nursery() as nursery:
                 try:
                     bound = await nursery.start(listener.serve)
                 except OSError as error:
@@ -143,18 +153,52 @@ async def serve_http(
                 is_up = True
                 task_status.started(bound)
                 if program is not None:
+                    program.started()
                     program.announce(bound)
-                    nursery.start_soon(_reload_on_hangup, listener)
+                    nursery.start_soon(program.attend, listener.reload_certificates)
                 await stop.wait()
+                grace = http.drain_timeout
+                if program is not None and program.handover:
+                    grace -= await listener.hand_over(min(_HANDOVER, grace))
 
                 async def drain(_: float) -> None:
-                    await _drain(runtime, http.drain_timeout, program)
+                    if joined is not None:
+                        joined.drain()
+                    await _drain(runtime, grace, program)
 
                 # After the drain timeout, calls that did not finish have half a second to send their error.
-                await listener.shut_down(drain, timeout=http.drain_timeout + 0.5)
+                await listener.shut_down(drain, timeout=grace + 0.5)
                 nursery.cancel_scope.cancel()
     if not is_up:
         task_status.started([])  # stopped while it started: nothing was bound
+
+
+@asynccontextmanager
+async def _joined(
+    endpoint: Endpoint, config: ClusterConfig | None, program: Program | None
+) -> AsyncIterator[WorkerCluster | None]:
+    """Join the other workers of the endpoint, if its store is shared and sessions are served."""
+    app = cast("App", endpoint.runtime.app)
+    store = endpoint.runtime.store
+    if not store.shared or app.eras.newest_stateful is None:
+        yield None
+        return
+    from mcptrio.cluster.cluster import open_cluster
+    from mcptrio.cluster.config import ClusterConfig
+    from mcptrio.server.app import own_version
+
+    parent = None if program is None else program.parent
+    config = config or ClusterConfig()
+    if parent is not None:
+        config = structs.replace(config, slot=str(parent.slot))
+    worker = None if parent is None else parent.worker_id
+    info = app.info
+    async with open_cluster(
+        endpoint, config, server=info.name, version=info.version or own_version(), worker=worker
+    ) as joined:
+        if program is not None:
+            program.on_worker_death = joined.declare_dead
+        yield joined
 
 
 def _stop_event(stop: trio.Event | None, program: Program | None) -> trio.Event:
@@ -206,20 +250,8 @@ def _one_exception() -> Iterator[None]:
 
 
 def _require_trio(name: str) -> None:
-    if not trio.lowlevel.in_trio_run():
+    if not trio.lowlevel.in_trio_task():
         raise DeclarationError(_NOT_TRIO.format(name=name))
-
-
-async def _reload_on_hangup(listener: Any) -> None:
-    if not hasattr(signal, "SIGHUP"):
-        return
-    with trio.open_signal_receiver(signal.SIGHUP) as signals:
-        async for _ in signals:
-            try:
-                listener.reload_certificates()
-                logger.info("certificates read again")
-            except DeclarationError as error:
-                logger.error("%s; the old certificates stay in use", error)
 
 
 def asgi(
@@ -228,19 +260,20 @@ def asgi(
     *,
     auth: Auth | None = UNSET,
     store: Store | None = None,
-) -> AsgiApp:
+) -> HostedApp:
     from mcptrio.server.metrics import measure
     from mcptrio.telemetry.metrics import Metrics
-    from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+    from mcptrio.transports.http_server.hypercorn.hosted import HostedApp
 
     check_http(http, app.limits, store, auth)
     metrics = Metrics(route.method for route in app.router)
-    return AsgiApp(
-        make_runtime=lambda: measure(app.make_runtime(store), metrics),
-        config=http,
+    return HostedApp(
+        lambda: measure(app.make_runtime(store), metrics),
+        http,
         authenticator=_authenticator(app, auth, None),
         open_scopes=auth is None,
         metrics=metrics.text,
+        join=lambda endpoint: _joined(endpoint, None, None),
     )
 
 

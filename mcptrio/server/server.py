@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 import trio
@@ -17,22 +18,22 @@ from mcptrio.auth.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 from mcptrio.server.app import App, own_version
 from mcptrio.server.checks import check_server, require_async
-from mcptrio.server.context import SessionHandle
 from mcptrio.server.features.completion import Completable, F, P, R
 from mcptrio.server.features.functions import caller_names
-from mcptrio.server.features.lifecycle import entered_with
+from mcptrio.server.features.lifecycle import SessionT, entered_with
 from mcptrio.server.features.prompts import PromptOptions
 from mcptrio.server.features.resources import ResourceOptions
 from mcptrio.server.features.result_fields import Cache
 from mcptrio.server.features.scopes import UNSET
-from mcptrio.server.features.tool_declaration import ToolOptions, tool_options
+from mcptrio.server.features.tool_declaration import ToolDefaults, ToolOptions, tool_options
 from mcptrio.server.registry import PageSize
 
 if TYPE_CHECKING:
+    from mcptrio.cluster.config import ClusterConfig
     from mcptrio.server.options import Auth, RunOptions
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
-    from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+    from mcptrio.transports.http_server.hypercorn.hosted import HostedApp
     from mcptrio.transports.http_server.listener.sockets import BoundAddress
     from mcptrio.transports.http_server.options import HttpOptions
     from mcptrio.transports.link import Link
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[Any]])
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 ListenerT = TypeVar("ListenerT", bound=telemetry.Listener)
-SessionT = TypeVar("SessionT", bound=Callable[[SessionHandle], AsyncIterator[Any] | AbstractAsyncContextManager[Any]])
 
 
 class Server:
@@ -73,6 +73,7 @@ class Server:
         experimental: Mapping[str, Mapping[str, Any]] | None = None,
         threads: int = 16,
         max_reply: int = 16 * 1024 * 1024,
+        **tool_defaults: Unpack[ToolDefaults],
     ) -> None:
         """
         Args:
@@ -98,9 +99,11 @@ class Server:
             experimental: Experimental capabilities to declare.
             threads: Maximum plain (not async) functions that run at the same time.
             max_reply: Maximum size of a response in bytes.
+            tool_defaults: Tool options for all tools that do not set them: those of `ToolDefaults`.
         """
         texts = {"version": version, "title": title, "description": description, "instructions": instructions}
-        check_server(name, threads, max_reply, **texts, website_url=website_url, state_audience=state_audience)
+        texts |= {"website_url": website_url, "state_audience": state_audience}
+        check_server(name, threads, max_reply, tool_defaults, **texts)
         self._app = App(
             self,
             types.Implementation(
@@ -122,6 +125,7 @@ class Server:
             experimental=experimental,
             threads=threads,
             max_reply=max_reply,
+            tool_defaults=tool_defaults,
         )
 
     if not TYPE_CHECKING:
@@ -224,17 +228,19 @@ class Server:
         """Remove a prompt, also while serving; clients are notified."""
         self._app.prompts.registry.remove(name)
 
-    def session(self, fn: SessionT) -> SessionT:
+    @overload
+    def session(self, fn: SessionT) -> SessionT: ...
+    @overload
+    def session(self, *, movable: bool = False) -> Callable[[SessionT], SessionT]: ...
+
+    def session(self, fn: Any = None, *, movable: bool = False) -> Any:
         """Declare the session function: an async generator function around each session that yields once.
 
-        A function with `@asynccontextmanager` will do too. The value that it yields is `ctx.state` in that session.
-        Before that it may raise `SessionRefused` or set `session.capabilities` to a subset; afterwards `session.ended`
-        is the reason for the session's end.
+        Its value is `ctx.state`. Before it may raise `SessionRefused` or narrow `session.capabilities`; afterwards
+        `session.ended` is the reason for the end. It pins sessions to this process unless `movable` (docs/howto).
         """
-        if self._app.lifecycle.session_function is not None:
-            raise DeclarationError("there is a session function already; a server has one")
-        self._app.lifecycle.session_function = entered_with("session", fn)
-        return fn
+        declare = self._app.add_session_function
+        return partial(declare, movable=movable) if fn is None else declare(fn, movable=movable)
 
     def on_roots_changed(self, fn: HandlerT) -> HandlerT:
         """Declare the handler for the notification that a client's roots have changed: `async def changed(ctx)`."""
@@ -310,11 +316,7 @@ class Server:
         self._app.list_changed("resources", everywhere=True)
 
     def notify_resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:
-        """Notify the subscribers of a resource that it has changed; `meta` is the `_meta` they receive.
-
-        Raises:
-            TypeError, ValueError: `meta` has no JSON form.
-        """
+        """Notify the subscribers of a resource that it has changed; `meta` is the `_meta` they receive, as JSON."""
         self._app.publisher.resource_updated(uri, meta)
 
     # -- serving
@@ -335,9 +337,8 @@ class Server:
     ) -> None:
         """Serve one client over a custom link until it disconnects.
 
-        Authenticate the client before: as over stdio, there is no principal, and scopes are not checked. Each call of
-        this method runs the lifespan function. When `stop` is set, running calls have `drain_timeout` seconds to
-        finish, and the method returns. It does not close the link.
+        Authenticate the client before: as over stdio, there is no principal, and scopes are not checked. Each call runs
+        the lifespan function. `stop` is that of `serve_stdio`. The link is not closed.
         """
         from mcptrio.server.serve import serve_link
 
@@ -349,6 +350,7 @@ class Server:
         *,
         auth: Auth | None = UNSET,
         store: Store | None = None,
+        cluster: ClusterConfig | None = None,
         stop: trio.Event | None = None,
         task_status: trio.TaskStatus[list[BoundAddress]] = trio.TASK_STATUS_IGNORED,
         **settings: Unpack[HttpOptions],
@@ -356,14 +358,15 @@ class Server:
         """Serve Streamable HTTP until cancelled; `settings` are fields of `HttpConfig`.
 
         With `await nursery.start(server.serve_http)` the addresses are returned once the port is bound. When `stop` is
-        set, the server accepts nothing new, running calls have `drain_timeout` seconds to finish, and the method
-        returns. Cancelling ends everything at once. `auth` authenticates callers: a `BearerAuth`, `StaticTokens` or
+        set, nothing new is accepted, running calls have `drain_timeout` seconds to finish, and the method returns.
+        Cancelling ends everything at once. `auth` authenticates callers: a `BearerAuth`, `StaticTokens` or
         `ClientCertificates` of `mcptrio.auth.server`, or your own function. None turns authentication and scopes off.
+        With a `store` that several processes share, they serve one endpoint together; `cluster` has the settings.
         """
         from mcptrio.server.serve import http_config, serve_http
 
         http = http_config(config, settings)
-        await serve_http(self._app, http, auth=auth, store=store, stop=stop, task_status=task_status)
+        await serve_http(self._app, http, auth=auth, store=store, cluster=cluster, stop=stop, task_status=task_status)
 
     def asgi(
         self,
@@ -372,7 +375,7 @@ class Server:
         auth: Auth | None = UNSET,
         store: Store | None = None,
         **settings: Unpack[HttpOptions],
-    ) -> AsgiApp:
+    ) -> HostedApp:
         """Return an ASGI application for Hypercorn's trio worker, or to mount in another application."""
         from mcptrio.server.serve import asgi, http_config
 

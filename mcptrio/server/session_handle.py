@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from mcptrio import types
 from mcptrio._actors.call import Call
+from mcptrio._actors.record import MAX_SAVED
 from mcptrio._actors.service import Actor
 from mcptrio._eras.stateless import CLIENT_INFO
 from mcptrio._peer.messages import Cause
@@ -70,6 +73,35 @@ class SessionHandle:
     def ended(self) -> str | None:
         """Why the session ended, once it has."""
         return None if self._session.ended is None else self._session.reason or self._session.ended.value
+
+    @property
+    def epoch(self) -> int:
+        """How often the session was continued from its record: a fencing token for what handlers change elsewhere."""
+        return cast("int", getattr(self._session, "epoch", 0))
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether the session was continued from its record, so that its session function runs again."""
+        return bool(self._session.data.get("taken_over"))
+
+    @property
+    def saved(self) -> Any:
+        """The value that was last given to `save`, also before the session was continued elsewhere; None at first."""
+        saved = self._session.data.get("saved")
+        return None if saved is None else msgspec.json.decode(saved)
+
+    def save(self, value: Any) -> None:
+        """Keep a value in the record of the session, for the session function that continues it.
+
+        Raises:
+            TypeError: the value has no JSON form.
+            ValueError: its JSON form is larger than 64 KiB.
+        """
+        data = encode_value(value)
+        if len(data) > MAX_SAVED:
+            raise ValueError(f"the value takes {len(data)} bytes as JSON, and a session may save {MAX_SAVED}")
+        self._session.data["saved"] = data
+        self._session.changed()
 
     def end(self, reason: str) -> None:
         """End the session; from a handler, as soon as its request is answered.
@@ -178,6 +210,10 @@ class RequestHandle(SessionHandle):
         if self._call.over:
             raise ConnectionLost("nothing can be started for a request that is over")
         self._session.background.start(fn, *args, call=self._call)
+
+    def save(self, value: Any) -> None:
+        """Raise `LocalProtocolError`: in 2026-07-28 there are no sessions to keep a value for."""
+        raise LocalProtocolError("this request belongs to no session that could keep a value; use a store of your own")
 
     def end(self, reason: str) -> None:
         """Raise `LocalProtocolError`: in 2026-07-28 there are no sessions to end."""

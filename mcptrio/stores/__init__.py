@@ -8,8 +8,10 @@ from __future__ import annotations
 from mcptrio.errors import DeclarationError
 from mcptrio.stores.base import (
     Bus,
+    Claimed,
     EventStore,
     Follower,
+    HomeAt,
     LaggedBehind,
     Marks,
     SessionDirectory,
@@ -26,8 +28,10 @@ from mcptrio.stores.memory import MemoryBus, MemoryStore
 
 __all__ = [
     "Bus",
+    "Claimed",
     "EventStore",
     "Follower",
+    "HomeAt",
     "LaggedBehind",
     "Marks",
     "MemoryBus",

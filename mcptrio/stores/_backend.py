@@ -15,6 +15,21 @@ FENCED: Final = -1
 """The result of a change to a stream that another process writes now."""
 
 
+class StreamRow(Struct, frozen=True):
+    """A stream as it is stored."""
+
+    key: StreamKey
+    serial: int
+    floor: int
+    last: int
+    size: int
+    call: bytes | None = None
+    age: float | None = None
+    """Seconds since its end; None: it has not ended."""
+    sizes: Sequence[int] = ()
+    """The bytes of each event, if it has not ended."""
+
+
 class StreamChange(Struct, frozen=True):
     """The unwritten part of one stream."""
 
@@ -33,10 +48,37 @@ class StreamChange(Struct, frozen=True):
     new: bool
     """Whether none of its events was stored yet: whatever has its name is not this stream."""
     ended: bool
+    call: bytes | None
+    """The call that the stream answers, if it has not ended; see `EventStore.begin`."""
+    epoch: int = 0
+    """The fencing epoch of its session when this process began to write it."""
 
     @property
     def last(self) -> int:
         return self.start + len(self.events)
+
+
+class SessionRow(Struct, frozen=True):
+    """A session that is at home here, or that was released just now."""
+
+    session: str
+    epoch: int
+    record: bytes
+    owner: str
+    pinned: bool = False
+    expires: float | None = None
+    """Until when (in wall-clock time) a released session is kept; None: it is at home here."""
+
+
+class StoredSession(Struct, frozen=True):
+    """A claimed session as the backend had it, and its streams."""
+
+    row: SessionRow
+    previous: str
+    """The process that was its home and did not release it."""
+    streams: Sequence[StreamRow] = ()
+    left: float | None = None
+    """The seconds until it would have expired."""
 
 
 class CommitGroup(Struct, frozen=True, kw_only=True):
@@ -45,8 +87,8 @@ class CommitGroup(Struct, frozen=True, kw_only=True):
     streams: Sequence[StreamChange] = ()
     removed: Sequence[tuple[StreamKey, int]] = ()
     """Key and serial of each stream to delete."""
-    sessions: Mapping[str, Row | None] = {}
-    """Records by id; None: to be removed."""
+    sessions: Mapping[str, SessionRow | None] = {}
+    """Records by id; None: to be removed, with all streams of the session."""
     tasks: Mapping[str, Row | None] = {}
     marks: Mapping[str, Row | None] = {}
 
@@ -55,10 +97,10 @@ class Contents(Struct, frozen=True, kw_only=True):
     """The data of a backend when it is opened, as far as it must be known from the start."""
 
     secret: bytes
-    streams: Sequence[tuple[int, str, str, int, int, int]] = ()
-    """Serial, session, stream, floor, last, size."""
-    sessions: Sequence[tuple[str, bytes, str]] = ()
-    """Session, record, owner."""
+    serial: int = 0
+    """The largest serial of a stream."""
+    streams: Sequence[StreamRow] = ()
+    """The streams that belong to no session of the directory; the others are read when their session is claimed."""
     tasks: Sequence[Row] = ()
     marks: Sequence[Row] = ()
 
@@ -100,6 +142,9 @@ class StreamBackend(Protocol):
 
     async def fetch(self, key: StreamKey, serial: int, after: int, upto: int) -> list[bytes]:
         """Read events after `after` up to `upto` without a gap: not all of them perhaps, but at least one."""
+
+    async def tidy(self) -> None:
+        """Remove what has expired, and what exceeds the bounds of the store; called at intervals."""
 
     async def start_afresh(self, secret: bytes) -> None:
         """Start empty after damage; everything that memory holds is then written again."""

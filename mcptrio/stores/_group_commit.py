@@ -16,8 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -25,22 +24,21 @@ import trio
 
 from mcptrio.errors import LocalProtocolError
 from mcptrio.stores._backend import FENCED, BackendFailed, CommitGroup, Contents, StreamBackend
-from mcptrio.stores._health import Health
-from mcptrio.stores._recent_events import RecentEvents
+from mcptrio.stores._health import Crashes, Health
+from mcptrio.stores._home_sessions import HomeSessions
 from mcptrio.stores._records import Tables
+from mcptrio.stores._stored_memory import StoredStreams
 from mcptrio.stores._stored_streams import StoredStream
-from mcptrio.stores._streams import MemoryStream, StreamFollower, StreamIndex, check_cursor, open_tasks
+from mcptrio.stores._streams import MemoryStream, StreamFollower, check_cursor, open_tasks
 from mcptrio.stores.base import Bus, LaggedBehind, StoreFailed, StoreLimits, StreamKey
 
 logger = logging.getLogger(__name__)
 
-REMOVED_AT_ONCE: Final = 256  # streams deleted in one commit, so that no commit is long
-CRASHES: Final = 6
-CRASH_WINDOW: Final = 30.0
+TIDY_EVERY: Final = 60.0
 SLOW_COMMIT: Final = 3.0  # longer than SQLite waits for a lock
 
 
-class GroupCommit:
+class GroupCommit(StoredStreams):
     """Streams and records in memory, committed in groups to a backend.
 
     Owns: the backend, the streams, and while it is open a writer and a janitor.   Borrows: `on_state`, see `Health`.
@@ -53,25 +51,21 @@ class GroupCommit:
     def __init__(
         self, backend: StreamBackend, limits: StoreLimits | None, on_state: Callable[[str | None], None] | None
     ) -> None:
-        self.limits = limits = limits or StoreLimits()
+        super().__init__(limits or StoreLimits())
         self.health = Health(on_state)
         self._backend = backend
-        self._tables = Tables(limits, self._changed, expire_there=backend.expires_records)
+        self._tables = Tables(self.limits, self._changed, expire_there=backend.expires_records)
+        self._home = HomeSessions(self._changed)
         self._open = False
         self._secret: bytes | None = None
-        self._index: StreamIndex[StoredStream] = StreamIndex(limits, StoredStream)
-        self._dirty: dict[StoredStream, None] = {}  # changed since the last commit began
         self._writing: Sequence[StoredStream] = ()  # in the commit that runs
         self._writing_since = 0.0
-        self._removed: list[tuple[StreamKey, int]] = []
-        self._recent = RecentEvents(limits, self._index)
         self._backlog = self._backlog_bytes = 0
         self._accepted = self._settled = 0  # changes, to know when a flush is done
         self._idle = trio.lowlevel.ParkingLot()
         self._flushing = trio.lowlevel.ParkingLot()
-        self._failures = 0  # commits that failed in a row
-        self._crashes: deque[float] = deque(maxlen=CRASHES)
-        self._damaged = False
+        self._crashes = Crashes()
+        self._failures, self._damaged = 0, False  # commits that failed in a row
 
     @property
     def secret(self) -> bytes:
@@ -93,9 +87,9 @@ class GroupCommit:
 
     # -- the protocol; only `flush` waits
 
-    def begin(self, key: StreamKey, *, owner: str = "") -> None:
+    def begin(self, key: StreamKey, *, owner: str = "", call: bytes | None = None) -> None:
         if self._index.find(key) is None:
-            self._begin(key, owner)
+            self._begin(key, owner).call = call
             self._changed()
 
     def append(self, key: StreamKey, data: bytes, *, last: bool = False, keep_after: int | None = None) -> int:
@@ -125,14 +119,20 @@ class GroupCommit:
         return stream.last
 
     def finish(self, key: StreamKey) -> None:
-        # Not written: every stream of a process that is gone is over.
         stream = self._index.find(key)
-        if stream is not None:
+        if stream is not None and stream.ended is None:
             self._index.end(stream, trio.current_time())
+            self._dirty[stream] = None
+            self._changed()
             stream.wake()
 
+    async def reopen(self, key: StreamKey, *, owner: str = "") -> int:
+        await self.prepare_follow(key)
+        stream = self._index.find(key)
+        return 0 if stream is None else self._continue(stream)
+
     async def prepare_follow(self, key: StreamKey) -> None:
-        """Do nothing: the streams of an earlier process were loaded."""
+        """Do nothing: the streams of an earlier process were loaded with their session."""
 
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
         return StreamFollower(check_cursor(self._index.find(key), after), after, self._fetch)
@@ -157,7 +157,7 @@ class GroupCommit:
             async with self._backend.open(os.urandom(32), self._on_damage) as contents:
                 self._load(contents)
                 try:
-                    async with open_tasks(self._serve_writer, self._serve_janitor):
+                    async with open_tasks(self._serve_writer, self._serve_janitor, self._serve_tidying):
                         yield
                 finally:
                     with trio.move_on_after(5, shield=True):
@@ -167,26 +167,13 @@ class GroupCommit:
 
     def _load(self, contents: Contents) -> None:
         self._secret = contents.secret
-        forgotten = time.time() + self.limits.session_age
-        self._index = StreamIndex(self.limits, StoredStream)  # of an earlier opening, if there was one
-        self._recent = RecentEvents(self.limits, self._index)
-        self._dirty, self._removed, self._failures, self._damaged = {}, [], 0, False
-        self._tables.sessions.load((session, record, forgotten, owner) for session, record, owner in contents.sessions)
+        self._reset()  # not the streams of an earlier opening
+        self._failures, self._damaged = 0, False
         self._tables.tasks.load(contents.tasks)
         self._tables.marks.load(contents.marks)
-        for serial, session, name, floor, last, size in contents.streams:
-            key = StreamKey(session, name)
-            # An earlier one was removed and begun again; the process died before the removal was written.
-            if (earlier := self._index.find(key)) is not None:
-                self._remove(earlier)
-            self._adopt(key, floor, last, serial, size).stored = True
-
-    def _adopt(self, key: StreamKey, floor: int, last: int, serial: int = 0, size: int = 0) -> StoredStream:
-        """Make the stored stream of another process known; it has ended."""
-        stream = StoredStream(key, serial, floor=floor, last=last, visible=last, size=size, tail_floor=last)
-        stream.written, stream.saved_floor = last, floor
-        self._index.end(self._index.adopt(stream), trio.current_time())
-        return stream
+        self._index.serial = contents.serial
+        for row in contents.streams:
+            self._adopt(row).stored = True
 
     # -- the writer: the one task that commits
 
@@ -206,13 +193,14 @@ class GroupCommit:
                 await self._idle.park()
 
     def _has_work(self) -> bool:
-        return bool(self._dirty or self._removed or self._tables.changed)
+        return bool(self._dirty or self._removed or self._tables.changed or self._home.changes)
 
     async def _commit(self) -> None:
         settles = self._accepted
         dirty, self._dirty = list(self._dirty), {}
         removed = self._take_removed({stream.key for stream in dirty})
-        taken = sessions, tasks, marks = self._tables.take()
+        taken = tasks, marks = self._tables.take()
+        sessions = self._home.changes.take()
         changes = [stream.take_change() for stream in dirty]
         group = CommitGroup(streams=changes, removed=removed, sessions=sessions, tasks=tasks, marks=marks)
         self._backlog = self._backlog_bytes = 0
@@ -224,6 +212,7 @@ class GroupCommit:
             self._dirty = {stream: None for stream in dirty if self._index.find(stream.key) is stream} | self._dirty
             self._removed = removed + self._removed
             self._tables.give_back(taken)
+            self._home.changes.give_back(sessions)
             if not isinstance(error, Exception):
                 raise
             self._on_failure(error)
@@ -243,36 +232,6 @@ class GroupCommit:
         self._settled = settles
         self._flushing.unpark_all()
 
-    def _take_removed(self, written: Set[StreamKey]) -> list[tuple[StreamKey, int]]:
-        """Return some of the removals, and each of a stream whose name is about to be written again."""
-        some, rest = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
-        self._removed = [removal for removal in rest if removal[0] not in written]
-        return some + [removal for removal in rest if removal[0] in written]
-
-    def _fence(self, stream: StoredStream) -> None:
-        """End a stream that another process writes now: discard what was not shown, and delete nothing."""
-        logger.warning("a stream of session %s is written by another process now", stream.key.session)
-        stream.fenced, stream.stored = True, False
-        self._dirty.pop(stream, None)
-        if self._index.find(stream.key) is stream:
-            before, size = stream.tail_size, stream.size
-            stream.cut(stream.visible)
-            self._index.resized(stream, stream.size - size)
-            self._recent.weigh(stream, before)
-            self._index.end(stream, trio.current_time())
-        stream.wake()
-
-    def _rewind(self, stream: StoredStream, newest: int) -> None:
-        """Write the end of a stream again that the backend has lost; a gap that memory cannot fill is cut off."""
-        if self._index.find(stream.key) is not stream:
-            return
-        logger.error("the store has lost events of session %s; writing them again", stream.key.session)
-        stream.written, stream.saved_floor = newest, min(stream.saved_floor, newest)
-        if newest < stream.tail_floor:
-            self._index.drop_to(stream, stream.tail_floor)
-            stream.wake()
-        self._dirty[stream] = None
-
     def _on_failure(self, error: Exception) -> None:
         self._failures += 1
         if isinstance(error, BackendFailed):
@@ -281,10 +240,8 @@ class GroupCommit:
             return
         logger.error("the writer of the store crashed", exc_info=error)
         self._degrade(f"the writer crashed: {error!r}")
-        self._crashes.append(trio.current_time())
-        if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] <= CRASH_WINDOW:
-            text = f"the writer of the store {self._backend.name} crashed {CRASHES} times in {CRASH_WINDOW:.0f} s"
-            raise StoreFailed(text) from error
+        if (crashed := self._crashes.add()) is not None:
+            raise StoreFailed(f"the writer of the store {self._backend.name} {crashed}") from error
 
     def _degrade(self, reason: str) -> None:
         """Show events before they are stored, from now on."""
@@ -310,10 +267,10 @@ class GroupCommit:
             self._degrade(f"cannot start afresh: {error}")
             await trio.sleep(self._backend.retry_after[-1])
             return
-        self._damaged = False
-        self._failures = 0
+        self._damaged, self._failures = False, 0
         self._removed.clear()
         self._tables.put_all_again()
+        self._home.put_all_again()
         for stream in list(self._index):
             stream.written = stream.saved_floor = 0
             stream.stored = False
@@ -334,6 +291,12 @@ class GroupCommit:
                 self._remove(stream)
             self._tables.expire()
             self.health.check()
+
+    async def _serve_tidying(self) -> None:
+        while True:
+            await trio.sleep(TIDY_EVERY)
+            with suppress(BackendFailed):  # the writer notices it, if there is anything to write
+                await self._backend.tidy()
 
     async def _fetch(self, stream: MemoryStream, after: int) -> list[bytes]:
         upto = min(stream.visible, stream.tail_floor)
@@ -358,43 +321,11 @@ class GroupCommit:
         if lost:
             logger.error("the store is closed without %d events that could not be written", lost)
 
-    # -- in memory
+    def _begin(self, key: StreamKey, owner: str = "") -> StoredStream:
+        if self._secret is None:
+            raise LocalProtocolError("the store is not open")
+        return super()._begin(key, owner)
 
     def _changed(self) -> None:
         self._accepted += 1
         self._idle.unpark_all()
-
-    def _begin(self, key: StreamKey, owner: str = "") -> StoredStream:
-        if self._secret is None:
-            raise LocalProtocolError("the store is not open")
-        while (crowded := self._index.crowded()) is not None:
-            self._remove(crowded)
-        stream = self._index.begin(key, owner)
-        self._dirty[stream] = None
-        return stream
-
-    def _remove(self, stream: StoredStream) -> None:
-        """Remove a stream. Open followers still get its events in memory, stored or not: the session is over."""
-        self._index.remove(stream)
-        self._dirty.pop(stream, None)
-        self._recent.forget(stream)
-        if stream.stored:
-            self._removed.append((stream.key, stream.serial))
-        stream.floor = stream.tail_floor
-        self._show(stream, stream.last)
-        self._changed()
-
-    def _lose_weight(self, growing: StoredStream) -> None:
-        finished, running = self._index.overweight(growing)
-        for stream in finished:
-            self._remove(stream)
-        for stream in running:
-            before = stream.tail_size
-            self._index.drop_to(stream, stream.droppable(stream.visible))
-            self._recent.weigh(stream, before)
-            self._dirty[stream] = None
-            stream.wake()
-
-    def _show(self, stream: StoredStream, upto: int) -> None:
-        stream.visible = max(stream.visible, upto)
-        stream.wake()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
+from typing import Generic, TypeVar
 
 import trio
 from msgspec import Struct
@@ -17,6 +18,9 @@ Row = tuple[str, bytes, float | None, str]
 """Id, record, expiry in wall-clock time, which holds across a restart, and owner."""
 
 
+R = TypeVar("R")
+
+
 class ExpiringRecord(Struct, frozen=True):
     """One record, when it expires (in Trio's time), and its owner."""
 
@@ -25,11 +29,11 @@ class ExpiringRecord(Struct, frozen=True):
     owner: str
 
 
-class RecordChanges:
+class RecordChanges(Generic[R]):
     """Rows that the next commit writes or removes."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        self._rows: dict[str, Row | None] = {}  # None: to be removed
+        self._rows: dict[str, R | None] = {}  # None: to be removed
         self._changed = changed
 
     def __len__(self) -> int:
@@ -38,16 +42,22 @@ class RecordChanges:
     def __contains__(self, id: str) -> bool:
         return id in self._rows
 
-    def note(self, id: str, row: Row | None) -> None:
+    def __getitem__(self, id: str) -> R | None:
+        return self._rows[id]
+
+    def note(self, id: str, row: R | None) -> None:
         self._rows[id] = row
         self._changed()
 
-    def take(self) -> Mapping[str, Row | None]:
+    def undo(self, id: str) -> None:
+        self._rows.pop(id, None)
+
+    def take(self) -> Mapping[str, R | None]:
         """Return what is to be written and start an empty collection."""
         rows, self._rows = self._rows, {}
         return rows
 
-    def give_back(self, rows: Mapping[str, Row | None]) -> None:
+    def give_back(self, rows: Mapping[str, R | None]) -> None:
         """Take back rows that could not be written; later changes win."""
         self._rows = {**rows, **self._rows}
 
@@ -59,7 +69,12 @@ class Records:
     """
 
     def __init__(
-        self, most: int, most_bytes: float = inf, changes: RecordChanges | None = None, *, expire_there: bool = False
+        self,
+        most: int,
+        most_bytes: float = inf,
+        changes: RecordChanges[Row] | None = None,
+        *,
+        expire_there: bool = False,
     ) -> None:
         self._most = most
         self._most_bytes = most_bytes
@@ -168,11 +183,12 @@ class MarkTable:
     """The marks of a store: one table of records for each kind, with bounds of its own."""
 
     def __init__(
-        self, limits: StoreLimits, changes: RecordChanges | None = None, *, expire_there: bool = False
+        self, limits: StoreLimits, changes: RecordChanges[Row] | None = None, *, expire_there: bool = False
     ) -> None:
+        sizes = {"state": limits.mark_bytes, "once": limits.mark_bytes, "dpop": limits.mark_bytes}
         self._kinds: dict[str, Records] = {
-            kind: Records(limits.marks, limits.mark_bytes, changes, expire_there=expire_there)
-            for kind in ("state", "once", "dpop")
+            kind: Records(limits.marks, size, changes, expire_there=expire_there)
+            for kind, size in {**sizes, "result": limits.result_bytes}.items()
         }
 
     def __len__(self) -> int:
@@ -213,20 +229,19 @@ class MarkTable:
 
 
 class Tables:
-    """The sessions, tasks and marks of a durable store, and their changes that the next commit writes."""
+    """The tasks and marks of a durable store, and their changes that the next commit writes."""
 
     def __init__(self, limits: StoreLimits, changed: Callable[[], None], *, expire_there: bool) -> None:
-        self.changes = RecordChanges(changed), RecordChanges(changed), RecordChanges(changed)
-        self.sessions = Records(limits.sessions, changes=self.changes[0], expire_there=expire_there)
-        self.tasks = Records(limits.tasks, limits.task_bytes, self.changes[1], expire_there=expire_there)
-        self.marks = MarkTable(limits, self.changes[2], expire_there=expire_there)
+        self.changes: tuple[RecordChanges[Row], RecordChanges[Row]] = RecordChanges(changed), RecordChanges(changed)
+        self.tasks = Records(limits.tasks, limits.task_bytes, self.changes[0], expire_there=expire_there)
+        self.marks = MarkTable(limits, self.changes[1], expire_there=expire_there)
 
     @property
     def changed(self) -> bool:
         return any(self.changes)
 
     def take(self) -> Sequence[Mapping[str, Row | None]]:
-        """Return the changes of sessions, tasks and marks, and start empty collections."""
+        """Return the changes of tasks and marks, and start empty collections."""
         return [changes.take() for changes in self.changes]
 
     def give_back(self, taken: Sequence[Mapping[str, Row | None]]) -> None:
@@ -235,13 +250,13 @@ class Tables:
             changes.give_back(rows)
 
     def expire(self) -> None:
-        for table in (self.sessions, self.tasks, self.marks):
-            table.expire()
+        self.tasks.expire()
+        self.marks.expire()
 
     def put_all_again(self) -> None:
         """Have every record written again, into an empty storage."""
-        for table in (self.sessions, self.tasks, self.marks):
-            table.put_all_again()
+        self.tasks.put_all_again()
+        self.marks.put_all_again()
 
 
 def mark_id(kind: str, mark: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -17,13 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcptrio.errors import DeclarationError
-from mcptrio.stores._backend import CommitGroup, Contents
-from mcptrio.stores.base import StoreFailed
+from mcptrio.stores import _sqlite_sessions as sessions
+from mcptrio.stores._backend import CommitGroup, Contents, StoredSession
+from mcptrio.stores.base import StoreFailed, StoreLimits
 
 logger = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x4D435054  # "MCPT"
-VERSION: Final = 4
+VERSION: Final = 5
 BUSY_TIMEOUT: Final = 2.0
 DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -34,40 +36,54 @@ _TASKS_2: Final = "(task TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL) W
 _MARKS_3: Final = "(mark TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL) WITHOUT ROWID"
 _OWNER: Final = "owner TEXT NOT NULL DEFAULT ''"
 _WERE_MARKS: Final = "FROM sessions WHERE session GLOB 'once *' OR session GLOB 'state *'"
+_SESSIONS_5: Final = (
+    "epoch INTEGER NOT NULL DEFAULT 0",
+    "pinned INTEGER NOT NULL DEFAULT 0",
+    "expires REAL",
+    "home TEXT NOT NULL DEFAULT ''",
+)
+_STREAMS_5: Final = ("call BLOB", "ended REAL")
+_BY_SESSION: Final = "CREATE INDEX streams_of_session ON streams (session)"
 UPGRADES: Final = {
     1: f"CREATE TABLE IF NOT EXISTS tasks {_TASKS_2}",  # later files of this layout have the table already
     2: f"CREATE TABLE marks {_MARKS_3}; "
     f"INSERT INTO marks SELECT session, record, strftime('%s') + 3600 {_WERE_MARKS}; DELETE {_WERE_MARKS}",
     3: "; ".join(f"ALTER TABLE {table} ADD COLUMN {_OWNER}" for table in ("sessions", "tasks", "marks")),
+    4: "; ".join(
+        [f"ALTER TABLE sessions ADD COLUMN {column}" for column in _SESSIONS_5]
+        + [f"ALTER TABLE streams ADD COLUMN {column}" for column in _STREAMS_5]
+        + [_BY_SESSION]
+    ),
 }
 """For each layout, the statements that convert it to the next one."""
 
-# Streams and sessions have no times: a stream of an earlier process is over, and its age counts from the restart. So
-# neither a wall clock that jumps nor a long outage expires one before its client could return. Tasks and marks have an
-# expiry: a client knows how long a task lives, and a mark is not needed after its state or proof has expired.
+# A session that is at home in a process has no expiry, and a running stream no end: if the process dies, their age
+# counts from the restart. So a long outage expires none before its client could return.
 SCHEMA: Final = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (
     id INTEGER PRIMARY KEY, session TEXT NOT NULL, stream TEXT NOT NULL,
-    floor INTEGER NOT NULL, last INTEGER NOT NULL, size INTEGER NOT NULL
+    floor INTEGER NOT NULL, last INTEGER NOT NULL, size INTEGER NOT NULL, {", ".join(_STREAMS_5)}
 );
+{_BY_SESSION};
 CREATE TABLE events (
     stream INTEGER NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (stream, seq)
 ) WITHOUT ROWID;
-CREATE TABLE sessions (session TEXT PRIMARY KEY, record BLOB NOT NULL, {_OWNER}) WITHOUT ROWID;
+CREATE TABLE sessions (
+    session TEXT PRIMARY KEY, record BLOB NOT NULL, {_OWNER}, {", ".join(_SESSIONS_5)}
+) WITHOUT ROWID;
 CREATE TABLE tasks (task TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL, {_OWNER}) WITHOUT ROWID;
 CREATE TABLE marks (mark TEXT PRIMARY KEY, record BLOB NOT NULL, expires REAL, {_OWNER}) WITHOUT ROWID;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
 SAVE_STREAM: Final = """
-INSERT INTO streams (id, session, stream, floor, last, size) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET floor = excluded.floor, last = excluded.last, size = excluded.size
+INSERT INTO streams (id, session, stream, floor, last, size, call, ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET floor = excluded.floor, last = excluded.last, size = excluded.size,
+    call = excluded.call, ended = COALESCE(ended, excluded.ended)
 """
-SAVE_SESSION: Final = "INSERT OR REPLACE INTO sessions (session, record, owner) VALUES (?1, ?2, ?4)"
 SAVE_TASK: Final = "INSERT OR REPLACE INTO tasks (task, record, expires, owner) VALUES (?, ?, ?, ?)"
 SAVE_MARK: Final = "INSERT OR REPLACE INTO marks (mark, record, expires, owner) VALUES (?, ?, ?, ?)"
-DELETE_SESSION: Final = "DELETE FROM sessions WHERE session = ?"
 DELETE_TASK: Final = "DELETE FROM tasks WHERE task = ?"
 DELETE_MARK: Final = "DELETE FROM marks WHERE mark = ?"
 
@@ -75,11 +91,13 @@ DELETE_MARK: Final = "DELETE FROM marks WHERE mark = ?"
 class SqliteFile:
     """One SQLite file. `commit` is called by one thread at a time; `read` and `is_in_place` may run next to it."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], limits: StoreLimits) -> None:
         if os.fspath(path) in ("", ":memory:"):
             text = f"a store in {os.fspath(path)!r} would not be durable: name a file"
             raise DeclarationError(f"{text}, or use MemoryStore() (--store memory)")
         self.path = Path(path)
+        self.limits = limits
+        self._home = ""  # names this opening, to tell its sessions from those of a process that died
         self.moved_aside: Path | None = None
         self._identity: tuple[int, int] | None = None  # device and inode of the file that is open
         self._writer: sqlite3.Connection | None = None
@@ -171,32 +189,51 @@ class SqliteFile:
         Raises:
             FileGone: the file was removed or replaced: SQLite would go on writing to one that has no name.
         """
-        if self._writer is None:
-            raise sqlite3.OperationalError("the file is not open")
-        if not self.is_in_place():
-            raise FileGone("the file was removed or replaced")
-        streams, removed = group.streams, [(serial,) for _, serial in group.removed]
-        with _transaction(self._writer) as write:
+        streams, removed, now = group.streams, [(serial,) for _, serial in group.removed], time.time()
+        with self._changing() as write:
             # Trims come last: a stream may have outgrown its bounds within this group.
             write.executemany(
                 "INSERT OR REPLACE INTO events (stream, seq, data) VALUES (?, ?, ?)",
                 ((s.serial, seq, data) for s in streams for seq, data in enumerate(s.events, s.start + 1)),
             )
             write.executemany(
-                SAVE_STREAM, ((s.serial, s.key.session, s.key.stream, s.floor, s.last, s.size) for s in streams)
+                SAVE_STREAM,
+                (
+                    (s.serial, s.key.session, s.key.stream, s.floor, s.last, s.size, s.call, now if s.ended else None)
+                    for s in streams
+                ),
             )
             write.executemany(
                 "DELETE FROM events WHERE stream = ? AND seq <= ?", ((s.serial, s.floor) for s in streams if s.trims)
             )
             write.executemany("DELETE FROM events WHERE stream = ?", removed)
             write.executemany("DELETE FROM streams WHERE id = ?", removed)
+            sessions.save(write, group.sessions, self._home, self.limits)
             for delete, save, rows in (
-                (DELETE_SESSION, SAVE_SESSION, group.sessions),
                 (DELETE_TASK, SAVE_TASK, group.tasks),
                 (DELETE_MARK, SAVE_MARK, group.marks),
             ):
                 write.executemany(delete, ((id,) for id, row in rows.items() if row is None))
                 write.executemany(save, filter(None, rows.values()))
+
+    def claim(self, session: str) -> StoredSession | None:
+        """Become the home of a session; None if there is no such session."""
+        with self._changing() as write:
+            return sessions.claim(write, session, self._home, time.time())
+
+    def tidy(self) -> None:
+        """Remove what has expired and what exceeds the bounds."""
+        with self._changing() as write:
+            sessions.tidy(write, time.time(), self.limits)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[sqlite3.Cursor]:
+        if self._writer is None:
+            raise sqlite3.OperationalError("the file is not open")
+        if not self.is_in_place():
+            raise FileGone("the file was removed or replaced")
+        with _transaction(self._writer) as write:
+            yield write
 
     def read(self, stream: int, after: int, upto: int, most_bytes: int) -> list[bytes]:
         """Read the events after `after` without a gap: about `most_bytes`, but at least one if there is one."""
@@ -250,14 +287,18 @@ class SqliteFile:
                 logger.info("converted the store %s from layout %d to %d", self.path, version, VERSION)
             write.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?)", (secret,))
             (kept,) = write.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
-            streams = write.execute("SELECT id, session, stream, floor, last, size FROM streams ORDER BY id").fetchall()
-            sessions = write.execute("SELECT session, record, owner FROM sessions").fetchall()
+            now, alone = time.time(), "session NOT IN (SELECT session FROM sessions)"
+            sessions.take_over(write, now, self.limits)
+            sessions.tidy(write, now, self.limits)
+            (serial,) = write.execute("SELECT COALESCE(MAX(id), 0) FROM streams").fetchone()
+            streams = tuple(sessions.read_streams(write, f"{sessions.STREAM} WHERE {alone} ORDER BY id", (), now))
             tasks = write.execute("SELECT task, record, expires, owner FROM tasks").fetchall()
             marks = write.execute("SELECT mark, record, expires, owner FROM marks").fetchall()
         with self._reading:
             self._reader = _connection(self.path)
             self._reader.execute("PRAGMA query_only = 1")
-        return Contents(secret=kept, streams=streams, sessions=sessions, tasks=tasks, marks=marks)
+        self._home = secrets.token_urlsafe(9)
+        return Contents(secret=kept, serial=serial, streams=streams, tasks=tasks, marks=marks)
 
     def _disconnect(self) -> None:
         with self._reading:

@@ -18,6 +18,8 @@ class StoredStream(MemoryStream):
     written: int = 0  # the newest event that is stored
     saved_floor: int = 0  # the floor in the backend
     stored: bool = False  # the backend may know this stream
+    call: bytes | None = None  # see `EventStore.begin`
+    epoch: int = 0  # the fencing epoch of its session
 
     def add(self, data: bytes) -> None:
         # MemoryStream.add() inlined: super() costs more than the rest
@@ -60,6 +62,8 @@ class StoredStream(MemoryStream):
             self.size,
             self.written == 0,
             self.ended is not None,
+            None if self.ended is not None else self.call,
+            self.epoch,
         )
 
     def cut(self, seq: int) -> None:

@@ -117,6 +117,7 @@ class StreamFollower(Entity):
 
     async def receive(self) -> StoredEvent:
         await trio.lowlevel.checkpoint_if_cancelled()
+        waited = False
         while True:
             try:
                 event = self.receive_nowait()
@@ -125,10 +126,10 @@ class StreamFollower(Entity):
                     self._fetched = deque(await self._fetch(self._stream, self.cursor))
                 else:
                     await self._stream.changed()
+                    waited = True
             else:
-                await (
-                    trio.lowlevel.cancel_shielded_checkpoint()
-                )  # the event is consumed, so a cancellation waits for the next call
+                if not waited:  # the event is consumed, so a cancellation waits for the next call
+                    await trio.lowlevel.cancel_shielded_checkpoint()
                 return event
 
     def close(self) -> None:
@@ -160,7 +161,8 @@ class StreamIndex(Entity, Generic[S]):
     _make: Callable[[StreamKey, int], S]
     size: int = 0
     count: int = 0
-    _serial: int = 0
+    serial: int = 0
+    """The largest serial of a stream."""
     _sessions: dict[str, dict[str, S]] = field(default_factory=dict)
     _ended: dict[S, None] = field(default_factory=dict)  # in the order in which they ended
     _shares: Shares = field(default_factory=lambda: Shares(maxsize))  # by bytes; `limits` says when there is no room
@@ -187,11 +189,11 @@ class StreamIndex(Entity, Generic[S]):
         """Create a stream. The caller has made room for it, see `crowded`."""
         if self.count >= self.limits.streams:
             raise Overloaded(f"{self.count} streams are running, which is the limit (StoreLimits.streams)")
-        self._serial += 1
-        return self.adopt(self._make(key, self._serial), owner)
+        self.serial += 1
+        return self.adopt(self._make(key, self.serial), owner)
 
     def adopt(self, stream: S, owner: str = "") -> S:
-        self._serial = max(self._serial, stream.serial)
+        self.serial = max(self.serial, stream.serial)
         self._sessions.setdefault(stream.key.session, {})[stream.key.stream] = stream
         self.count += 1
         self.size += stream.size
@@ -220,6 +222,11 @@ class StreamIndex(Entity, Generic[S]):
         if stream.ended is None:
             stream.ended = now
             self._ended[stream] = None
+
+    def reopen(self, stream: S) -> None:
+        """Let an ended stream go on."""
+        stream.ended = None
+        self._ended.pop(stream, None)
 
     def remove(self, stream: S) -> None:
         streams = self._sessions[stream.key.session]

@@ -6,8 +6,10 @@ from msgspec import Struct
 
 from mcptrio._actors.store import (
     Bus,
+    Claimed,
     EventStore,
     Follower,
+    HomeAt,
     MarkKind,
     Marks,
     SessionDirectory,
@@ -21,8 +23,10 @@ from mcptrio.errors import MCPTrioError
 
 __all__ = [
     "Bus",
+    "Claimed",
     "EventStore",
     "Follower",
+    "HomeAt",
     "LaggedBehind",
     "MarkKind",
     "Marks",
@@ -80,6 +84,9 @@ class StoreLimits(Struct, frozen=True, kw_only=True):
     oldest. Raise it if more than that are made within their lifetime."""
     mark_bytes: int = 32 * 2**20
     """Bytes of all marks of one kind, as `marks`."""
+    result_bytes: int = 64 * 2**20
+    """Bytes of all results that were too large to be sent whole (`max_result_bytes`), as `marks`; each is kept for ten
+    minutes."""
     # The following bounds apply to durable stores only.
     backlog_events: int = 1_024
     """Events waiting to be written. Above it the store degrades until the disk has caught up; raise it for disks

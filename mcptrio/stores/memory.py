@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec import field
 
 from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
+from mcptrio.stores._directory import LocalDirectory
 from mcptrio.stores._records import MarkTable, Records
 from mcptrio.stores._streams import MemoryStream, StreamFollower, StreamIndex, check_cursor, open_tasks
 from mcptrio.stores.base import Bus, StoreLimits, StreamKey
@@ -35,12 +37,14 @@ class MemoryStore:
         self.limits = limits = limits or StoreLimits()
         self.secret = os.urandom(32)
         self.on_state: Callable[[str | None], None] | None = None  # never called: memory does not degrade
-        self.sessions = Records(limits.sessions)
+        self.on_fenced: Callable[[str], None] = lambda session: None  # nor this: there is no other process
+        self._sessions = Records(limits.sessions)
+        self.sessions = LocalDirectory(self._sessions)
         self.tasks = Records(limits.tasks, limits.task_bytes)
         self.marks = MarkTable(limits)
         self._index: StreamIndex[MemoryStream] = StreamIndex(self.limits, MemoryStream)
 
-    def begin(self, key: StreamKey, *, owner: str = "") -> None:
+    def begin(self, key: StreamKey, *, owner: str = "", call: bytes | None = None) -> None:
         if self._index.find(key) is None:
             self._begin(key, owner)
 
@@ -61,6 +65,10 @@ class MemoryStore:
         if stream is not None:
             self._index.end(stream, trio.current_time())
             stream.wake()
+
+    async def reopen(self, key: StreamKey, *, owner: str = "") -> int:
+        stream = self._index.find(key)
+        return 0 if stream is None else stream.last
 
     async def prepare_follow(self, key: StreamKey) -> None:
         """Do nothing: there is no other process."""
@@ -87,6 +95,7 @@ class MemoryStore:
             await trio.sleep(min(60.0, self.limits.stream_age / 10))
             for stream in self._index.expired(trio.current_time()):
                 self._index.remove(stream)
+            self._sessions.expire()
             self.tasks.expire()
             self.marks.expire()
 
@@ -131,6 +140,12 @@ class MemoryBus(Entity):
 
     limit: int = 20_000
     _topics: dict[str, dict[_Subscription, None]] = field(default_factory=dict)
+    _origin: str = field(default_factory=lambda: secrets.token_urlsafe(6))
+    _published: int = 0
+    _last: dict[str, int] = field(default_factory=dict)
+    """Topic -> the number of its last publication, the longest ago first."""
+    _forgotten: int = 0
+    """The number of the last publication that `_last` no longer holds."""
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
@@ -139,6 +154,7 @@ class MemoryBus(Entity):
         return iter(self._topics)
 
     def publish(self, topic: str, payload: Any = None, *, everywhere: bool = True) -> None:
+        self._count(topic)
         for subscription in list(self._topics.get(topic, ())):  # a callback may subscribe or close
             if subscription.closed:
                 continue
@@ -146,6 +162,17 @@ class MemoryBus(Entity):
                 subscription.callback(topic, payload)
             except Exception:
                 logger.exception("a subscriber of %s failed; the others are still called", topic)
+
+    def _count(self, topic: str) -> None:
+        self._published += 1
+        self._last.pop(topic, None)
+        self._last[topic] = self._published
+        if len(self._last) > self.limit:
+            self._forgotten = self._last.pop(next(iter(self._last)))
+
+    async def versions(self, topics: Iterable[str]) -> dict[str, str]:
+        await trio.lowlevel.checkpoint()
+        return {topic: f"{self._origin}:{self._last.get(topic, self._forgotten)}" for topic in topics}
 
     def subscribe(self, topics: Iterable[str], callback: Callable[[str, Any], None]) -> _Subscription:
         subscription = _Subscription(tuple(dict.fromkeys(topics)), callback, self._topics)

@@ -15,7 +15,8 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
-from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents
+from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents, StoredSession, StreamRow
+from mcptrio.stores._file_directory import FileDirectory
 from mcptrio.stores._group_commit import GroupCommit
 from mcptrio.stores._sqlite_file import FileGone, SqliteFile, is_damage
 from mcptrio.stores._streams import open_tasks
@@ -39,9 +40,16 @@ class SqliteStore(GroupCommit):
         limits: StoreLimits | None = None,
         on_state: Callable[[str | None], None] | None = None,
     ) -> None:
-        self._file = SqliteFile(path)
-        super().__init__(FileBackend(self._file), limits, on_state)
-        self.sessions, self.tasks, self.marks = self._tables.sessions, self._tables.tasks, self._tables.marks
+        self._file = SqliteFile(path, limits or StoreLimits())
+        backend = FileBackend(self._file)
+        super().__init__(backend, limits, on_state)
+        self.sessions = FileDirectory(
+            self._home, claim=backend.claim, load=self._load_stream, unload=self._unload, flush=self.flush
+        )
+        self.tasks, self.marks = self._tables.tasks, self._tables.marks
+
+    def _load_stream(self, row: StreamRow, owner: str) -> None:
+        self._adopt(row, owner).stored = True
 
     @property
     def moved_aside(self) -> Path | None:
@@ -83,12 +91,21 @@ class FileBackend:
                 self._file.close()  # does nothing unless the deadline came first
 
     async def commit(self, group: CommitGroup) -> Sequence[int]:
+        await self._write(self._file.commit, group)
+        return [change.last for change in group.streams]
+
+    async def claim(self, session: str) -> StoredSession | None:
+        return await self._write(self._file.claim, session)
+
+    async def tidy(self) -> None:
+        await self._write(self._file.tidy)
+
+    async def _write(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         try:
-            await self._in_thread(self._file.commit, group)
+            return await self._in_thread(function, *args)
         except sqlite3.Error as error:
             damaged = is_damage(error) or isinstance(error, FileGone)
             raise BackendFailed(f"{self._file.path.name}: {error}", damaged=damaged) from error
-        return [change.last for change in group.streams]
 
     async def fetch(self, key: StreamKey, serial: int, after: int, upto: int) -> list[bytes]:
         try:

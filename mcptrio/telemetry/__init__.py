@@ -33,24 +33,57 @@ class SessionOpened(Event, frozen=True):
 
 
 class SessionClosed(Event, frozen=True):
-    """The end of a session: `cause` is the reason, `seconds` its duration."""
+    """The end of a session: `cause` is the reason (idle, drain, disconnect ...), `seconds` its duration.
+
+    `role` is that of this side, server or client.
+    """
 
     session: str
     cause: str
     seconds: float
+    role: str = "server"
+
+
+class SessionPassivated(Event, frozen=True):
+    """An idle session that was stored and left the memory; its next request continues it."""
+
+    session: str
+
+
+class SessionTakenOver(Event, frozen=True):
+    """A stored session that is continued here. `reason` is passivated, or died if its process was killed."""
+
+    session: str
+    reason: str
 
 
 class CallStarted(Event, frozen=True):
-    """The start of a handler; `call` is a serial number of this process, not an id of the peer."""
+    """The start of a handler, emitted in its task.
+
+    `call` is a serial number of this process, not an id of the peer. `name` is the tool, prompt or resource that the
+    peer named, `entry` the tool or prompt if it is declared, `meta` the `_meta` of the request, `protocol` the
+    revision. `principal` is the key of the caller, if a listener has the attribute `principals = True`.
+    """
 
     session: str
     call: int
     request_id: int | str | None
     method: str
+    name: str | None = None
+    entry: str | None = None
+    protocol: str | None = None
+    transport: str = ""
+    meta: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    principal: str | None = None
 
 
 class CallEnded(Event, frozen=True):
-    """The end of a call. `outcome` is ok, error, timeout, cancelled, disconnected or shutdown."""
+    """The end of a call. `outcome` is ok, tool_error, error, timeout, cancelled or overloaded.
+
+    `name` is the tool, prompt or resource that the peer named, `entry` the declared name, URI or template that served
+    it (None if there is none). Of its `seconds` it waited `queued` for a place and `asking` for the peer. `cause` says
+    who cancelled it (client, disconnected, shutdown, session), `code` and `message` are those of an error.
+    """
 
     session: str
     call: int
@@ -59,22 +92,74 @@ class CallEnded(Event, frozen=True):
     outcome: str
     seconds: float
     code: int | None = None
+    name: str | None = None
+    entry: str | None = None
+    queued: float = 0.0
+    asking: float = 0.0
+    cause: str | None = None
+    message: str | None = None
+    principal: str | None = None
+
+
+class CallParked(Event, frozen=True):
+    """A call whose request was answered with questions, and which waits for the client to repeat it."""
+
+    session: str
+    call: int
+    request_id: int | str | None
+    method: str
+    name: str | None = None
+
+
+class CallResumed(Event, frozen=True):
+    """A parked call that continues: `request_id` and `meta` are those of the repeated request."""
+
+    session: str
+    call: int
+    request_id: int | str | None
+    method: str
+    name: str | None = None
+    meta: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class AskSent(Event, frozen=True):
-    """A request to the peer (sampling, elicitation, roots ...)."""
+    """A request to the peer: sampling, elicitation, roots; for a client everything that it requests.
+
+    `ask` is the serial number of the request in this process, `name` the tool, prompt or resource in it. What a
+    listener puts into `meta` is sent in the `_meta` of the request.
+    """
 
     session: str
     method: str
+    ask: int = 0
+    name: str | None = None
+    protocol: str | None = None
+    transport: str = ""
+    meta: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class AskEnded(Event, frozen=True):
-    """The end of an `AskSent`: it was answered or abandoned."""
+    """The end of an `AskSent`. `outcome` is ok, tool_error, error, timeout or cancelled."""
 
     session: str
     method: str
     outcome: str
     seconds: float
+    ask: int = 0
+    name: str | None = None
+    code: int | None = None
+    message: str | None = None
+
+
+class RequestServed(Event, frozen=True):
+    """A response to an HTTP request, and the seconds until it was sent whole; only with `HttpConfig.access_log`."""
+
+    client: str
+    method: str
+    path: str
+    status: int
+    seconds: float
+    principal: str | None = None
 
 
 class StreamOpened(Event, frozen=True):
@@ -160,9 +245,11 @@ Listener = Callable[[Any], None]
 class Hub:
     """The dispatcher of events to listeners. An exception of a listener is logged and does not affect the others."""
 
-    __slots__ = ("_by_class", "_listeners", "_others")
+    __slots__ = ("_by_class", "_listeners", "_others", "principals")
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self.principals = False
+        """Whether events carry the keys of principals, because a listener has asked for them."""
         self._set(tuple(listeners))
 
     def __bool__(self) -> bool:
@@ -191,6 +278,7 @@ class Hub:
 
     def _set(self, listeners: tuple[Listener, ...]) -> None:
         self._listeners = listeners
+        self.principals = any(getattr(listener, "principals", False) for listener in listeners)
         pairs = [(listener, getattr(listener, "hears", None)) for listener in listeners]
         self._others = tuple(listener for listener, kinds in pairs if kinds is None)
         named = {kind for _, kinds in pairs if kinds is not None for kind in kinds}

@@ -10,6 +10,8 @@ blocked event loop) are not logged again by the listener.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -21,7 +23,9 @@ from mcptrio.telemetry import current_call
 
 _LONGEST: Final = 200
 _EVERY: Final = 10.0
-_OUTCOMES: Final = {"ok": logging.DEBUG, "cancelled": logging.DEBUG, "disconnected": logging.DEBUG}
+_WARNED: Final = frozenset({"timeout", "overloaded"})
+_COLOURS: Final = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
+"""Of levels at a terminal (SGR codes)."""
 _TOLD_WITH_THE_CALL: Final = {"call_timeout", "call_timeout_hard"}
 _FLOODS: Final = {"refused", "request_refused", "write_timeout", "handshake_failed", "accept_failed"}
 
@@ -40,10 +44,20 @@ def escape(text: object, limit: int = _LONGEST) -> str:
 
 
 class LogListener:
-    """A listener that logs events, one line each, at a suitable level; `clock` is for tests."""
+    """A listener that logs events, one line each, at a suitable level.
 
-    def __init__(self, logger: logging.Logger | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    With `principals` the lines of calls name the key of the caller. `clock` is for tests.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger | None = None,
+        *,
+        principals: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._logger = logger or logging.getLogger("mcptrio.events")
+        self.principals = principals
         self._clock = clock
         self._floods: dict[str, tuple[float, int]] = {}
         self._on: dict[type[telemetry.Event], Callable[[Any], None]] = {
@@ -58,6 +72,7 @@ class LogListener:
             telemetry.Dropped: self._dropped,
             telemetry.LoopStalled: self._loop_stalled,
             telemetry.ConnectionEvent: self._connection,
+            telemetry.RequestServed: self._request_served,
         }
         self.hears = frozenset(self._on)
 
@@ -75,12 +90,21 @@ class LogListener:
         self._write(logging.INFO, "session closed", event.session, cause=event.cause, seconds=event.seconds)
 
     def _call_ended(self, event: telemetry.CallEnded) -> None:
-        level = _OUTCOMES.get(event.outcome) or (logging.WARNING if event.outcome == "timeout" else logging.INFO)
-        if self._logger.isEnabledFor(level):
-            fields = {"request": event.request_id, "method": event.method, "outcome": event.outcome}
-            if event.code is not None:
-                fields["code"] = event.code
-            self._write(level, "call ended", event.session, **fields, seconds=event.seconds)
+        outcome = event.outcome
+        # Calls of tools, prompts and resources are what a server is for; lists and pings come all the time.
+        usual = event.name is None and outcome in ("ok", "cancelled")
+        level = logging.DEBUG if usual else logging.WARNING if outcome in _WARNED else logging.INFO
+        if not self._logger.isEnabledFor(level):
+            return
+        fields: dict[str, Any] = {"request": event.request_id, "method": event.method, "name": event.name}
+        fields |= {"outcome": outcome, "cause": event.cause, "code": event.code, "seconds": event.seconds}
+        fields |= {"queued": event.queued or None, "asking": event.asking or None}
+        if self.principals:
+            fields["principal"] = event.principal
+        if outcome == "overloaded":  # a client that repeats refused requests must not fill the disk
+            self._write_some(level, "call ended", event.session, f"overloaded {event.entry}", **fields)
+        else:
+            self._write(level, "call ended", event.session, **fields)
 
     def _ask_ended(self, event: telemetry.AskEnded) -> None:
         level = logging.INFO if event.outcome == "timeout" else logging.DEBUG
@@ -117,6 +141,13 @@ class LogListener:
         else:
             self._write(logging.DEBUG, "connection", None, kind=event.kind, detail=event.detail)
 
+    def _request_served(self, event: telemetry.RequestServed) -> None:
+        fields: dict[str, Any] = {"client": event.client, "method": event.method, "path": event.path}
+        fields |= {"status": event.status, "seconds": event.seconds}
+        if self.principals:
+            fields["principal"] = event.principal
+        self._write(logging.INFO, "request served", None, **fields)
+
     # -- lines
 
     def _write_some(self, level: int, what: str, session: str | None, key: str, **fields: Any) -> None:
@@ -152,10 +183,16 @@ def _quoted(value: Any) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """Formatter for people: one line per record, then its traceback, indented, so that no text can imitate a record."""
+    """Formatter for people: one line per record, then its traceback, indented, so that no text can imitate a record.
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    With `colours`, levels other than INFO are coloured, and the time and the logger are dim.
+    """
+
+    def __init__(self, *, colours: bool = False) -> None:
+        level = "%(mcptrio_level)s" if colours else "%(levelname)-7s"
+        dim, plain = ("\x1b[2m", "\x1b[0m") if colours else ("", "")
+        super().__init__(f"{dim}%(asctime)s{plain} {level} {dim}%(name)s:{plain} %(message)s")
+        self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
         record.exc_text = None  # another handler's formatter may have cached unescaped text there
@@ -163,6 +200,9 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name is logging's
         record.message = escape(record.message, 4000)
+        if self._colours:
+            colour, level = _COLOURS.get(record.levelname), f"{record.levelname:7}"
+            record.mcptrio_level = level if colour is None else f"\x1b[{colour}m{level}\x1b[0m"
         text = super().formatMessage(record)
         for name, value in _call_ids(record).items():
             text += f" {name}={_quoted(value)}"
@@ -195,13 +235,23 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(_writable(line)).decode()
 
 
+_process_fields: Final[dict[str, str]] = {}
+"""Fields of every line of this process."""
+
+
+def name_worker(slot: int) -> None:
+    """Name the worker in every line that this process logs."""
+    _process_fields["worker"] = str(slot)
+
+
 def _call_ids(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the session and request id of the handler that wrote the record or raised its exception."""
+    """Return the worker, and the session and request id of the handler that wrote the record or raised."""
     call = current_call.get()
+    ids: dict[str, Any] = dict(_process_fields)
     if call is None or hasattr(record, "mcptrio_fields"):
-        return {}
+        return ids
     session, request = call
-    ids: dict[str, Any] = {"session": session[:8]}
+    ids["session"] = session[:8]
     if request is not None:
         ids["request"] = request if type(request) is int else escape(request)
     return ids
@@ -218,8 +268,15 @@ def _indented(text: str) -> str:
     return "\n".join("    " + escape(line, 4000) for line in text.splitlines())
 
 
+def at_terminal() -> bool:
+    """Return whether stderr shows colours (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def set_up_logging(level: str, style: str) -> None:
     """Log to stderr, because stdout carries the messages of a stdio server. For the program that owns the process."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter(colours=at_terminal()))
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,7 +1,7 @@
 """The metrics listener: counts events and writes them as Prometheus text (exposition format 0.0.4).
 
-Every label has a bounded set of values: unknown methods count as "other", and so do new values of a family that has
-reached its limit. No text chosen by a peer creates a series.
+Every label has a bounded set of values: unknown methods count as "other", and so do names that the server does not
+declare, and new values of a family that has reached its limit. No text chosen by a peer creates a series.
 
 Each call costs one event. The number of running calls and the other gauges are read when the page is requested.
 """
@@ -40,8 +40,12 @@ METHODS: Final = (
     "notifications/progress",
     "notifications/roots/list_changed",
 )
+NAMED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""Methods whose calls are counted by the declared tool, prompt, resource or template."""
 OTHER: Final = "other"
 _VALUES_MAX: Final = 64
+_NAMES_MAX: Final = 256
+"""Names of one method that get rows of their own; a server may declare new ones all the time."""
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAGS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -54,6 +58,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "mcptrio_connections_open": "Connections that are open.",
     "mcptrio_store_degraded": "1 while the store cannot write.",
     "mcptrio_ready": "1 while the server accepts work.",
+    "mcptrio_worker_restarts_total": "Workers that the parent process restarted since it started (--workers).",
 }
 """Gauges, which are read when the page is requested; `Metrics.look_at` sets their sources."""
 
@@ -113,7 +118,7 @@ class Histogram:
 
 
 class Calls:
-    """The calls of one method: their outcomes and durations."""
+    """The calls of one method, or of one tool: their outcomes and durations."""
 
     __slots__ = ("outcomes", "seconds")
 
@@ -127,14 +132,18 @@ class Metrics:
 
     def __init__(self, methods: Iterable[str] = ()) -> None:
         self._known = frozenset(METHODS) | frozenset(methods)
-        self._other = Calls()
-        self._calls: dict[str, Calls] = {method: Calls() for method in sorted(self._known)}
-        self._asks: dict[str, Calls] = {OTHER: Calls()}
+        self._calls: dict[tuple[str, str | None], Calls] = {}
+        """By method and declared name; the name is None for methods without one."""
+        self._names: defaultdict[str, int] = defaultdict(int)
+        self._asks: dict[tuple[str, str | None], Calls] = {}
+        self._queues: dict[str, Histogram] = {}
         self._gauges: dict[str, Callable[[], float]] = {}
         self.loop_lag = Histogram(_LAGS)
         self.sessions_created = Family("mcptrio_sessions_created_total", "Sessions opened.", "transport")
         self.sessions_closed = Family("mcptrio_sessions_closed_total", "Sessions closed.", "cause")
         self.sessions_refused = Family("mcptrio_sessions_refused_total", "Sessions refused at a limit.")
+        self.passivated = Family("mcptrio_sessions_passivated_total", "Sessions stored and removed from memory.")
+        self.takeovers = Family("mcptrio_session_takeovers_total", "Stored sessions that were continued.", "reason")
         self.limits = Family("mcptrio_limits_hit_total", "Limits that were reached.", "name")
         self.dropped = Family("mcptrio_dropped_total", "Messages that were dropped on purpose.", "kind")
         self.streams_opened = Family("mcptrio_streams_opened_total", "Event streams opened.")
@@ -152,6 +161,8 @@ class Metrics:
             telemetry.AskEnded: self._ask_ended,
             telemetry.SessionOpened: lambda event: self.sessions_created.add(event.transport),
             telemetry.SessionClosed: lambda event: self.sessions_closed.add(event.cause),
+            telemetry.SessionPassivated: lambda event: self.passivated.add(),
+            telemetry.SessionTakenOver: lambda event: self.takeovers.add(event.reason),
             telemetry.StreamOpened: self._stream_opened,
             telemetry.StreamClosed: self._stream_closed,
             telemetry.ReplayRefused: lambda event: self.replays.add("refused"),
@@ -179,15 +190,30 @@ class Metrics:
     # -- events
 
     def _call_ended(self, event: telemetry.CallEnded) -> None:
-        calls = self._calls.get(event.method, self._other)
+        calls = self._calls.get((event.method, event.entry)) or self._calls_of(event.method, event.entry)
         calls.outcomes[event.outcome] += 1
-        calls.seconds.add(event.seconds)
+        calls.seconds.add(event.seconds - event.queued - event.asking)
+        if event.queued:
+            method = event.method if event.method in self._known else OTHER
+            self._queues.setdefault(method, Histogram(_SECONDS)).add(event.queued)
+
+    def _calls_of(self, method: str, name: str | None) -> Calls:
+        """Return the row of a call that has no row of its own yet."""
+        if method not in self._known:
+            method, name = OTHER, None
+        elif method not in NAMED:
+            name = None
+        elif name is None or self._names[method] >= _NAMES_MAX:
+            name = OTHER
+        calls = self._calls.get((method, name))
+        if calls is None:
+            calls = self._calls[method, name] = Calls()
+            self._names[method] += 1
+        return calls
 
     def _ask_ended(self, event: telemetry.AskEnded) -> None:
         method = event.method if event.method in self._known else OTHER
-        calls = self._asks.get(method)
-        if calls is None:
-            calls = self._asks[method] = Calls()
+        calls = self._asks.setdefault((method, None), Calls())
         calls.outcomes[event.outcome] += 1
         calls.seconds.add(event.seconds)
 
@@ -219,14 +245,18 @@ class Metrics:
 
     def _gauge_lines(self) -> Iterator[str]:
         for name, read in self._gauges.items():
-            yield from _head(name, GAUGES[name], "gauge")
+            yield from _head(name, GAUGES[name], "counter" if name.endswith("_total") else "gauge")
             yield f"{name} {read():g}"
         yield from _head("mcptrio_streams_open", "Event streams that are open.", "gauge")
         yield f"mcptrio_streams_open {self.streams_opened.total - self.streams_closed.total}"
 
     def _call_lines(self) -> Iterator[str]:
-        rows = {**self._calls, OTHER: self._other}
-        yield from _both("mcptrio_calls", "Calls that ended.", "How long calls took.", rows)
+        took = "How long calls took, without waiting for a place or for the peer."
+        yield from _both("mcptrio_calls", "Calls that ended.", took, self._calls)
+        name = "mcptrio_call_queue_seconds"
+        yield from _head(name, "How long calls waited for a place, of those that had to.", "histogram")
+        for method, seconds in self._queues.items():
+            yield from seconds.lines(name, f'method="{_label(method)}"')
 
     def _ask_lines(self) -> Iterator[str]:
         yield from _both("mcptrio_asks", "Questions to peers that ended.", "How long peers took.", self._asks)
@@ -238,17 +268,20 @@ class Metrics:
         yield from self.loop_lag.lines("mcptrio_loop_lag_seconds")
 
 
-def _both(prefix: str, ended: str, seconds: str, rows: Mapping[str, Calls]) -> Iterator[str]:
+def _both(prefix: str, ended: str, seconds: str, rows: Mapping[tuple[str, str | None], Calls]) -> Iterator[str]:
+    labels = {
+        key: f'method="{_label(key[0])}"' + ("" if key[1] is None else f',name="{_label(key[1])}"')
+        for key in sorted(rows, key=lambda key: (key[0], key[1] or ""))
+    }
     name = f"{prefix}_ended_total"
     yield from _head(name, ended, "counter")
-    for method, calls in rows.items():
-        for outcome, count in calls.outcomes.items():
-            yield f'{name}{{method="{_label(method)}",outcome="{_label(outcome)}"}} {count}'
+    for key, label in labels.items():
+        for outcome, count in rows[key].outcomes.items():
+            yield f'{name}{{{label},outcome="{_label(outcome)}"}} {count}'
     name = f"{prefix.removesuffix('s')}_seconds"
     yield from _head(name, seconds, "histogram")
-    for method, calls in rows.items():
-        if calls.outcomes:
-            yield from calls.seconds.lines(name, f'method="{_label(method)}"')
+    for key, label in labels.items():
+        yield from rows[key].seconds.lines(name, label)
 
 
 def _head(name: str, help: str, kind: str) -> Iterator[str]:
@@ -257,4 +290,5 @@ def _head(name: str, help: str, kind: str) -> Iterator[str]:
 
 
 def _label(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # No spaces: values are typed into queries, and some tools split lines at them.
+    return value.replace(" ", "_").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -48,6 +48,10 @@ class Receiver(Protocol):
         """Return the headers that repeat parts of a request's body, for transports that have headers."""
         ...
 
+    def headers_of(self, request_id: Any) -> Mapping[str, str]:
+        """Return the headers that the caller has added to a request, for transports that have headers."""
+        ...
+
 
 class ClientLink(Protocol):
     """An open connection to the server."""

@@ -33,7 +33,7 @@ class Reader:
     """Delivers one frame after the other to a session, and lends its task to their handlers."""
 
     nursery: trio.Nursery
-    session: Session | Exchange
+    session: Session
     link: ListLink
     left: list[Any] = field(factory=list)
     tasks: int = 0
@@ -50,10 +50,7 @@ class Reader:
         loan = Loan()
         while self.left:
             frame: Frame = self.left.pop(0)
-            if isinstance(self.session, Exchange):
-                self.session.deliver_nowait(frame, contextvars.copy_context(), loan)
-            else:
-                await self.session.deliver(frame, self.link, contextvars.copy_context(), loan)
+            await self.session.deliver(frame, self.link, contextvars.copy_context(), loan)
             if loan.call is not None and await loan.run(self.pass_on):
                 return
 
@@ -159,7 +156,8 @@ async def test_a_handler_that_will_not_stop_is_noticed_though_its_session_is_ove
         return {}
 
     async with open_talk({"stubborn": stubborn}) as talk, open_reader(talk) as reader:
-        reader.deliver(request(1, "stubborn"))
+        reader.left.append(request(1, "stubborn"))
+        talk.session.spawn(reader.run)
         await talk.settle()
         talk.session.close_nowait(Cause.SESSION_END)
         await trio.sleep(10)
@@ -219,12 +217,12 @@ async def test_a_batch_lends_the_carrier_once_and_its_cancels_hit_whom_they_name
 
 
 @asynccontextmanager
-async def open_exchange(handlers: dict[str, Any]) -> AsyncIterator[tuple[Talk, Reader]]:
+async def open_exchange(handlers: dict[str, Any]) -> AsyncIterator[Talk]:
     app = App(handlers)
-    async with open_runtime(app) as runtime, trio.open_nursery() as nursery:
+    async with open_runtime(app) as runtime:
         link = ListLink(shared=False)
         exchange = Exchange(id="-", service=app, link=link, transport="http", runtime=runtime)
-        yield Talk(exchange, link, app), Reader(nursery, exchange, link)
+        yield Talk(exchange, link, app)
 
 
 def alone(method: str) -> Frame:
@@ -232,20 +230,14 @@ def alone(method: str) -> Frame:
     return request(1, method, _meta={VERSION: "2026-07-28", CAPABILITIES: {}, CLIENT_INFO: info})
 
 
-@pytest.mark.parametrize("carried", [False, True])
-async def test_a_handler_without_a_session_that_will_not_stop_is_noticed_too(
-    autojump_clock: MockClock, carried: bool
-) -> None:
+async def test_a_handler_without_a_session_that_will_not_stop_is_noticed_too(autojump_clock: MockClock) -> None:
     async def stubborn(ctx: Ctx, params: Any) -> dict[str, Any]:
         with trio.CancelScope(shield=True):
             await trio.sleep(30)
         return {}
 
-    async with open_exchange({"stubborn": stubborn}) as (talk, reader):
-        if carried:
-            reader.deliver(alone("stubborn"))
-        else:
-            talk.session.deliver_nowait(alone("stubborn"))
+    async with open_exchange({"stubborn": stubborn}) as talk:
+        talk.session.deliver_nowait(alone("stubborn"))
         await talk.settle()
         talk.session.close_nowait(Cause.DISCONNECT)
         assert talk.link.ended
@@ -270,8 +262,8 @@ async def test_what_a_request_leaves_in_the_background_ends_with_it(autojump_clo
         ctx.session.background.start(stay)
         return {}
 
-    async with open_exchange({"leave": leave_behind}) as (talk, reader):
-        reader.deliver(alone("leave"))
+    async with open_exchange({"leave": leave_behind}) as talk:
+        talk.session.deliver_nowait(alone("leave"))
         (answer,) = await talk.settle()
         assert "result" in answer
         assert steps == ["begun", "ended"]

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcptrio import telemetry
 from mcptrio._actors.limits import Limits
 from mcptrio._actors.runtime import Runtime
-from mcptrio._actors.supervisor import new_session_id
+from mcptrio._actors.session_ids import new_session_id
 from mcptrio._peer.messages import Cause
 from mcptrio.errors import ConnectionLost, Overloaded
 
@@ -178,7 +178,7 @@ async def test_leaving_the_runtime_ends_what_is_left(autojump_clock: MockClock) 
 
 
 def test_session_ids_are_long_and_visible_ascii() -> None:
-    ids = {new_session_id() for _ in range(100)}
+    ids = {new_session_id(b"secret") for _ in range(100)}
     assert len(ids) == 100
     assert all(len(i) >= 32 and all("!" <= c <= "~" for c in i) for i in ids)
 

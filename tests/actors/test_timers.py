@@ -48,11 +48,10 @@ async def test_a_timer_can_be_set_again_after_it_expired(nursery: trio.Nursery, 
     assert timer.expired
 
 
-async def test_there_is_one_task_and_only_while_there_are_entries(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_there_is_one_task_from_the_first_entry_on(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     timers, expired = Timers(lambda: nursery), dict[str, float]()
-    for _ in range(2):  # the task starts again
+    assert not nursery.child_tasks
+    for _ in range(2):
         for seconds in (1, 2):
             timer = Timer(timers, partial(expire, "it", expired))
             timer.set(trio.current_time() + seconds)
@@ -60,8 +59,12 @@ async def test_there_is_one_task_and_only_while_there_are_entries(
         await trio.testing.wait_all_tasks_blocked()
         assert len(nursery.child_tasks) == 1
         await trio.sleep(3)
-        assert not nursery.child_tasks
+        assert not timers._queue
         assert expired == {}
+    timer.set(trio.current_time() + 1)  # in the queue of a task that waits for nothing
+    await trio.sleep(2)
+    assert expired == {"it": trio.current_time() - 1}
+    nursery.cancel_scope.cancel()
 
 
 async def test_a_stopped_timer_is_not_kept_alive_by_the_queue(nursery: trio.Nursery, autojump_clock: MockClock) -> None:

@@ -39,6 +39,41 @@ MUTANTS = [
         PLACES, "test_the_only_client_may_use_every_thread",
     ),
     Mutant(
+        "S7", "subscriptions of listen requests have a bound", "server/features/listen.py",
+        "            ends.callback(take_places(session, uris))\n", "",
+        "tests/stateless/test_listening.py", "test_one_client_cannot_subscribe_to_everything",
+    ),
+    Mutant(
+        "S7", "subscriptions of sessions have a bound", "server/features/subscriptions.py",
+        "    if not places.take(owner, amount):\n", "    if places.take_anyway(owner, amount):\n",
+        "tests/server/test_resources.py", "test_the_subscriptions_of_all_sessions_have_a_bound",
+    ),
+    Mutant(
+        "S2", "one listen request of an owner matches at a time", "server/features/listen.py",
+        "trio.CapacityLimiter(1)", "trio.CapacityLimiter(9)",
+        "tests/stateless/test_listening.py", "test_requests_of_one_owner_match_their_resources_one_after_the_other",
+    ),
+    Mutant(
+        "S7", "requests of one owner leave turns to others (hypercorn)", "transports/http_server/hypercorn/asgi.py",
+        "            await endpoint.runtime.turns.take(head.owner)\n", "",
+        "tests/e2e/test_turns.py", "test_many_connections_of_one_client_do_not_fill_a_turn",
+    ),
+    Mutant(
+        "S7", "requests of one owner leave turns to others (direct)", "transports/http_server/direct/engine.py",
+        "        await endpoint.runtime.turns.take(request.owner)\n", "",
+        "tests/e2e/test_turns.py", "test_many_connections_of_one_client_do_not_fill_a_turn",
+    ),
+    Mutant(
+        "S7", "messages of WebSockets of one owner leave turns to others", "transports/websocket/server.py",
+        "        await self._take_turn()\n", "",
+        "tests/transports/test_websocket.py", "test_messages_on_many_sockets_of_one_client_take_turns",
+    ),
+    Mutant(
+        "S7", "an owner begins two requests in a turn", "_actors/turns.py",
+        "        if begun == _PER_TURN or owner in self._waiting:\n", "        if begun == 50:\n",
+        "tests/actors/test_turns.py", "test_an_owner_begins_two_requests_in_a_turn_once_there_is_another",
+    ),
+    Mutant(
         "S7", "calls in a WebSocket count for their owner", "transports/http_server/endpoint/admission.py",
         "        self._reserve(session.owner, amount)\n", "        self._reserve(\"\", amount)\n",
         "tests/auth/server/test_bounds.py", "test_one_principal_cannot_take_every_call_of_the_process",

@@ -125,7 +125,7 @@ MUTANTS = [
     ),
     Mutant(
         "E25", "headers are sent as UTF-8", f"{HTTP_CLIENT}/http.py",
-        ', **signed}, encoding="utf-8"', ", **signed}",
+        "                whole[name] = value ", "                whole.update({name: value}) ",
         RETRY, "test_an_event_id_that_is_not_ascii_is_sent_back_as_utf_8",
     ),
     Mutant(

@@ -8,7 +8,29 @@ TASKS = "tests/extensions/test_tasks_http.py"
 OWNERS = "tests/stores/test_owners.py"
 RECORDS = "stores/_records.py"
 
+RESULTS, RESULT_TESTS = "server/features/large_results.py", "tests/server/test_result_forms.py"
+
 MUTANTS = [
+    Mutant(
+        "H1", "a large result belongs to its session", RESULTS,
+        '        caller = ["session", session.id]\n', '        caller = ["session", ""]\n',
+        RESULT_TESTS, "test_neg_another_session_does_not_find_the_result",
+    ),
+    Mutant(
+        "H1", "a large result belongs to its principal", RESULTS,
+        "None if principal is None else principal.key]", "None]",
+        RESULT_TESTS, "test_neg_another_principal_does_not_find_the_result",
+    ),
+    Mutant(
+        "H1", "large results are counted by owner", RESULTS,
+        "KEPT_FOR, owner=session.owner)", "KEPT_FOR)",
+        RESULT_TESTS, "test_one_owner_cannot_push_the_results_of_others_out",
+    ),
+    Mutant(
+        "H1", "large results expire", RESULTS,
+        "msgspec.json.encode(contents), KEPT_FOR,", "msgspec.json.encode(contents), 1e9,",
+        RESULT_TESTS, "test_a_result_is_not_found_after_its_time",
+    ),
     Mutant(
         "S19", "a running task needs the scopes of its tool", "extensions/tasks/extension.py",
         "            require_scopes(ctx, run.scopes)\n", "",
@@ -64,11 +86,6 @@ MUTANTS = [
         "            self.marks.done(\"state\", _mark_of(start), _DONE, self.ttl, owner=owner)\n",
         "            self.marks.done(\"state\", _mark_of(start), _DONE, self.ttl)\n",
         "tests/stateless/test_rounds.py", "test_one_client_cannot_push_the_marks_of_others_out",
-    ),
-    Mutant(
-        "S7", "session records are counted by owner", f"{HTTP}/endpoint/stateful.py",
-        "msgspec.json.encode(record), owner=session.owner)", "msgspec.json.encode(record))",
-        "tests/transports/test_http_admission.py", "test_one_address_cannot_push_the_records_of_other_sessions_out",
     ),
     Mutant(
         "S7", "a client leaves places of listeners to others", f"{HTTP}/endpoint/stateless.py",

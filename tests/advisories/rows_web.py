@@ -1,4 +1,4 @@
-"""Mutants for the guards of WebSocket connections."""
+"""Mutants for the guards of web pages and WebSocket connections."""
 
 from __future__ import annotations
 
@@ -7,9 +7,58 @@ from .mutant import HTTP, Mutant
 SOCKET = f"{HTTP}/hypercorn/websocket.py"
 SOCKET_TESTS = "tests/e2e/test_hypercorn_websocket.py"
 
+CORS, CORS_TESTS = f"{HTTP}/endpoint/cors.py", "tests/transports/test_cors.py"
+
 ISOLATION_TEST = "test_no_request_runs_with_the_body_or_the_principal_of_another_one"
 
 MUTANTS = [
+    Mutant(
+        "U1", "a page whose origin is not allowed can read nothing", f"{HTTP}/endpoint/guard.py",
+        "            if named:\n                head.cors = page_headers(",
+        "            if True:\n                head.cors = page_headers(",
+        CORS_TESTS, "test_pages_that_are_allowed_by_default_can_read_nothing",
+    ),
+    Mutant(
+        "U1", "a refused page can read nothing", f"{HTTP}/endpoint/guard.py",
+        '            head.cors = VARY\n            if "*" in named:',
+        '            head.cors = page_headers(head.fields[b"origin"])\n            if "*" in named:',
+        CORS_TESTS, "test_no_other_page_can_read_anything",
+    ),
+    Mutant(
+        "U1", "no cache gives a page the response for another", CORS,
+        'VARY: Final[Headers] = ((b"vary", b"Origin"),)', "VARY: Final[Headers] = ()",
+        CORS_TESTS, "test_a_named_page_gets_the_headers_whatever_the_answer_is",
+    ),
+    Mutant(
+        "U1", "a page sends no header that was not named", CORS,
+        "if name in _HEADERS or name in further or _PARAMETER.fullmatch(name)]", "if name]",
+        CORS_TESTS, "test_only_headers_that_are_known_or_named_are_allowed",
+    ),
+    Mutant(
+        "U1", "a preflight of a page that was not named is refused", CORS,
+        " or len(head.cors) <= len(VARY):\n", ":\n",
+        CORS_TESTS, "test_pages_that_are_allowed_by_default_can_read_nothing",
+    ),
+    Mutant(
+        "U1", "a star opens no private network", CORS,
+        ' and origin[1] != b"*":', ":",
+        CORS_TESTS, "test_a_star_lets_every_page_read_but_opens_no_private_network",
+    ),
+    Mutant(
+        "U1", "metrics are not for pages", f"{HTTP}/endpoint/endpoint.py",
+        "            head.cors = ()  # pages have no business here\n", "",
+        CORS_TESTS, "test_health_paths_are_not_for_pages",
+    ),
+    Mutant(
+        "U1", "Host is compared for public documents too", f"{HTTP}/endpoint/endpoint.py",
+        "        if refusal is not None and refusal.status != 403:  # pages", "        if False:  # pages",
+        "tests/e2e/test_discovery.py", "test_everyone_may_read_it_with_any_origin_and_without_a_token",
+    ),
+    Mutant(
+        "U1", "only OPTIONS is a preflight", CORS,
+        '    if head.method != "OPTIONS" or', "    if",
+        "tests/bad_inputs/test_catalogue.py", "test_a_bad_request_gets_the_reply_of_the_catalogue",
+    ),
     Mutant(
         "S1", "the direct engine takes the body of its own request", f"{HTTP}/direct/engine.py",
         "        body = raw.body\n", "        body = self._last = raw.body or getattr(self, '_last', b'')\n",

@@ -17,6 +17,7 @@ from .process import Servers
 SETTINGS: dict[str, Any] = {
     "usual": {"heartbeat": 60},
     "named": {"heartbeat": 60, "named": True},
+    "pages": {"heartbeat": 60, "allowed_origins": ["https://app.example.org"]},
     "bearer": tokens.settings,
     "forgetful": {"heartbeat": 60, "store": {"stream_age": 0.2}},
     "hasty": {"header_timeout": 0.4, "body_timeout": 0.6, "write_timeout": 0.6, "heartbeat": 60},

@@ -174,6 +174,11 @@ def make_server(**options: Any) -> Server:
         """Fails."""
         raise RuntimeError(SECRET)
 
+    @server.resource("broken://exit")
+    async def broken_exit() -> str:
+        """Tries to end the process."""
+        raise SystemExit(SECRET)
+
     @server.resource("files://{+path}")
     async def files(path: str) -> str:
         """A file under the folder that is served, and no other."""

@@ -295,7 +295,7 @@ LIMITS = [
         reach=idle_session,
         date=STATEFUL,
         server={"limits": Limits(idle_timeout=0.1)},
-        metric='mcptrio_sessions_closed_total{cause="the session was idle for too long"}',
+        metric='mcptrio_sessions_closed_total{cause="idle"}',
     ),
     Limit(
         name="confirm_timeout",

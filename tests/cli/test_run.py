@@ -41,7 +41,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([], "FILE[:NAME]. See mcptrio run --help"),
+        ([], "FILE[:NAME], or -m MODULE[:NAME]; one of them. See mcptrio run --help"),
+        ([WEATHER, "-m", "json"], "FILE[:NAME], or -m MODULE[:NAME]; one of them. See mcptrio run --help"),
         ([WEATHER, "--portt=1"], "--portt=1. Did you mean --port? See"),
         ([WEATHER, "--prot", "1"], "Did you mean --p"),
         ([WEATHER, "--zzz"], "unrecognized arguments: --zzz. See mcptrio run --help"),
@@ -105,7 +106,7 @@ def test_a_level_in_the_environment_that_does_not_exist_is_named(
     monkeypatch.setenv("MCPTRIO_LOG_LEVEL", "trace")
     code, said = refused(capsys, WEATHER)
     assert code == 2
-    assert said == "mcptrio: MCPTRIO_LOG_LEVEL must be one of debug, info, warning, error\n"
+    assert said == "mcptrio: MCPTRIO_LOG_LEVEL must be one of debug, info, warning, error, got 'trace'\n"
 
 
 class Terminal(io.StringIO):

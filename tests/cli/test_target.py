@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -32,7 +33,7 @@ def test_a_file_is_run_by_the_same_interpreter(
     monkeypatch.setenv("SOME_SECRET", "42")
     Path(name).touch()
     target = read_target(name + tail)
-    assert target.argv == (*RUN, name + tail)
+    assert target.argv == (*RUN, name + tail, "--transport", "stdio")
     assert target.env["SOME_SECRET"] == "42"
 
 
@@ -49,6 +50,28 @@ def test_a_file_is_run_by_the_same_interpreter(
 def test_anything_else_is_a_command_that_no_shell_sees(text: str, argv: tuple[str, ...]) -> None:
     target = read_target(text)
     assert (target.argv, target.url, target.env) == (argv, None, {})
+
+
+def test_a_server_of_a_hosts_configuration_is_a_target(tmp_path: Path) -> None:
+    file = tmp_path / "my mcp.json"
+    web = {"url": "https://example.org/mcp", "headers": {"X-Key": "v"}}
+    files = {"command": "npx", "args": ["-y", "files"], "env": {"KEY": "v"}, "cwd": "/tmp"}
+    file.write_text(json.dumps({"mcpServers": {"web": web, "files": files}}))
+    found = read_target(f"{file}:web")
+    assert (found.url, found.headers, found.argv) == ("https://example.org/mcp", {"X-Key": "v"}, ())
+    found = read_target(f"{file}:files")
+    assert (found.url, found.argv, found.env, found.cwd) == (None, ("npx", "-y", "files"), {"KEY": "v"}, "/tmp")
+    for wrong, text in ((str(file), "the servers are web, files"), (f"{file}:x", "no server 'x'")):
+        with pytest.raises(Failure, match=text) as caught:
+            read_target(wrong)
+        assert caught.value.code == 3
+    with pytest.raises(Failure, match=r"nope\.json cannot be read"):
+        read_target("nope.json:web")
+
+
+def test_a_command_line_with_such_a_file_is_a_command() -> None:
+    assert read_target("server --config mcp.json:x").argv == ("server", "--config", "mcp.json:x")
+    assert read_target("server mcp.json").argv == ("server", "mcp.json")
 
 
 @pytest.mark.parametrize("text", ["", " ", "ftp://x", "file:///x", "'", "''"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcptrio._wire.headers import decode_header_value
-from mcptrio.client.features.headers import InvalidHeaderMark, find_marks, headers_from
+from mcptrio.client.features.headers import InvalidHeaderMark, checked_headers, find_marks, headers_from
 from mcptrio.errors import LocalProtocolError
 
 
@@ -95,3 +95,27 @@ def test_every_text_can_be_read_back_from_its_header(text: str) -> None:
     assert decode_header_value(header) == text
     assert header.isascii()
     assert not set(header) & set("\r\n\0")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"X-Tenant": "a b", "Mcp-Custom": "1"}])
+def test_a_caller_may_add_headers(headers: dict[str, str]) -> None:
+    assert checked_headers(headers) == headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"a b": "c"},
+        {"": "c"},
+        {"X": "a\r\nY: b"},
+        {"X": "a\0"},
+        {"X": 1},
+        {"mcp-SESSION-id": "x"},
+        {"Mcp-Param-Region": "x"},
+        {"content-type": "text/plain"},
+        {"Host": "x"},
+    ],
+)
+def test_neg_a_caller_may_not_add_headers_of_the_protocol_or_broken_ones(headers: Any) -> None:
+    with pytest.raises(LocalProtocolError, match="headers: "):
+        checked_headers(headers)

@@ -80,6 +80,54 @@ def test_a_configuration_of_another_shape_is_refused(text: str, tmp_path: Path) 
         read_servers(tmp_path / "missing.json")
 
 
+CONFIG = {
+    "web": {"url": "https://example.org/mcp", "headers": {"X-Key": "v"}},
+    "files": {"command": "npx", "args": ["files"], "env": {"KEY": "v"}, "cwd": "/tmp"},
+    "a:b c": {"command": "odd"},
+    "off": {"command": "x", "disabled": True},
+    "wrong": {"url": "mcp.json"},
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "my mcp.json"
+    file.write_text(json.dumps({"mcpServers": CONFIG}))
+    return file
+
+
+def test_a_server_of_a_hosts_configuration_is_a_target(config: Path) -> None:
+    web: Any = Client(f"{config}:web", headers={"A": "b"})._connector.transport
+    assert (web.url, web.headers) == ("https://example.org/mcp", {"A": "b", "X-Key": "v"})
+    files: Any = Client(f"{config}:files", env={"A": "b"}, cwd="/")._connector.transport
+    assert (files.argv, files.env, files.cwd) == (("npx", "files"), {"A": "b", "KEY": "v"}, "/tmp")
+    odd: Any = Client(Path(f"{config}:a:b c"))._connector.transport
+    assert odd.argv == ("odd",)
+
+
+@pytest.mark.parametrize("target", [str, Path])
+def test_a_configuration_with_one_server_needs_no_name(target: Any, tmp_path: Path) -> None:
+    file = tmp_path / "claude_desktop_config.json"
+    file.write_text(json.dumps({"mcpServers": {"only": {"command": "x"}}}))
+    transport: Any = Client(target(file))._connector.transport
+    assert transport.argv == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("tail", "text"),
+    [
+        ("", "name a server: .*my mcp.json:NAME; the servers are web, files, a:b c, wrong"),
+        (":nope", "has no server 'nope'; the servers are web"),
+        (":off", "has no server 'off'"),
+        (":wrong", "wrong: url must begin with"),
+        ("x.json", "cannot be read"),
+    ],
+)
+def test_a_target_that_names_no_server_of_its_file_is_refused(tail: str, text: str, config: Path) -> None:
+    with pytest.raises(DeclarationError, match=text):
+        Client(f"{config}{tail}")
+
+
 def named(*tools: str) -> Server:
     """A server whose tools say which server and which tool was called."""
     server = Server("named", version="1")

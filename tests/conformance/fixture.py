@@ -23,7 +23,20 @@ def stdio_command() -> list[str]:
     return [str(PROGRAM), "run", str(SERVER)]
 
 
+ASYNCIO_HOSTS = ("uvicorn", "uvloop", "hypercorn-asyncio")
+"""Servers of others that run `server.asgi()` on asyncio; `served` takes them in place of an engine."""
+
+
 def http_command(port: int, engine: str) -> list[str]:
+    uvicorn = [sys.executable, "-m", "uvicorn", "--app-dir", str(SERVER.parent), "--factory", "server:server.asgi"]
+    hypercorn = [sys.executable, "-m", "hypercorn", f"{SERVER}:server.asgi()"]
+    match engine:
+        case "uvicorn":
+            return [*uvicorn, "--port", str(port), "--loop", "asyncio"]
+        case "uvloop":
+            return [*uvicorn, "--port", str(port), "--loop", "uvloop"]
+        case "hypercorn-asyncio":
+            return [*hypercorn, "-k", "asyncio", "-b", f"127.0.0.1:{port}"]
     return [*stdio_command(), "--transport", "http", "--host", "127.0.0.1", "--port", str(port), "--engine", engine]
 
 

@@ -2,7 +2,7 @@
 
 The suite's own tick is not enough for us. A scenario passes here when its checks hold no FAILURE, no WARNING, and at
 least one SUCCESS that is more than the check of the wire schema; one that was never run fails. The legs of the server
-run on both engines.
+run on both engines, and under servers that run on asyncio.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ OF_SERVERS = (
     ("2026-07-28", NEWEST, ("--requirements", "2026-07-28")),
     (NEWEST, NEWEST, ("--suite", "all")),
 )
+SERVED = (*ENGINES, *fixture.ASYNCIO_HOSTS)
 RUNS = (
     *(
         Run(title=f"{name} server {engine}", release=release, leg="server", choice=choice, engine=engine)
-        for engine in ENGINES
+        for engine in SERVED
         for name, release, choice in OF_SERVERS
     ),
     Run(title="2025-11-25 client", release=NEWEST, leg="client", choice=("--requirements", "2025-11-25")),
@@ -212,7 +213,7 @@ def main() -> int:
         prog="tests.conformance.run", description="The conformance suite, counted strictly."
     )
     parser.add_argument("--leg", choices=("server", "client"), help="only this leg, all of its runs")
-    parser.add_argument("--engine", choices=ENGINES, help="only the servers that are served this way")
+    parser.add_argument("--engine", choices=SERVED, help="only the servers that are served this way")
     parser.add_argument("--run", action="append", help='only runs with this title, e.g. "2025-11-25 server direct"')
     parser.add_argument("--scenario", help="only this scenario, in every chosen run that has it")
     parser.add_argument("--url", help="a server that is already up, instead of one of our own")

@@ -16,6 +16,7 @@ import mcptrio
 from mcptrio import Client, Context, HttpConfig, Server, SessionHandle
 from mcptrio.client import ClientConfig
 from mcptrio.client.requests import How
+from mcptrio.server.features.tool_declaration import ToolDefaults
 from tests.docs.test_pages import understand
 from tests.docs.test_support import OPTIONS
 
@@ -46,6 +47,8 @@ def keywords(call: str) -> set[str]:
     """Return the keywords that a call takes."""
     if call in OPTIONS:
         return set(OPTIONS[call].__annotations__)
+    if call == "Server":
+        return set(inspect.signature(Server).parameters) | set(ToolDefaults.__annotations__)
     if call in ("Server.run", "Server.serve_http", "Server.asgi"):
         return HTTP
     if call in ("connect", "connect_all"):

@@ -23,7 +23,7 @@ from mcptrio._wire.lines import MAX_LINE
 from mcptrio.auth.server import BearerAuth
 from mcptrio.cli import CLIENT_COMMANDS
 from mcptrio.cli.command import app_for
-from mcptrio.cli.run import parser
+from mcptrio.cli.settings import read_settings
 from mcptrio.cli.target import with_command
 from mcptrio.extensions.tasks import Tasks
 from mcptrio.stores import StoreLimits
@@ -132,9 +132,15 @@ def test_every_command_that_is_shown_exists(page: Path, generate: ModuleType) ->
             elif program == "make":
                 assert arguments[0] in commands
             else:
-                assert program.rpartition("/")[2] in {"pip", "python", "python3", "hypercorn", "mcptrio", "source"}, (
-                    line
-                )
+                assert program.rpartition("/")[2] in {
+                    "pip",
+                    "python",
+                    "python3",
+                    "hypercorn",
+                    "uvicorn",
+                    "mcptrio",
+                    "source",
+                }, line
                 for file in (part.partition(":")[0] for part in arguments if part.startswith("examples/")):
                     assert (ROOT / file).is_file()
 
@@ -142,7 +148,7 @@ def test_every_command_that_is_shown_exists(page: Path, generate: ModuleType) ->
 def understand(command: str, *arguments: str) -> None:
     """Fails where the command line would."""
     if command == "run":
-        parser().parse_args(arguments)
+        read_settings(arguments, {})
     elif command != "--version":
         assert command in CLIENT_COMMANDS
         app_for(command).parse_args([command, *with_command(arguments)], print_error=False, exit_on_error=False)

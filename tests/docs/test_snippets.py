@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,15 +21,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Server, connect, jsonrpc
+from mcptrio import Context, Server, connect, jsonrpc
 from mcptrio._eras.choose import ERAS
 from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
+from mcptrio.stores.sqlite import SqliteStore
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.memory.server import open_memory_link
 from tests.e2e.oauth_mock import Mock
 from tests.e2e.raw_peer import serving
 from tests.e2e.test_oauth_client import Person
+from tests.redis_server import RedisServer
 from tests.server.talk import EVERYTHING, Talk, open_house, refusal, talking
+from tests.transports.app_for_tests import Client, request, result_of
 
 SNIPPETS = Path(__file__).resolve().parents[2] / "docs" / "snippets"
 STATELESS = next(date for date, era in ERAS.items() if not era.stateful)
@@ -188,6 +193,30 @@ async def test_state_of_a_session_and_of_the_process(load: Load, capsys: pytest.
     assert "with 0 items" in capsys.readouterr().out
 
 
+async def test_a_movable_session_goes_on_after_a_restart(load: Load, tmp_path: Path) -> None:
+    async def add(endpoint: Endpoint, client: Client, item: str) -> Any:
+        client.endpoint = endpoint
+        reply = await client.post(request(1, "tools/call", name="add", arguments={"item": item}))
+        return result_of(reply)["structuredContent"]["result"]
+
+    async def serve(test: Callable[[Endpoint], Awaitable[None]]) -> None:
+        store = SqliteStore(tmp_path / "sessions.db")
+        async with load("movable").server._app.make_runtime(store).open() as runtime:
+            await test(Endpoint(runtime, HttpConfig(stream_after=60)))
+
+    clients: list[Client] = []
+
+    async def first(endpoint: Endpoint) -> None:
+        clients.append(await Client.open(endpoint))
+        assert await add(endpoint, clients[0], "tea") == 1
+
+    async def second(endpoint: Endpoint) -> None:
+        assert await add(endpoint, clients[0], "milk") == 2
+
+    await serve(first)
+    await serve(second)
+
+
 def test_the_settings_of_the_deployed_server_exist(load: Load) -> None:
     settings = dict(load("deploy").SETTINGS)
     assert settings.pop("store").startswith("sqlite:///")
@@ -252,6 +281,23 @@ async def test_calls_that_take_their_time(load: Load, autojump_clock: MockClock)
         assert trio.current_time() - began >= 6
 
 
+async def test_hosts_and_models(load: Load) -> None:
+    async with talking(load("hosts").server) as talk:
+        assert (
+            await talk.text("order", lines='[{"sku": "a", "qty": "2"}]', express="true", size=None)
+            == "2 things, express"
+        )
+        assert await talk.fault("order", lines=[{"sku": "a", "qty": "x"}]) == (
+            'arguments.lines[0].qty: expected integer, got "x"'
+        )
+        assert await talk.fault("refund", order_id="7") == 'arguments.order_id: expected integer, got "7"'
+        assert await talk.call("totals") == {"content": [{"type": "text", "text": '{"s":3,"m":5}'}]}
+        preview, link = (await talk.call("log", {"lines": 10_000}))["content"]
+        assert len(preview["text"]) == 50_000
+        (whole,) = (await talk.request("resources/read", uri=link["uri"]))["contents"]
+        assert whole["text"].endswith("line 9999")
+
+
 async def test_plain_functions_run_in_threads(load: Load) -> None:
     async with talking(load("long_calls").server) as talk:
         assert (await talk.call("checksum", {"text": "ab"}))["structuredContent"] == {"result": 195}
@@ -310,6 +356,22 @@ async def test_servers_of_a_configuration_are_connected_to(client_module: Module
     file.write_bytes(msgspec.json.encode({"mcpServers": servers}))
     with trio.fail_after(60):
         assert await client_module.from_configuration(file) == {"library": STATELESS}
+        async with connect(f"{file}:library") as client:
+            assert client.protocol_version == STATELESS
+
+
+async def test_headers_of_one_call(client_module: ModuleType) -> None:
+    server = Server("tenants")
+
+    @server.tool
+    async def whoami(ctx: Context) -> str:
+        assert ctx.http is not None
+        return f"{ctx.http.headers['x-tenant']} of {ctx.http.headers['user-agent']}"
+
+    async with trio.open_nursery() as nursery:
+        (bound,) = await nursery.start(partial(server.serve_http, port=0))
+        assert await client_module.for_a_tenant(f"{bound.url}/mcp", "acme") == "acme of shop/1.0"
+        nursery.cancel_scope.cancel()
 
 
 # -- signing in
@@ -449,6 +511,18 @@ async def test_the_same_code_asks_at_the_dates_with_sessions(load: Load) -> None
         assert module.paid == ["9"]
 
 
+async def test_a_tool_awaits_asyncio(load: Load) -> None:
+    async with connect(load("asyncio_tools").server, elicit=lambda params: {"size": "A4"}) as client:
+        assert (await client.call_tool("print_pages", {"pages": 2})).text == "2 pages on A4"
+
+
+def test_programs_without_trio_connect_to_servers(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, snippet = load("asyncio_tools").server, load("asyncio_client")
+    assert asyncio.run(snippet.print_in_asyncio(server)) == "2 pages on A4"
+    monkeypatch.setattr("builtins.input", lambda prompt: "A5")
+    assert snippet.print_plainly(server) == "2 pages on A5"
+
+
 def test_small_auth_declares_what_can_be_served(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     snippet = load("small_auth")
     served: list[Json] = []
@@ -507,6 +581,16 @@ async def test_a_web_service_is_called_with_progress_and_readable_errors(
         assert "cannot be reached" in gone.text
 
 
+async def test_a_traced_server_is_an_ordinary_one_without_the_sdk(load: Load) -> None:
+    async with connect(load("traced").server) as client:
+        assert (await client.call_tool("price", {"item": "tea"})).text == "4.5"
+
+
+async def test_the_server_for_pages_adds(load: Load) -> None:
+    async with connect(load("pages").server) as client:
+        assert (await client.call_tool("add", {"a": 2, "b": 3})).text == "5"
+
+
 async def test_messages_are_what_a_server_reads_and_writes(load: Load) -> None:
     snippet = load("messages")
     server = Server("greeter")
@@ -521,3 +605,23 @@ async def test_messages_are_what_a_server_reads_and_writes(load: Load) -> None:
         result = await talk.request(request.method, **request.params)
         assert snippet.text_of(jsonrpc.encode(jsonrpc.Response(1, result))) == "Hello, Ada!"
     assert snippet.text_of(jsonrpc.encode(jsonrpc.Error(1, -32602, "unknown tool"))) == "error -32602: unknown tool"
+
+
+async def test_a_program_joins_the_cluster_of_its_store(
+    load: Load, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snippet = load("cluster")
+    url = redis_server.url
+    serve, make = snippet.server.serve_http, snippet.RedisStore.from_url
+
+    async def serve_here(**settings: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(serve, **{**settings, "port": 0}))
+            name = f"mcptrio:{{{url.partition('name=')[2]}}}:workers"
+            assert redis_server.command("HLEN", name) == 1
+            nursery.cancel_scope.cancel()
+
+    monkeypatch.setattr(snippet.RedisStore, "from_url", lambda _: make(url))
+    monkeypatch.setattr(snippet.server, "serve_http", serve_here)
+    with trio.fail_after(20):
+        await snippet.main()

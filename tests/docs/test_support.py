@@ -12,13 +12,15 @@ import attrs
 import pytest
 
 import mcptrio
-from mcptrio import HttpConfig, codec, errors, jsonrpc, stores, telemetry, types
+from mcptrio import HttpConfig, aio, blocking, codec, errors, jsonrpc, stores, telemetry, types
 from mcptrio.server.features.prompts import PromptOptions
 from mcptrio.server.features.resources import ResourceOptions
 from mcptrio.server.features.tool_declaration import ToolOptions
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "support.md").read_text()
 MODULES = {
+    "aio": aio,
+    "blocking": blocking,
     "codec": codec,
     "errors": errors,
     "jsonrpc": jsonrpc,

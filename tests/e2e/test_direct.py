@@ -235,7 +235,7 @@ async def test_a_crash_of_the_exchange_is_answered_and_reported(monkeypatch: pyt
         async def broken(head: Any, body: bytes) -> Any:
             raise RuntimeError("no")
 
-        monkeypatch.setattr(type(endpoint), "answer", lambda self, head, body, loan: broken(head, body))
+        monkeypatch.setattr(type(endpoint), "answer", lambda self, head, body: broken(head, body))
         told = await server.ask(post(request(1, "echo"), session=client.session_id))
         assert status(told) == 500
         assert b"no" not in told.partition(b"\r\n\r\n")[2].replace(b"internal error", b"")

@@ -456,6 +456,11 @@ def post(path: Path, frame: Json, headers: dict[str, str]) -> tuple[int, Json]:
         return answer.status, json.loads(answer.read() or b"{}")
 
 
+def uvicorn(file: str, port: int) -> tuple[str, ...]:
+    module = file.removesuffix(".py")
+    return (sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), f"{module}:app", "--port", str(port))
+
+
 def hypercorn(file: str, port: int) -> tuple[str, ...]:
     bind = f"127.0.0.1:{port}"
     return (sys.executable, "-m", "hypercorn", "-k", "trio", "--bind", bind, f"examples/{file}:app")
@@ -477,6 +482,32 @@ def test_mounted_in_starlette(tmp_path: Path) -> None:
         client = Http(f"{base}/ai/mcp")
         assert client.call("visitors")["structuredContent"]["result"] >= 2
         client.leave()
+
+
+def test_mounted_in_fastapi(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    base = f"http://127.0.0.1:{(port := free_port())}"
+    with serving(tmp_path / "log", f"{base}/", *uvicorn("mounted_fastapi.py", port)):
+        assert "/ai/mcp" in get(f"{base}/")
+        client = Http(f"{base}/ai/mcp")
+        assert client.call("visitors")["structuredContent"]["result"] >= 2
+        client.leave()
+
+
+def test_orders_in_fastapi(tmp_path: Path) -> None:
+    pytest.importorskip("aiosqlite")
+    base = f"http://127.0.0.1:{(port := free_port())}"
+
+    async def refund(era: str, sure: bool) -> bool:
+        async with connect(f"{base}/ai/mcp", protocol=era, elicit=lambda params: {"sure": sure}) as client:
+            assert (await client.call_tool("state", {"order_id": "7"})).text == "shipped"
+            assert (await client.call_tool("state", {"order_id": "9"})).text == "There is no order 9."
+            return not (await client.call_tool("refund", {"order_id": "7"})).is_error
+
+    with serving(tmp_path / "log", f"{base}/orders/7", *uvicorn("fastapi_orders.py", port)):
+        assert not trio.run(refund, "2025-11-25", False)
+        assert trio.run(refund, "2026-07-28", True)
+        assert "refunded" in get(f"{base}/orders/7")
 
 
 def test_beside_quart(tmp_path: Path) -> None:

@@ -38,10 +38,8 @@ async def as_a_task(name: str, body: Body) -> Outcome:
         nonlocal answer
         try:
             answer = ("result", await body(notes.append))
-        except Exception:
-            answer = ("tool error", "")
         except BaseException as error:
-            answer = ("error", "")
+            answer = ("tool error", "")
             if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt):
                 notes.append("SIGINT")
 

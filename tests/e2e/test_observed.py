@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio import Server
+from mcptrio import Limits, Server, ToolError, telemetry
 from mcptrio._eras.choose import ERAS
 from tests import engines
 from tests.telemetry.test_metrics import read
@@ -29,9 +29,9 @@ HEADERS = (
 
 
 @asynccontextmanager
-async def served(server: Server) -> AsyncIterator[int]:
+async def served(server: Server, **settings: Any) -> AsyncIterator[int]:
     async with trio.open_nursery() as nursery:
-        (bound,) = await nursery.start(partial(server.serve_http, port=0, engine=engines.current()))
+        (bound,) = await nursery.start(partial(server.serve_http, port=0, engine=engines.current(), **settings))
         yield bound.port
         nursery.cancel_scope.cancel()
 
@@ -86,8 +86,8 @@ async def test_the_metrics_page_counts_sessions_calls_and_connections(engine: st
         page = await metrics(port)
         assert page["mcptrio_sessions_open",] == 1
         assert page["mcptrio_sessions_created_total", "http"] == 1
-        assert page["mcptrio_calls_ended_total", "tools/call", "ok"] == 2
-        assert page["mcptrio_call_seconds_count", "tools/call"] == 2
+        assert page["mcptrio_calls_ended_total", "tools/call", "order", "ok"] == 2
+        assert page["mcptrio_call_seconds_count", "tools/call", "order"] == 2
         assert page["mcptrio_calls_in_flight",] == 0
         assert page["mcptrio_connections_open",] == 1  # the one that asks
         assert page["mcptrio_connection_events_total", "opened"] == 4
@@ -96,6 +96,133 @@ async def test_the_metrics_page_counts_sessions_calls_and_connections(engine: st
         await ask(port, "GET / mcp")
         assert (await metrics(port))["mcptrio_connection_events_total", "request_refused"] == 1
     assert not server._app.telemetry  # nothing is left behind when serving ends
+
+
+async def test_the_metrics_of_a_mixed_load_say_which_tool_failed_how_often_and_how_long_it_took(engine: str) -> None:
+    server = Server("orders", version="1")
+
+    @server.tool
+    async def quick() -> str:
+        return "42"
+
+    @server.tool
+    async def broken() -> str:
+        raise ToolError("no such order")
+
+    @server.tool(timeout=0.05)
+    async def slow() -> str:
+        await trio.sleep(60)
+        return "never"
+
+    @server.tool(limit=1)
+    async def one_at_a_time() -> str:
+        await trio.sleep(0.1)
+        return "done"
+
+    @server.resource("orders://{order_id}")
+    async def order(order_id: str) -> str:
+        return order_id
+
+    @server.prompt
+    def complain() -> str:
+        return "Write a complaint."
+
+    async with served(server) as port:
+        session = await open_session(port)
+        number = 10
+
+        async def call(method: str, **params: Any) -> None:
+            nonlocal number
+            number += 1
+            await ask(port, "POST /mcp", frame(method, number, **params), mcp_session_id=session)
+
+        async with trio.open_nursery() as nursery:
+            for name, times in {"quick": 3, "broken": 2, "slow": 1, "one_at_a_time": 2}.items():
+                for _ in range(times):
+                    nursery.start_soon(partial(call, "tools/call", name=name, arguments={}))
+        for hostile in range(100):
+            await call("tools/call", name=f'evil{hostile}"}} 1\n', arguments={})
+        for order_id in range(3):
+            await call("resources/read", uri=f"orders://{order_id}")
+        await call("resources/read", uri="evil://")
+        await call("prompts/get", name="complain")
+        page = await metrics(port)
+    ended = {key[1:]: value for key, value in page.items() if key[0] == "mcptrio_calls_ended_total"}
+    assert ended == {
+        ("initialize", "ok"): 1,
+        ("tools/call", "quick", "ok"): 3,
+        ("tools/call", "broken", "tool_error"): 2,
+        ("tools/call", "slow", "timeout"): 1,
+        ("tools/call", "one_at_a_time", "ok"): 2,
+        ("tools/call", "other", "error"): 100,
+        ("resources/read", "orders://{order_id}", "ok"): 3,
+        ("resources/read", "other", "error"): 1,
+        ("prompts/get", "complain", "ok"): 1,
+    }
+    assert page["mcptrio_call_seconds_count", "tools/call", "slow"] == 1
+    assert page["mcptrio_call_seconds_sum", "tools/call", "slow"] >= 0.05
+    assert page["mcptrio_call_queue_seconds_sum", "tools/call"] > 0
+
+
+async def test_the_access_log_has_a_line_for_each_request_with_its_status(engine: str) -> None:
+    server, seen = Server("orders", version="1"), list[telemetry.RequestServed]()
+
+    @server.tool
+    async def wait() -> str:
+        await trio.sleep(0.1)
+        return "waited"
+
+    @server.on_event
+    def keep(event: Any) -> None:
+        if isinstance(event, telemetry.RequestServed):
+            seen.append(event)
+
+    async with served(server, access_log=True, stream_after=0.01) as port:
+        session = await open_session(port)
+        await ask(port, "POST /mcp", frame("tools/call", 1, name="wait", arguments={}), mcp_session_id=session)
+        await ask(port, "POST /mcp", b"{", mcp_session_id=session)
+        await ask(port, "POST /mcp", mcp_session_id="unknown")
+        await ask(port, "GET /livez")
+        with trio.fail_after(5):
+            while len(seen) < 5:
+                await trio.sleep(0.01)
+    assert sorted((event.method, event.path, event.status) for event in seen) == [
+        ("GET", "/livez", 200),
+        ("POST", "/mcp", 200),
+        ("POST", "/mcp", 200),
+        ("POST", "/mcp", 400),
+        ("POST", "/mcp", 404),
+    ]
+    assert max(event.seconds for event in seen) >= 0.1, "a stream takes until its end"
+    assert all(event.client.startswith("127.0.0.1:") for event in seen)
+    seen.clear()
+    async with served(server) as port:
+        await open_session(port)
+    assert seen == [], "it is off by default"
+
+
+async def test_a_call_that_is_not_admitted_is_counted_as_overloaded(engine: str) -> None:
+    server = Server("orders", version="1", limits=Limits(busy_timeout=0.05))
+    started = trio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        started.set()
+        await trio.sleep(0.5)
+        return "waited"
+
+    async with served(server, max_calls=1) as port:
+        session = await open_session(port)
+        body = frame("tools/call", 1, name="wait", arguments={})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(ask, port, "POST /mcp", body, mcp_session_id=session))
+            await started.wait()
+            other = frame("tools/call", 2, name="wait", arguments={})
+            status, _, _ = await ask(port, "POST /mcp", other, mcp_session_id=session)
+            assert status == 503
+        page = await metrics(port)
+        assert page["mcptrio_calls_ended_total", "tools/call", "wait", "overloaded"] == 1
+        assert page["mcptrio_call_queue_seconds_sum", "tools/call"] >= 0.05
 
 
 @pytest.mark.slow
@@ -166,8 +293,11 @@ def test_the_command_line_logs_events_and_names_the_request_of_what_a_handler_lo
         assert own["request"] == 7
         assert [line["message"] for line in found if line["logger"] == "mcptrio.events"] == [
             "session opened",
+            "call ended",
             "session closed",
         ]
+        (call,) = [line for line in found if line["message"] == "call ended"]
+        assert (call["name"], call["outcome"], call["request"]) == ("broken", "tool_error", 7)
         (failure,) = [line for line in found if "traceback" in line]
         assert (failure["request"], failure["session"]) == (7, own["session"])
         assert "secret detail" in failure["traceback"]

@@ -45,6 +45,13 @@ def test_every_feature_works_over_stdio(client: Program) -> None:
     assert drive(client, *fixture.stdio_command()) == dict.fromkeys([*python_features(), "close"], "ok")
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("host", fixture.ASYNCIO_HOSTS)
+def test_every_feature_works_under_an_asyncio_server(client: Program, host: str, tmp_path: Path) -> None:
+    with fixture.served(tmp_path / "server.log", host) as url:
+        assert drive(client, url) == dict.fromkeys([*python_features(), "close"], "ok")
+
+
 @pytest.fixture(params=sample(STATELESS, NEWEST))
 def modern_client(request: pytest.FixtureRequest) -> Program:
     return stateless(brought(DRIVERS[request.param]))
@@ -56,6 +63,15 @@ WITHOUT_SESSIONS = dict.fromkeys([*sorted(python_features() - set(ONLY_STATEFUL)
 @pytest.mark.slow
 def test_every_feature_works_over_http_without_sessions(modern_client: Program, url: str) -> None:
     assert drive(modern_client, url) == WITHOUT_SESSIONS
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("host", fixture.ASYNCIO_HOSTS)
+def test_every_feature_works_under_an_asyncio_server_without_sessions(
+    modern_client: Program, host: str, tmp_path: Path
+) -> None:
+    with fixture.served(tmp_path / "server.log", host) as url:
+        assert drive(modern_client, url) == WITHOUT_SESSIONS
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcptrio.stores import StreamKey
+from mcptrio.stores import Claimed, StreamKey
 from mcptrio.stores.sqlite import SqliteStore
 
 KILLS = int(os.environ.get("MCPTRIO_KILLS", "12"))
@@ -31,7 +31,7 @@ async def follow(store, name):
 async def main(run):
     store = SqliteStore(sys.argv[1])
     async with store.open(), trio.open_nursery() as nursery:
-        store.sessions.put(f"session {run}", run.encode())
+        store.sessions.put(f"session {run}", 0, run.encode())
         await store.flush()
         os.write(1, f"secret 0 {store.secret.hex()}\\n".encode())
         names = [f"{run}.{number}" for number in range(3)]
@@ -78,7 +78,9 @@ async def test_no_event_that_was_shown_is_lost_when_the_process_is_killed(tmp_pa
     async with store.open():
         assert store.moved_aside is None
         for run in range(KILLS):
-            assert await store.sessions.get(f"session {run}") == str(run).encode()
+            claimed = await store.sessions.claim(f"session {run}")
+            assert isinstance(claimed, Claimed)
+            assert claimed.record == str(run).encode()
         for name, events in shown.items():
             key = StreamKey("alice", name)
             stored = [(event.seq, event.data.decode()) async for event in store.follow(key)]

@@ -107,9 +107,6 @@ async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_o
         # Without scopes: Trio's own queue of deadlines lets go of up to a thousand of them only when they come.
         wanted = (
             "Call",
-            "Loan",
-            "Unfinished",
-            "Known",
             "Inbox",
             "Task",
             "PostStream",

@@ -213,7 +213,7 @@ def open_house() -> Open:
                     nursery.cancel_scope.cancel()
                 await house.leave()
                 assert len(waits) >= 2
-                limit = 2 * usual[BASELINE * 99 // 100 - 1]
+                limit = max(0.05, 2 * usual[BASELINE * 99 // 100 - 1])  # the scheduler decides about less
                 assert max(waits) <= limit, f"I2: somebody else had to wait: {max(waits)} s, not {limit} s"
                 left = [task.name for task in runtime.supervisor.nursery.child_tasks]
                 assert house.figures == before, f"I3: something was left behind: {left}"

@@ -174,6 +174,19 @@ async def listen_to_thousands(peer: Peer) -> None:
     await peer.many(8, work)
 
 
+async def listen_widely(peer: Peer) -> None:
+    uris = [f"notes://{number:050}" for number in range(1000)]
+    request = peer.alone("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
+
+    async def work(stream: trio.SocketStream) -> None:
+        await stream.send_all(request)
+        peer.requests += 1
+        while True:
+            await peer.some(stream)
+
+    await peer.many(200, work)
+
+
 async def leave_listeners(peer: Peer) -> None:
     request = peer.alone("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["notes://a"]}})
 
@@ -222,7 +235,7 @@ async def leave_sessions(peer: Peer) -> None:
 async def subscribe(peer: Peer) -> None:
     async def work(stream: trio.SocketStream) -> None:
         session = await peer.open_session(stream)
-        for number in count():
+        for number in range(1000):  # as many as a session may have; the next session follows
             uri = f"notes://{number}" + "x" * 1000
             await peer.ask(stream, peer.inside(session, peer.frame("resources/subscribe", {"uri": uri})))
 
@@ -324,6 +337,10 @@ async def hold_calls(peer: Peer) -> None:
     await peer.repeat(400, lambda: peer.call("wait", {"seconds": 30}))
 
 
+async def call_at_once(peer: Peer) -> None:
+    await peer.repeat(200, lambda: peer.call("echo", {"text": "x"}))
+
+
 async def try_tokens(peer: Peer) -> None:
     await peer.repeat(8, lambda: peer.call("echo", {"text": "x"}, token=b64(random.randbytes(24))))
 
@@ -401,10 +418,11 @@ async def send_cursors(peer: Peer) -> None:
 ATTACKS: Final[dict[str, Callable[[Peer], Awaitable[None]]]] = {
     function.__name__: function
     for function in (
-        announce_bodies, send_large_bodies, listen_to_thousands, leave_listeners, encode_uris, send_batches,
-        park_questions, leave_sessions, subscribe, leave_tasks, leave_running_tasks, send_frames, read_slowly,
-        read_old_streams_slowly, hold_threads, hold_and_leave_threads, hold_calls, try_tokens, try_key_ids,
-        send_huge_headers, pipeline_garbage, open_and_close, flood_cancels, send_progress_tokens, send_cursors,
+        announce_bodies, send_large_bodies, listen_to_thousands, listen_widely, leave_listeners, encode_uris,
+        send_batches, park_questions, leave_sessions, subscribe, leave_tasks, leave_running_tasks, send_frames,
+        read_slowly, read_old_streams_slowly, hold_threads, hold_and_leave_threads, hold_calls, call_at_once,
+        try_tokens, try_key_ids, send_huge_headers, pipeline_garbage, open_and_close, flood_cancels,
+        send_progress_tokens, send_cursors,
     )
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 Each attack takes a second in the suite, which checks answers and memory, and a minute in `make fault-test`, which also
 compares the response times of the others with a control: the same clients at a second server that is not attacked, at
-the same time, so that a busy machine does not decide.
+the same time. Time in which a server waited for a processor does not count. So a busy machine does not decide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.e2e.server_process import ServerProcess, running
 from tests.e2e.wires import SocketWire
 from tests.engines import ENGINES, VARIABLE
 
-from .bystanders import Bystander, Group, Wrong
+from .bystanders import Bystander, Group, RunQueue, Wrong
 from .hostile_peer import ATTACKS
 
 FULL = "MCPTRIO_FAULTS" in os.environ
@@ -32,8 +32,11 @@ SECONDS = float(os.environ.get("MCPTRIO_HOSTILE_SECONDS", "60" if FULL else "1")
 MIB = 2**20
 GROWTH = 64
 """MiB that the process may grow by during an attack; half of it must come back."""
-FLOOR = 0.1
-"""Seconds: a percentile below this is good enough, whatever the control was."""
+TIMES = 5
+"""The 99th percentile of response times may be so many times that of the control."""
+ONE_REQUEST = 0.05
+"""Seconds that any request may hold the event loop (`test_loop`): what others may wait more than the control, also
+where the control is so fast that this is more than five times as much."""
 KEPT = {"read_old_streams_slowly", "leave_tasks"}
 """Attacks that leave entries which the server keeps for their time to live: streams that may be resumed, and results of
 tasks. The bounds of the store apply to them; other tests check that they expire."""
@@ -119,15 +122,16 @@ async def test_a_hostile_peer_does_not_disturb_others(attack: str, served: Serve
 
 async def gather(server: ServerProcess) -> Group:
     await server.wait_ready()
-    clients = [Bystander(f"honest {number}", SocketWire(server.port)) for number in range(4)]
+    queue = RunQueue.of(server.process.pid)
+    clients = [Bystander(f"honest {number}", SocketWire(server.port), queue) for number in range(4)]
     for client in clients:
         await prepare(client)
     return Group(psutil.Process(server.process.pid), clients)
 
 
 async def prepare(client: Bystander) -> None:
-    """Prepare a client; on a busy machine the server's first fetch of the signing keys may be too late (503)."""
-    for _ in range(10):
+    """Prepare a client; on a busy machine a fetch of the signing keys may fail, and is repeated seconds later (503)."""
+    for _ in range(60):
         try:
             await client.prepare()
             return
@@ -157,4 +161,4 @@ async def judge(groups: list[Group], attack: str, served: ServerProcess) -> None
     if attack not in KEPT:
         assert kept < GROWTH / 2, "MiB"
     if FULL:
-        assert p99 < max(5 * usual, FLOOR)
+        assert p99 < max(TIMES * usual, usual + ONE_REQUEST)

@@ -135,7 +135,7 @@ def slow_for_others(server: Server) -> None:
 
     async def echo(text: str) -> str:
         if slow:
-            await trio.sleep(0.01)
+            await trio.sleep(0.2)  # more than the 50 ms that are the scheduler's
         return text
 
     server.remove_tool("echo")

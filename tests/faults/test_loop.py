@@ -20,13 +20,13 @@ from tests.server.talk import NEWEST
 from tests.stateless.kit import meta
 from tests.tiers import sample
 
-from .loop_probe import open_probe
+from .loop_probe import at_most, open_probe
 
 Json = dict[str, Any]
 BODY: Final = 4_000_000
 """Just below the largest body."""
 URI: Final = 65_000
-LIMIT: Final = 0.05 if "MCPTRIO_FAULTS" in os.environ else 0.25
+LIMIT: Final = 0.05 if "MCPTRIO_FAULTS" in os.environ else 0.15
 """Seconds of CPU time. In the suite other tests share the machine, and a slow one must not fail."""
 
 
@@ -223,7 +223,8 @@ def frames(large: Large) -> bytes:
 
 @pytest.mark.defect("S2")
 @pytest.mark.parametrize("name", sample(LARGE, *list(LARGE)[::6]))
-async def test_a_large_request_does_not_block_the_loop(name: str) -> None:
+@at_most(LIMIT)
+async def test_a_large_request_does_not_block_the_loop(name: str) -> float:
     large = LARGE[name]
     data = frames(large)
     async with make_server()._app.make_runtime().open() as runtime, open_memory_link(runtime) as end:
@@ -233,7 +234,7 @@ async def test_a_large_request_does_not_block_the_loop(name: str) -> None:
             await end.send(data)
             with trio.fail_after(60):
                 await end.receive()  # the reply, or the acknowledgement of a listen request
-    assert probe.longest < LIMIT
+    return probe.longest
 
 
 async def initialize(end: MemoryEnd, date: str) -> None:

@@ -423,20 +423,20 @@ def test_the_schema_of_a_signature() -> None:
         "type": "object",
         "properties": {
             "order_id": {"type": "string", "description": "The number printed on the receipt."},
-            "lines": {"type": "array", "items": {"$ref": "#/$defs/Line"}},
+            "lines": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"qty": {"type": "integer"}, "name": {"type": "string", "default": "thing"}},
+                    "required": ["qty"],
+                    "additionalProperties": False,
+                },
+            },
             "size": {"type": "string", "enum": ["s", "l"], "description": "How big.", "default": "s"},
             "deep": {"type": "boolean", "default": False},
         },
         "required": ["order_id", "lines"],
         "additionalProperties": False,
-        "$defs": {
-            "Line": {
-                "type": "object",
-                "properties": {"qty": {"type": "integer"}, "name": {"type": "string", "default": "thing"}},
-                "required": ["qty"],
-                "additionalProperties": False,
-            }
-        },
     }
     assert described.description == "Look up one order.\n\nIt says more here."
     assert described.injected == "ctx"

@@ -14,6 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from mcptrio import Context, MCPError, ResourceNotFound, Server, types
+from mcptrio._actors.limits import Limits
 from mcptrio._peer.era import Era
 from mcptrio._wire.objects.converter import structure
 from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
@@ -27,8 +28,8 @@ class Note:
     written: date
 
 
-def library() -> Server:
-    server = Server("library")
+def library(limits: Limits | None = None) -> Server:
+    server = Server("library", limits=limits or Limits())
 
     @server.resource("notes://today", title="Today", annotations=Annotations(priority=1), size=4, meta={"m": 1})
     async def today() -> str:
@@ -323,6 +324,41 @@ async def test_a_session_may_not_subscribe_without_end(monkeypatch: pytest.Monke
         await talk.request("resources/subscribe", uri="notes://1902/a")
         error = await refusal(talk, "resources/subscribe", uri="notes://1903/a")
         assert (error.code, "2 subscriptions" in error.message) == (INVALID_PARAMS, True)
+
+
+@pytest.mark.defect("S7")
+async def test_the_subscriptions_of_all_sessions_have_a_bound() -> None:
+    server = library(limits=Limits(max_subscriptions=8))
+    async with open_house(server) as join, join() as first:
+        async with join() as second:
+            for number in range(3):
+                await first.request("resources/subscribe", uri=f"notes://190{number}/a")
+                await second.request("resources/subscribe", uri=f"notes://190{number}/a")
+            error = await refusal(first, "resources/subscribe", uri="notes://1908/a")
+            assert (error.code, error.data["limit"]) == (INTERNAL_ERROR, "max_subscriptions")
+            await first.request("resources/unsubscribe", uri="notes://1901/a")
+            await first.request("resources/subscribe", uri="notes://1908/a")
+        with trio.fail_after(5):  # what a session held is free when it ends
+            for number in range(3):
+                await first.request("resources/subscribe", uri=f"notes://191{number}/a")
+
+
+async def test_subscriptions_that_share_a_context_are_checked_one_by_one() -> None:
+    server, allowed = library(), {"notes://one": True, "notes://two": True}
+
+    async def read() -> str:
+        return "x"
+
+    for uri in allowed:
+        server.add_resource(uri, read, name=uri, visible=lambda ctx, uri=uri: allowed[uri])
+    async with talking(server) as talk:
+        for uri in allowed:
+            await talk.request("resources/subscribe", uri=uri)
+        allowed["notes://one"] = False
+        for uri in allowed:
+            server.notify_resource_updated(uri)
+        await talk.settled()
+        assert talk.heard(UPDATED) == [{"uri": "notes://two"}]
 
 
 async def test_a_resource_function_that_hangs_is_ended(autojump_clock: MockClock) -> None:

@@ -67,8 +67,71 @@ async def test_every_fault_of_the_arguments_is_told_at_once(era: Era) -> None:
         "arguments.customer: required",
         "arguments.lines[1].sku: expected string, got 2",
         'arguments.lines[1].qty: expected integer, got "x"',
-        'arguments: unexpected field "colour"',
     ]
+
+
+def counter(server: Server, **options: Any) -> Server:
+    @server.tool(**options)
+    async def count(n: int, step: int = 1) -> str:
+        return f"{n} {step}"
+
+    return server
+
+
+LOOSE: dict[str, Any] = {"n": "5", "step": None, "more": 1}
+
+
+async def test_arguments_are_read_leniently() -> None:
+    async with talking(counter(Server("loose"))) as talk:
+        assert await talk.text("count", **LOOSE) == "5 1"
+        assert await talk.fault("count", n="x") == 'arguments.n: expected integer, got "x"'
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        counter(Server("strict", arguments="strict")),
+        counter(Server("strict"), arguments="strict"),
+    ],
+    ids=["server", "tool"],
+)
+async def test_strict_arguments_are_read_exactly(server: Server) -> None:
+    async with talking(server) as talk:
+        assert await talk.text("count", n=5) == "5 1"
+        assert (await talk.fault("count", **LOOSE)).splitlines() == [
+            'arguments.n: expected integer, got "5"',
+            "arguments.step: expected integer, got null",
+            'arguments: unexpected field "more"',
+        ]
+
+
+async def test_a_tool_can_be_lenient_on_a_strict_server() -> None:
+    async with talking(counter(Server("strict", arguments="strict"), arguments="lenient")) as talk:
+        assert await talk.text("count", **LOOSE) == "5 1"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_schema_written_by_hand_is_read_leniently_too(strict: bool) -> None:
+    server = Server("hand", arguments="strict" if strict else "lenient")
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+
+    @server.tool(input_schema=schema)
+    async def count(arguments: dict[str, Any]) -> str:
+        return repr(arguments)
+
+    async with talking(server) as talk:
+        if strict:
+            assert "arguments.n: expected integer" in await talk.fault("count", n="5")
+        else:
+            assert await talk.text("count", n="5") == "{'n': 5}"
+        assert "unexpected field" in await talk.fault("count", n=5, more=1)  # its author said so
+
+
+def test_a_server_refuses_unknown_and_invalid_defaults() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'argument'"):
+        Server("x", argument="strict")  # type: ignore[call-arg]
+    with pytest.raises(DeclarationError, match="arguments is 'lenient' or 'strict', not 'loose'"):
+        Server("x", arguments="loose")  # type: ignore[arg-type]
 
 
 async def test_a_call_without_arguments_uses_the_defaults() -> None:
@@ -325,10 +388,7 @@ async def test_nothing_of_an_exception_reaches_the_client_and_the_session_goes_o
     server.add_resource("fail://now", fail)
     server.add_tool(_fine, name="fine")
     async with talking(server) as talk:
-        if isinstance(error, Exception):
-            assert await talk.fault("fail") == "The tool failed. The server log has the details."
-        else:  # what ends a process is no result of a tool, but it is answered all the same
-            assert (await refusal(talk, "tools/call", name="fail")).message == "internal error"
+        assert await talk.fault("fail") == "The tool failed. The server log has the details."
         for method, params in (("prompts/get", {"name": "fail"}), ("resources/read", {"uri": "fail://now"})):
             assert (await refusal(talk, method, **params)).code == INTERNAL_ERROR
         assert await talk.text("fine") == "fine"
@@ -727,3 +787,29 @@ async def test_elicitation_with_other_members_only_means_forms() -> None:
         assert await talk.text("ask") == "True"
     async with talking(server, capabilities={"elicitation": {"url": {}}}, script=script) as talk:
         assert "elicitation" in await talk.fault("ask")
+
+
+@pytest.mark.defect("C01")
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_cancelled_of_another_task_fails_the_tool_like_any_exception(
+    grouped: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("faulty")
+    caught: list[trio.Cancelled] = []
+
+    @server.tool
+    async def fail() -> str:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                await trio.lowlevel.checkpoint()
+            except trio.Cancelled as error:
+                caught.append(error)
+                raise
+        raise BaseExceptionGroup("of a nursery", [caught[0]]) if grouped else caught[0]
+
+    server.add_tool(_fine, name="fine")
+    async with talking(server) as talk:
+        assert await talk.fault("fail") == "The tool failed. The server log has the details."
+        assert await talk.text("fine") == "fine"
+    assert "tool 'fail' failed: it raised a Cancelled that belongs to another task" in caplog.text

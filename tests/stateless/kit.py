@@ -131,8 +131,8 @@ async def posting(server: Server, config: HttpConfig | None = None, store: Any =
 
 
 def tasks_of(runtime: Runtime) -> int:
-    """The tasks that run under the supervisor, besides its own."""
-    return len(runtime.supervisor.nursery.child_tasks) - 1
+    """The tasks that run under the supervisor, besides its own and the endpoint's timers."""
+    return sum(task.name != "timers" for task in runtime.supervisor.nursery.child_tasks) - 1
 
 
 async def ask(talk: Talk, method: str, /, **params: Any) -> Json:

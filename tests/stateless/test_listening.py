@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server
+from mcptrio._actors.limits import Limits
 from mcptrio._eras.stateless import SERVER_INFO, SUBSCRIPTION
 from mcptrio.extensions import Extension, Heard
 from mcptrio.server.features.listen import MAX_LISTENING
@@ -19,8 +20,8 @@ from tests.transports.app_for_tests import Client, Reader, request
 from .kit import Poster, meta, posting
 
 
-def make_server(*, prompts: bool = True) -> Server:
-    server = Server("news")
+def make_server(*, prompts: bool = True, limits: Limits | None = None) -> Server:
+    server = Server("news", limits=limits or Limits())
 
     @server.tool
     async def a_tool() -> str:
@@ -150,6 +151,61 @@ async def test_one_client_cannot_take_every_place_of_listeners(autojump_clock: M
         honest = Poster(greedy.endpoint, client=("192.0.2.2", 1))
         for _ in range(2):
             await listen(honest)
+
+
+@pytest.mark.defect("S7")
+async def test_one_client_cannot_subscribe_to_everything(autojump_clock: MockClock) -> None:
+    """Subscriptions of all requests count together, long URIs more than once, and end with their request."""
+    server = make_server(limits=Limits(max_subscriptions=8))
+    async with posting(server) as greedy:
+        places = greedy.endpoint.runtime.subscriptions
+        greedy.client = ("192.0.2.1", 1)
+        first, _ = await listen(greedy, resourceSubscriptions=["news://by/a", "news://by/b" + "x" * 500])
+        assert places.used == 4
+        await listen(greedy, resourceSubscriptions=["news://open", "news://nowhere"])
+        wanted = {"notifications": {"resourceSubscriptions": ["news://open", "news://by/c"]}}
+        reply = await greedy.post("subscriptions/listen", wanted)
+        assert (reply.status, reply.error["data"]["limit"]) == (503, "max_subscriptions")
+        honest = Poster(greedy.endpoint, client=("192.0.2.2", 1))
+        stream, _ = await listen(honest, resourceSubscriptions=["news://open", "news://by/me"])
+        server.notify_resource_updated("news://open")
+        assert await stream.frame() == told("notifications/resources/updated", 1, uri="news://open")
+        first.hang_up()
+        await wait_all_tasks_blocked()
+        assert places.used == 4
+        await listen(greedy, resourceSubscriptions=["news://open", "news://by/c"])
+
+
+@pytest.mark.defect("S2")
+async def test_requests_of_one_owner_match_their_resources_one_after_the_other() -> None:
+    running: set[Any] = set()
+    most = 0
+
+    def visible(ctx: Context) -> bool:
+        nonlocal most
+        running.add(ctx._call)
+        most = max(most, len(running))
+        return True
+
+    server = make_server()
+
+    @server.resource("many://{name}", visible=visible)
+    async def many(name: str, ctx: Context) -> str:
+        return name
+
+    async with posting(server) as poster, trio.open_nursery() as nursery:
+        uris = [f"many://{number}" for number in range(20)]
+
+        async def one() -> None:
+            await listen(poster, resourceSubscriptions=uris)
+            running.clear()
+
+        for _ in range(5):
+            nursery.start_soon(one)
+        with trio.fail_after(10):
+            await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert most <= 2, "the next one begins before the acknowledgement of the last is read"
 
 
 async def test_a_slow_reader_hears_each_change_once_and_holds_up_nobody(autojump_clock: MockClock) -> None:

@@ -205,3 +205,19 @@ async def test_processes_with_configured_keys_keep_them(redis_server: RedisServe
     key = "00" * 32
     async with posting(Server("s", state_keys=[key]), store=RedisStore.from_url(redis_server.url)) as poster:
         assert poster.endpoint.runtime.parking.keys._keys == [bytes(32)]
+
+
+async def test_a_large_result_is_read_in_another_process(redis_server: RedisServer) -> None:
+    server, url = Server("large", max_result_bytes=1000), redis_server.url
+
+    @server.tool
+    async def text() -> str:
+        return "x" * 2_000_000
+
+    async with (
+        posting(server, store=RedisStore.from_url(url)) as one,
+        posting(server, store=RedisStore.from_url(url)) as other,
+    ):
+        link = (await one.call("text")).result["content"][-1]
+        read = await other.post("resources/read", {"uri": link["uri"]})
+        assert read.result["contents"][0]["text"] == "x" * 2_000_000

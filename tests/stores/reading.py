@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from mcptrio.stores import Follower, Store, StoredEvent, StreamKey
+from mcptrio.stores import Claimed, Follower, Store, StoredEvent, StreamKey
 
 KEY = StreamKey("alice", "1")
 
@@ -24,6 +24,12 @@ async def drain(follower: Follower) -> list[tuple[int, bytes]]:
                 found.append(await follower.receive())
             except trio.EndOfChannel:
                 return [(event.seq, event.data) for event in found]
+
+
+async def stored_record(store: Store, session: str) -> bytes | None:
+    """The record of a session, which is claimed by the look."""
+    claimed = await store.sessions.claim(session)
+    return claimed.record if isinstance(claimed, Claimed) else None
 
 
 def fill(store: Store, count: int, key: StreamKey = KEY, *, last: bool = False) -> list[tuple[int, bytes]]:

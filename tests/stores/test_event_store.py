@@ -347,26 +347,6 @@ async def test_the_store_can_be_cancelled_from_outside(make_store: MakeStore) ->
     assert scope.cancelled_caught
 
 
-async def test_a_session_record_is_put_read_and_dropped(store: Store) -> None:
-    assert await store.sessions.get("alice") is None
-    store.sessions.put("alice", b"one")
-    store.sessions.put("alice", b"two")
-    store.sessions.put("bob", b"three")
-    assert await store.sessions.get("alice") == b"two"
-    store.sessions.drop("alice")
-    store.sessions.drop("alice")
-    assert await store.sessions.get("alice") is None
-    assert await store.sessions.get("bob") == b"three"
-
-
-async def test_the_oldest_session_record_makes_room(make_store: MakeStore) -> None:
-    store = make_store(sessions=2)
-    async with store.open():
-        for name in ("a", "b", "a", "c"):
-            store.sessions.put(name, b"x")
-        assert [await store.sessions.get(name) for name in "abc"] == [b"x", None, b"x"]
-
-
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.sampled_from("ab"), st.integers(1, 4)),

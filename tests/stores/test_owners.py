@@ -16,9 +16,7 @@ pytestmark = pytest.mark.defect("S7")
 
 
 async def put(store: Store, table: str, name: str, owner: str, data: bytes = b"x") -> None:
-    if table == "sessions":
-        store.sessions.put(name, data, owner=owner)
-    elif table == "tasks":
+    if table == "tasks":
         store.tasks.put(name, data, 60, owner=owner)
     elif table == "done":
         store.marks.done("once", name, data, 60, owner=owner)
@@ -29,9 +27,7 @@ async def put(store: Store, table: str, name: str, owner: str, data: bytes = b"x
 async def kept(store: Store, table: str, names: str) -> str:
     found = ""
     for name in names:
-        if table == "sessions":
-            record = await store.sessions.get(name)
-        elif table == "tasks":
+        if table == "tasks":
             record = await store.tasks.get(name)
         else:
             record = await store.marks.get("once", name)
@@ -87,12 +83,12 @@ async def test_without_an_owner_each_session_is_one(make_store: MakeStore) -> No
         assert streams(store, "abc") == "ac"
 
 
-TABLES = ["sessions", "tasks", "done", "use"]
+TABLES = ["tasks", "done", "use"]
 
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_one_owner_cannot_push_the_entries_of_others_out(make_store: MakeStore, table: str) -> None:
-    store = make_store(sessions=4, tasks=4, marks=4)
+    store = make_store(tasks=4, marks=4)
     async with store.open():
         await put(store, table, "h", "honest")
         for name in "abcdef":
@@ -104,7 +100,7 @@ async def test_one_owner_cannot_push_the_entries_of_others_out(make_store: MakeS
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_owners_are_known_after_a_restart(tmp_path: Path, table: str) -> None:
-    limits = StoreLimits(sessions=4, tasks=4, marks=4)
+    limits = StoreLimits(tasks=4, marks=4)
     async with (store := SqliteStore(tmp_path / "store.db", limits=limits)).open():
         await put(store, table, "h", "honest")
         for name in "xyz":
@@ -121,7 +117,7 @@ async def test_a_file_with_more_than_there_is_room_for_now_is_cut(tmp_path: Path
         await put(store, table, "h", "honest")
         for name in "wxyz":
             await put(store, table, name, "greedy")
-    limits = StoreLimits(sessions=2, tasks=2, marks=2)
+    limits = StoreLimits(tasks=2, marks=2)
     async with (again := SqliteStore(tmp_path / "store.db", limits=limits)).open():
         assert await kept(again, table, "hwxyz") == "hz"
 

@@ -18,7 +18,7 @@ from mcptrio.stores.redis import RedisStore, backend
 from mcptrio.stores.redis.connection import StoreUnavailable
 from tests.redis_server import RedisServer, running_server
 
-from .reading import KEY, drain, fill, take
+from .reading import KEY, drain, fill, stored_record, take
 
 
 @pytest.fixture
@@ -156,22 +156,25 @@ async def test_endpoints_with_other_names_see_nothing(redis_server: RedisServer)
 # -- streams of another process
 
 
-async def test_what_another_process_has_stored_can_be_followed_to_its_end(redis_server: RedisServer, url: str) -> None:
+async def test_the_stream_of_another_process_can_be_followed_while_it_is_written(
+    redis_server: RedisServer, url: str
+) -> None:
     async with (one := make(url, stream_events=200)).open(), (other := make(url)).open():
         events = fill(one, 300)
         await one.flush()
         with pytest.raises(UnknownCursor):
             other.follow(KEY, 100)
         await other.prepare_follow(KEY)
-        for after in (100, 150, 300):
-            assert await drain(other.follow(KEY, after)) == events[after:]
+        followers = [(after, other.follow(KEY, after)) for after in (100, 150, 300)]
+        for after, follower in followers:
+            assert await take(follower, 300 - after) == events[after:]
         for after in (99, 301):
             with pytest.raises(UnknownCursor):
                 other.follow(KEY, after)
-        events += fill(one, 2, last=True)
-        await one.flush()
-        await other.prepare_follow(KEY)
-        assert await drain(other.follow(KEY, 300)) == events[300:]
+        events += fill(one, 2)
+        events.append((one.append(KEY, b"end", last=True), b"end"))
+        for _, follower in followers:
+            assert await drain(follower) == events[300:]
         other.forget("alice")
         await other.flush()
         assert len(stored(redis_server, url)) == 200  # it belongs to the other process
@@ -197,7 +200,7 @@ async def test_a_stream_that_nobody_has_stored_stays_unknown(url: str) -> None:
 async def test_a_fenced_event_is_never_shown(redis_server: RedisServer, url: str, shown: int) -> None:
     """R1, R2: another process has raised the epoch of the session."""
     async with (store := make(url)).open():
-        store.sessions.put("alice", b"record")
+        store.sessions.put("alice", 0, b"record")
         store.begin(KEY)
         events = fill(store, shown)
         await store.flush()
@@ -217,15 +220,15 @@ async def test_a_fenced_event_is_never_shown(redis_server: RedisServer, url: str
 
 async def test_a_fenced_process_changes_and_deletes_nothing(redis_server: RedisServer, url: str) -> None:
     async with (store := make(url)).open():
-        store.sessions.put("alice", b"record")
+        store.sessions.put("alice", 0, b"record")
         events = fill(store, 2)
         await store.flush()
         redis_server.command("HSET", key_of(url, "s:alice"), "epoch", "1")
         fill(store, 1)
-        store.sessions.put("alice", b"changed")
+        store.sessions.put("alice", 0, b"changed")
         await store.flush()
         store.forget("alice")
-        store.sessions.drop("alice")
+        store.sessions.forget("alice", 0)
         fill(store, 1, StreamKey("alice", "2"))
         await store.flush()
     assert stored(redis_server, url) == events
@@ -237,7 +240,7 @@ async def test_a_process_that_does_not_know_that_it_is_fenced_deletes_nothing(
     redis_server: RedisServer, url: str
 ) -> None:
     async with (store := make(url)).open():
-        store.sessions.put("alice", b"record")
+        store.sessions.put("alice", 0, b"record")
         events = fill(store, 2)
         await store.flush()
         redis_server.command("HSET", key_of(url, "s:alice"), "epoch", "1")
@@ -332,7 +335,7 @@ async def test_a_server_that_is_down_degrades_the_store_until_it_is_back(own_ser
     store = make(url)
     store.on_state = states.append
     async with store.open():
-        store.sessions.put("alice", b"session")
+        store.sessions.put("alice", 0, b"session")
         store.tasks.put("task", b"task", 60)
         store.marks.done("once", "key", b"mark", 60)
         events = fill(store, 3)
@@ -368,7 +371,7 @@ async def test_an_emptied_server_is_noticed_and_filled_again(
     monkeypatch.setattr(backend, "CHECK_EVERY", 0.05)
     url = own_server.url
     async with (store := make(url, tail_events=3)).open():
-        store.sessions.put("alice", b"session")
+        store.sessions.put("alice", 0, b"session")
         events = fill(store, 6)
         await store.flush()
         own_server.command("FLUSHALL")
@@ -483,11 +486,11 @@ async def test_a_server_that_may_remove_keys_is_warned_of(caplog: pytest.LogCapt
 async def test_records_are_read_by_every_process(url: str) -> None:
     async with (one := make(url)).open(), (other := make(url)).open():
         assert one.secret == other.secret
-        one.sessions.put("alice", b"session")
+        one.sessions.put("alice", 0, b"session")
         one.tasks.put("task", b"working", 60, owner="alice")
         one.marks.done("once", "key", b"result", 60)
         await one.flush()
-        assert await other.sessions.get("alice") == b"session"
+        assert await stored_record(other, "alice") == b"session"
         assert await other.tasks.get("task") == b"working"
         assert await other.marks.get("once", "key") == b"result"
         one.tasks.put("task", b"completed", 60)
@@ -566,12 +569,12 @@ async def test_the_life_of_a_live_session_is_prolonged(
     """Also that of its unfinished streams; finished ones and other sessions expire."""
     finished = StreamKey("alice", "2")
     async with (store := make(url)).open():
-        store.sessions.put("alice", b"record")
-        store.sessions.put("gone", b"record")
+        store.sessions.put("alice", 0, b"record")
+        store.sessions.put("gone", 0, b"record")
         fill(store, 1)
         fill(store, 1, finished, last=True)
         await store.flush()
-        store._tables.sessions._remove("gone")  # as if the process that had it was killed
+        store._home._rows.pop("gone")  # as if the process that had it was killed
         keys = [key_of(url, name) for name in ("s:alice", "k:alice", "e:alice:1", "e:alice:2", "s:gone")]
         for key in keys:
             assert 0 < redis_server.command("PTTL", key) <= 1_800_000
@@ -710,8 +713,8 @@ async def test_topics_that_wait_are_bounded(url: str, monkeypatch: pytest.Monkey
 
 ACL = (
     "resetchannels ~mcptrio:{NAME}:* &mcptrio:{NAME}:* -@all +hello +ping +select +wait +script|load +evalsha +eval "
-    "+get +set +del +pttl +pexpire +hget +hset +sadd +srem +smembers +xadd +xtrim +xrange +xrevrange +publish "
-    "+subscribe +unsubscribe"
+    "+get +mget +set +del +exists +pttl +pexpire +time +hget +hmget +hgetall +hexists +hset +hdel +hincrby +sadd +srem "
+    "+smembers +xadd +xtrim +xrange +xrevrange +publish +subscribe +unsubscribe"
 )
 """As docs/howto/redis.md has it."""
 
@@ -724,7 +727,8 @@ async def test_these_rights_are_enough(redis_server: RedisServer) -> None:
         far = Listener(other, "tools")
         await other.bus.settled()
         one.bus.publish("tools")
-        one.sessions.put("alice", b"record")
+        await one.bus.versions(["tools"])
+        one.sessions.put("alice", 0, b"record")
         one.tasks.put("task", b"record")
         one.tasks.put("other", b"record")
         one.tasks.drop("other")
@@ -734,10 +738,22 @@ async def test_these_rights_are_enough(redis_server: RedisServer) -> None:
         assert await other.tasks.get("task") == b"record"
         assert await other.marks.use("state", "one", b"", 60) is None
         one.forget("alice")
-        one.sessions.drop("alice")
+        one.sessions.forget("alice", 0)
         await one.flush()
         assert one.degraded is None
-        assert await other.sessions.get("alice") is None
+        assert await stored_record(other, "alice") is None
+        one.sessions.put("bob", 0, b"record")
+        fill(one, 1, StreamKey("bob", "1"))
+        await one.flush()
+        for store in (one, other):
+            assert await store.sessions.renew("x", 60, store.secret) == "live"
+        await other.prepare_follow(StreamKey("bob", "1"))
+        await take(other.follow(StreamKey("bob", "1")), 1)
+        assert await one.sessions.release("bob", 0, b"record", ttl=60)
+        assert await stored_record(other, "bob") == b"record"
+        await other.sessions.sweep()
+        await other.sessions.find_lost()
+        await other.sessions.declare_dead(one.sessions.worker)
         await wait_until(lambda: far.heard)
         far.handle.close()
         await other.bus.settled()

@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio.errors import DeclarationError, LocalProtocolError
-from mcptrio.stores import LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor, _sqlite_file
+from mcptrio.stores import Claimed, LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor, _sqlite_file
 from mcptrio.stores.sqlite import CHECK_FILE_EVERY, SqliteStore
 
-from .reading import KEY, drain, fill, take
+from .reading import KEY, drain, fill, stored_record, take
 
 
 @pytest.fixture
@@ -127,15 +128,15 @@ async def test_the_secret_and_the_session_records_outlive_a_restart(path: Path) 
     with pytest.raises(LocalProtocolError, match="not open"):
         _ = first.secret
     async with first.open():
-        first.sessions.put("alice", b"one")
-        first.sessions.put("bob", b"two")
-        first.sessions.drop("bob")
+        first.sessions.put("alice", 0, b"one")
+        first.sessions.put("bob", 0, b"two")
+        first.sessions.forget("bob", 0)
         secret = first.secret
     second = SqliteStore(path)
     async with second.open():
         assert second.secret == secret
-        assert await second.sessions.get("alice") == b"one"
-        assert await second.sessions.get("bob") is None
+        assert await stored_record(second, "alice") == b"one"
+        assert await stored_record(second, "bob") is None
     async with (third := SqliteStore(path.with_name("other.db"))).open():
         assert third.secret != secret
 
@@ -165,22 +166,28 @@ async def test_trimmed_events_leave_the_file(path: Path) -> None:
         assert len(await drain(second.follow(KEY, 5))) == 4
 
 
-async def test_records_of_an_earlier_process_expire_unless_put_again(path: Path, mock_clock: MockClock) -> None:
+async def test_sessions_of_an_earlier_process_expire_unless_claimed(
+    path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with (first := SqliteStore(path)).open():
-        first.sessions.put("gone", b"x")
-        first.sessions.put("back", b"x")
+        first.sessions.put("gone", 0, b"x")
+        first.sessions.put("back", 0, b"x")
         fill(first, 1)
     async with (second := SqliteStore(path)).open():
-        second.sessions.put("back", b"y")
+        claimed = await second.sessions.claim("back")
+        assert isinstance(claimed, Claimed)
+        assert claimed.previous
+        assert claimed.epoch == 1
         await wait_all_tasks_blocked()
         mock_clock.jump(2_000)
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 2_000)
         await wait_all_tasks_blocked()
         await second.flush()
-        assert await second.sessions.get("gone") is None
-        assert await second.sessions.get("back") == b"y"
+        assert await stored_record(second, "gone") is None
         with pytest.raises(UnknownCursor):
             second.follow(KEY)
-    assert rows(path, "SELECT session FROM sessions") == [("back",)]
+    assert rows(path, "SELECT session, epoch FROM sessions") == [("back", 1)]
     assert rows(path, "SELECT count(*) FROM events") == [(0,)]
 
 
@@ -287,7 +294,7 @@ async def test_of_two_streams_with_one_name_the_newer_is_kept(path: Path) -> Non
     async with (first := SqliteStore(path)).open():
         fill(first, 3)
     with contextlib.closing(sqlite3.connect(path)) as file, file:
-        file.execute("INSERT INTO streams VALUES (7, 'alice', '1', 0, 1, 5)")
+        file.execute("INSERT INTO streams VALUES (7, 'alice', '1', 0, 1, 5, NULL, NULL)")
         file.execute("INSERT INTO events VALUES (7, 1, 'newer')")
     async with (second := SqliteStore(path)).open():
         assert await drain(second.follow(KEY)) == [(1, "newer")]
@@ -613,7 +620,7 @@ async def test_damage_found_by_a_commit_costs_only_what_memory_does_not_hold(
     over = StreamKey("alice", "over")
     async with store.open():
         secret = store.secret
-        store.sessions.put("alice", b"record")
+        store.sessions.put("alice", 0, b"record")
         events = fill(store, 5)
         finished = fill(store, 2, over, last=True)
         await store.flush()
@@ -630,7 +637,7 @@ async def test_damage_found_by_a_commit_costs_only_what_memory_does_not_hold(
             store.follow(KEY, 2)
     async with (second := SqliteStore(path)).open():
         assert second.secret == secret
-        assert await second.sessions.get("alice") == b"record"
+        assert await stored_record(second, "alice") == b"record"
         assert await drain(second.follow(KEY, 3)) == events[3:]
         assert await drain(second.follow(over)) == finished
 
@@ -740,10 +747,10 @@ async def test_a_file_of_the_first_layout_is_brought_up_to_date(path: Path, more
         store = SqliteStore(path)
         async with store.open():
             assert store.secret == bytes.fromhex("00112233445566778899aabbccddeeff" * 2)
-            assert await store.sessions.get("old") == b"{}"
+            assert await stored_record(store, "old") == b"{}"
             store.tasks.put("task", b"record", owner="alice")
             await store.flush()
-    assert rows(path, "PRAGMA user_version") == [(4,)]
+    assert rows(path, "PRAGMA user_version") == [(5,)]
     assert rows(path, "SELECT task, owner FROM tasks") == [("task", "alice")]
     assert rows(path, "SELECT last FROM streams") == [(2,)]
 
@@ -754,8 +761,8 @@ async def test_marks_leave_the_session_directory_of_an_older_layout(path: Path) 
     async with (store := SqliteStore(path)).open():
         assert await store.marks.get("once", "chain key") == b"1"
         assert await store.marks.get("state", "digest") == b""
-        assert await store.sessions.get("state digest") is None
-        assert await store.sessions.get("statement") == b"2"
+        assert await stored_record(store, "state digest") is None
+        assert await stored_record(store, "statement") == b"2"
 
 
 async def test_an_upgrade_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcptrio import telemetry
-from mcptrio.telemetry.log import JsonFormatter, LogListener, TextFormatter, escape
+from mcptrio.telemetry.log import JsonFormatter, LogListener, TextFormatter, at_terminal, escape
 
 SESSION = "abcdefgh-the-rest-is-secret"
 CALL = "call ended session=abcdefgh request=7 method=tools/call"
@@ -26,6 +26,11 @@ class Keeper(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record)
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
 
 
 class Clock:
@@ -49,9 +54,9 @@ def logger(keeper: Keeper) -> Iterator[logging.Logger]:
     logger.removeHandler(keeper)
 
 
-def ended(outcome: str = "ok", method: str = "tools/call", request_id: Any = 7, code: int | None = None) -> Any:
+def ended(outcome: str = "ok", method: str = "tools/call", request_id: Any = 7, **more: Any) -> Any:
     return telemetry.CallEnded(
-        session=SESSION, call=1, request_id=request_id, method=method, outcome=outcome, seconds=0.25, code=code
+        session=SESSION, call=1, request_id=request_id, method=method, outcome=outcome, seconds=0.25, **more
     )
 
 
@@ -64,12 +69,26 @@ def ended(outcome: str = "ok", method: str = "tools/call", request_id: Any = 7, 
             "session opened session=abcdefgh transport=http",
         ),
         (
-            telemetry.SessionClosed(session=SESSION, cause="the peer hung up", seconds=1.5),
+            telemetry.SessionClosed(session=SESSION, cause="disconnect", seconds=1.5),
             "INFO",
-            'session closed session=abcdefgh cause="the peer hung up" seconds=1.5',
+            "session closed session=abcdefgh cause=disconnect seconds=1.5",
         ),
         (ended(), "DEBUG", f"{CALL} outcome=ok seconds=0.25"),
         (ended("cancelled"), "DEBUG", f"{CALL} outcome=cancelled seconds=0.25"),
+        (ended(name="add"), "INFO", f"{CALL} name=add outcome=ok seconds=0.25"),
+        (ended("tool_error", name="add"), "INFO", f"{CALL} name=add outcome=tool_error seconds=0.25"),
+        (
+            ended("cancelled", name="add", cause="disconnected", queued=0.1, asking=0.05),
+            "INFO",
+            f"{CALL} name=add outcome=cancelled cause=disconnected seconds=0.25 queued=0.1 asking=0.05",
+        ),
+        (ended("overloaded", name="add"), "WARNING", f"{CALL} name=add outcome=overloaded seconds=0.25"),
+        (ended(name="add", principal="ada"), "INFO", f"{CALL} name=add outcome=ok seconds=0.25"),
+        (
+            telemetry.RequestServed(client="::1:5", method="POST", path="/mcp", status=200, seconds=0.01),
+            "INFO",
+            "request served client=::1:5 method=POST path=/mcp status=200 seconds=0.01",
+        ),
         (ended("error", code=-32603), "INFO", f"{CALL} outcome=error code=-32603 seconds=0.25"),
         (ended("timeout"), "WARNING", f"{CALL} outcome=timeout seconds=0.25"),
         (telemetry.LimitHit(name="waiting", session=SESSION), "WARNING", "limit hit session=abcdefgh name=waiting"),
@@ -115,6 +134,35 @@ def test_a_flood_is_one_line_in_ten_seconds_and_the_next_one_counts_the_rest(
         "limit hit name=streams",
         "limit hit name=sessions left_out=999",
     ]
+
+
+def test_principals_are_named_on_request_only(logger: logging.Logger, keeper: Keeper) -> None:
+    listener = LogListener(logger, principals=True)
+    assert telemetry.Hub([listener]).principals
+    assert not telemetry.Hub([LogListener(logger)]).principals
+    listener(ended(name="add", principal="ada"))
+    assert keeper.records[0].getMessage().endswith("principal=ada")
+
+
+def test_a_flood_of_overloaded_calls_is_one_line_in_ten_seconds(logger: logging.Logger, keeper: Keeper) -> None:
+    listener = LogListener(logger, clock=Clock())
+    for number in range(100):
+        listener(ended("overloaded", name=f"evil{number}"))
+    assert len(keeper.records) == 1
+
+
+def test_colours_are_for_terminals_and_never_in_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = logging.LogRecord("shop", logging.WARNING, "", 0, "red \x1b[31m", (), None)
+    assert "\x1b" not in TextFormatter().format(record)
+    coloured = TextFormatter(colours=True).format(record)
+    assert "\x1b[33mWARNING\x1b[0m" in coloured
+    assert coloured.endswith("red \\x1b[31m")
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert at_terminal()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not at_terminal()
 
 
 def test_nothing_is_built_for_a_level_that_is_off(logger: logging.Logger, keeper: Keeper) -> None:

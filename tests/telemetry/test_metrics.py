@@ -38,24 +38,67 @@ def read(text: str) -> dict[tuple[str, ...], float]:
     return found
 
 
-def ended(method: str = "tools/call", outcome: str = "ok", seconds: float = 0.002) -> telemetry.CallEnded:
-    return telemetry.CallEnded(session="s", call=1, request_id=1, method=method, outcome=outcome, seconds=seconds)
+def ended(
+    method: str = "tools/call", outcome: str = "ok", seconds: float = 0.002, entry: str | None = "add", **more: Any
+) -> telemetry.CallEnded:
+    return telemetry.CallEnded(
+        session="s", call=1, request_id=1, method=method, outcome=outcome, seconds=seconds, entry=entry, **more
+    )
 
 
-def test_calls_are_counted_by_method_and_outcome_with_their_seconds() -> None:
+def test_calls_are_counted_by_method_name_and_outcome_with_their_seconds() -> None:
     metrics = Metrics()
-    for event in (ended(), ended(seconds=0.2), ended(outcome="timeout", seconds=60), ended("resources/read")):
+    for event in (
+        ended(),
+        ended(seconds=0.2),
+        ended(outcome="timeout", seconds=60),
+        ended("resources/read", entry="orders://{id}"),
+        ended("tools/list", entry=None),
+    ):
         metrics(event)
     page = read(metrics.text())
-    assert page["mcptrio_calls_ended_total", "tools/call", "ok"] == 2
-    assert page["mcptrio_calls_ended_total", "tools/call", "timeout"] == 1
-    assert page["mcptrio_calls_ended_total", "resources/read", "ok"] == 1
-    assert page["mcptrio_call_seconds_count", "tools/call"] == 3
-    assert page["mcptrio_call_seconds_sum", "tools/call"] == pytest.approx(60.202)
-    assert page["mcptrio_call_seconds_bucket", "tools/call", "0.001"] == 0
-    assert page["mcptrio_call_seconds_bucket", "tools/call", "0.0025"] == 1
-    assert page["mcptrio_call_seconds_bucket", "tools/call", "60.0"] == 3
-    assert page["mcptrio_call_seconds_bucket", "tools/call", "+Inf"] == 3
+    assert page["mcptrio_calls_ended_total", "tools/call", "add", "ok"] == 2
+    assert page["mcptrio_calls_ended_total", "tools/call", "add", "timeout"] == 1
+    assert page["mcptrio_calls_ended_total", "resources/read", "orders://{id}", "ok"] == 1
+    assert page["mcptrio_calls_ended_total", "tools/list", "ok"] == 1
+    assert page["mcptrio_call_seconds_count", "tools/call", "add"] == 3
+    assert page["mcptrio_call_seconds_sum", "tools/call", "add"] == pytest.approx(60.202)
+    assert page["mcptrio_call_seconds_bucket", "tools/call", "add", "0.001"] == 0
+    assert page["mcptrio_call_seconds_bucket", "tools/call", "add", "0.0025"] == 1
+    assert page["mcptrio_call_seconds_bucket", "tools/call", "add", "60.0"] == 3
+    assert page["mcptrio_call_seconds_bucket", "tools/call", "add", "+Inf"] == 3
+
+
+def test_waiting_for_a_place_or_for_the_user_is_not_time_of_the_tool() -> None:
+    metrics = Metrics()
+    metrics(ended(seconds=70, queued=3.0, asking=65.0))
+    metrics(ended(seconds=1))
+    page = read(metrics.text())
+    assert page["mcptrio_call_seconds_sum", "tools/call", "add"] == pytest.approx(3)
+    assert page["mcptrio_call_queue_seconds_sum", "tools/call"] == pytest.approx(3)
+    assert page["mcptrio_call_queue_seconds_count", "tools/call"] == 1, "of the calls that had to wait"
+
+
+def test_undeclared_names_share_one_row_and_too_many_declared_ones_too() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        metrics(ended(name=f"evil{number}", entry=None, outcome="error"))
+        metrics(ended("prompts/get", entry=f"declared{number}"))
+    page = read(metrics.text())
+    assert not [key for key in page if "evil" in str(key)]
+    assert page["mcptrio_calls_ended_total", "tools/call", "other", "error"] == 1000
+    rows = {key: value for key, value in page.items() if key[:2] == ("mcptrio_calls_ended_total", "prompts/get")}
+    assert len(rows) == 257
+    assert sum(rows.values()) == 1000
+
+
+def test_no_value_of_a_label_has_a_space() -> None:
+    metrics = Metrics()
+    metrics(ended("prompts/get", entry="a prompt"))
+    metrics(telemetry.StreamClosed(session="s", cause="write timeout"))
+    page = read(metrics.text())
+    assert page["mcptrio_streams_closed_total", "write_timeout"] == 1
+    assert page["mcptrio_calls_ended_total", "prompts/get", "a_prompt", "ok"] == 1
 
 
 def test_methods_nobody_knows_share_one_row() -> None:
@@ -86,8 +129,8 @@ def test_a_label_with_too_many_values_counts_the_rest_as_other() -> None:
     [
         (telemetry.SessionOpened(session="s", transport="http"), ("mcptrio_sessions_created_total", "http")),
         (
-            telemetry.SessionClosed(session="s", cause="the session was idle for too long", seconds=1),
-            ("mcptrio_sessions_closed_total", "the session was idle for too long"),
+            telemetry.SessionClosed(session="s", cause="idle", seconds=1),
+            ("mcptrio_sessions_closed_total", "idle"),
         ),
         (telemetry.LimitHit(name="sessions"), ("mcptrio_sessions_refused_total",)),
         (telemetry.LimitHit(name="inbox"), ("mcptrio_limits_hit_total", "inbox")),

@@ -93,6 +93,9 @@ class Stage:
                 number += 1
 
     async def ask(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
+        """Asks for the roots, after telling `tell` numbers."""
+        for number in range(params.get("tell", 0)):
+            await ctx.tell(number)
         answer = await ctx.session.asks.ask("roots/list", {}, call=ctx.call)
         return {"answer": answer}
 
@@ -109,6 +112,8 @@ class App:
     limits: Limits = field(factory=Limits)
     telemetry: telemetry.Hub = field(factory=telemetry.Hub)
     events: list[Any] = field(factory=list)
+    reruns: bool = False
+    """Whether calls of a process that died may run again."""
 
     def __attrs_post_init__(self) -> None:
         stage = self.stage
@@ -145,10 +150,20 @@ class App:
     def attach(self, runtime: Runtime) -> Callable[[], None]:
         return lambda: None
 
+    def may_rerun(self, method: str, params: Any) -> bool:
+        return self.reruns
+
+    def topics(self, session: Session) -> list[str]:
+        return []
+
+    async def restore(self, session: Session, record: Any, link: Any) -> None:
+        pass
+
     def counted(self, name: str) -> int:
         """How many events carry this name, kind or cause."""
         wanted = ("name", "kind", "cause")
-        return sum(any(getattr(event, key, None) == name for key in wanted) for event in self.events)
+        others = [event for event in self.events if not isinstance(event, telemetry.CallEnded)]
+        return sum(any(getattr(event, key, None) == name for key in wanted) for event in others)
 
 
 def make_runtime(

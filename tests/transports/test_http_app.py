@@ -14,6 +14,7 @@ from mcptrio._actors.limits import Limits
 from mcptrio.errors import LocalProtocolError
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+from mcptrio.transports.http_server.hypercorn.hosted import HostedApp
 
 from .app_for_tests import BASE, app_of, initialize, make_runtime, notification, open_endpoint, request, stage_of
 
@@ -293,7 +294,7 @@ class Lifespan:
 
 
 async def test_the_lifespan_opens_a_runtime_and_drains_it(autojump_clock: MockClock) -> None:
-    app = AsgiApp(make_runtime=make_runtime)
+    app = HostedApp(make_runtime)
     lifespan = Lifespan()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lifespan.run, app)
@@ -320,21 +321,21 @@ async def test_a_runtime_that_cannot_start_says_so(autojump_clock: MockClock, ca
 
     lifespan = Lifespan()
     lifespan.tell("startup")
-    await lifespan.run(AsgiApp(make_runtime=broken))
+    await lifespan.run(HostedApp(broken))
     assert lifespan.said == [{"type": "lifespan.startup.failed", "message": "no disk"}]
 
 
 async def test_without_a_lifespan_the_first_request_says_what_to_do(autojump_clock: MockClock) -> None:
-    app = AsgiApp(make_runtime=make_runtime)
+    app = HostedApp(make_runtime)
     reply = await Exchange().feed(initialize()).run(app)
     assert reply.status == 503
-    assert b"async with app.open()" in reply.body
+    assert b"lifespan=app.lifespan" in reply.body
     async with app.open():
         assert await session_of(app)
 
 
-def test_another_event_loop_is_told_that_trio_is_needed() -> None:
-    """Driven by hand: no Trio is running here."""
+def test_an_event_loop_of_neither_trio_nor_asyncio_is_refused() -> None:
+    """Driven by hand: no loop is running here."""
     said: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -343,13 +344,9 @@ def test_another_event_loop_is_told_that_trio_is_needed() -> None:
     async def send(message: dict[str, Any]) -> None:
         said.append(message)
 
-    drive(lambda: AsgiApp(make_runtime=make_runtime)({"type": "lifespan"}, receive, send))
+    drive(lambda: HostedApp(make_runtime)({"type": "lifespan"}, receive, send))
     assert said[0]["type"] == "lifespan.startup.failed"
-    assert "Trio" in said[0]["message"]
-    said.clear()
-    scope = {"type": "http", "method": "GET", "path": "/mcp", "headers": [], "http_version": "1.1"}
-    drive(lambda: AsgiApp(make_runtime=make_runtime)(scope, receive, send))
-    assert b"Trio" in said[1]["body"]
+    assert "Trio or asyncio" in said[0]["message"]
 
 
 def drive(start: Callable[[], Any]) -> None:
@@ -360,7 +357,7 @@ def drive(start: Callable[[], Any]) -> None:
 
 @pytest.mark.defect("D18")
 async def test_an_application_is_opened_once_at_a_time() -> None:
-    app = AsgiApp(make_runtime=make_runtime)
+    app = HostedApp(make_runtime)
     async with app.open() as endpoint:
         with pytest.raises(LocalProtocolError, match="open already"):
             async with app.open():

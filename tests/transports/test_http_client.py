@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -38,6 +39,39 @@ async def call(handler: Handler, *, life: str = OLD, **options: Any) -> Any:
 
 
 # -- headers and sessions
+
+
+@pytest.mark.parametrize("life", [OLD, NEW])
+async def test_headers_of_one_call_replace_those_of_the_connection_and_reach_no_other_request(life: str) -> None:
+    web = Web((stateful if life == OLD else stateless)(life, answer))
+    async with to(web, protocol=life, headers={"Authorization": "Bearer all", "X-All": "1"}) as client:
+        async with trio.open_nursery() as nursery:
+            for name in "abc":
+                headers = {"authorization": f"Bearer {name}", "X-Name": name}
+                nursery.start_soon(partial(client.call_tool, name, {}, headers=headers))
+        await client.call_tool("d", {})
+    for one in web.asked:
+        if one.rpc == "tools/call" and (name := one.frame["params"]["name"]) != "d":
+            assert (one.headers["authorization"], one.headers["x-name"]) == (f"Bearer {name}", name)
+        else:
+            assert (one.headers["authorization"], one.headers.get("x-name")) == ("Bearer all", None)
+        assert one.headers["x-all"] == "1"
+
+
+async def test_neg_a_result_for_headers_of_ones_own_is_not_cached() -> None:
+    def handle(asked: Asked) -> Answer:
+        contents = [{"uri": "a://b", "text": asked.headers.get("authorization", "nobody")}]
+        return Answer(200, result(asked, contents=contents, ttlMs=3_600_000, cacheScope="private"))
+
+    async with to(Web(stateless(NEW, handle)), protocol=NEW) as client:
+
+        async def read(**how: Any) -> Any:
+            return (await client.read_resource("a://b", **how)).contents[0].text  # type: ignore[union-attr]
+
+        assert await read(headers={"Authorization": "ada"}) == "ada"
+        assert await read() == "nobody"
+        assert await read(headers={"Authorization": "eve"}) == "eve"
+        assert await read() == "nobody"
 
 
 async def test_a_stateful_session_carries_its_id_and_date_and_is_deleted_at_the_end() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from mcptrio._actors.session_ids import new_session_id
 from mcptrio.stores.redis import RedisStore
 from tests.redis_server import running_server
 
@@ -20,7 +21,7 @@ async def test_a_resume_that_needs_the_store_is_refused_while_its_server_is_down
             with trio.fail_after(10):
                 while not store.connection._failures:
                     await trio.lowlevel.checkpoint()
-            request = head("GET", mcp_session_id="of-another-process", last_event_id="0.1.mac")
+            request = head("GET", mcp_session_id=new_session_id(store.secret), last_event_id="0.1.mac")
             reply = await plain(endpoint, request)
             assert reply.status == 503
             assert dict(reply.headers)[b"retry-after"] == b"1"

@@ -183,6 +183,39 @@ async def test_a_question_travels_on_the_stream_of_its_call_and_the_answer_by_po
         assert await reader.frame() is None
 
 
+async def test_notifications_of_a_busy_stream_leave_together(autojump_clock: MockClock) -> None:
+    async with open_endpoint() as endpoint:
+        client = await Client.open(endpoint)
+        before = trio.current_time()
+        reader = await client.stream(request("a", "count", to=40, every=0.001))
+        pieces = 0
+        while await reader.chunk() is not None:
+            pieces += 1
+        frames = [json.loads(event.data) for event in reader.waiting if event.data]
+        assert [frame["params"]["progress"] for frame in frames[:-1]] == list(range(40))
+        assert pieces <= 8
+        assert trio.current_time() - before == pytest.approx(0.04)  # the answer waits for nothing
+
+
+async def test_a_question_on_a_busy_stream_leaves_at_once(autojump_clock: MockClock) -> None:
+    async with open_endpoint() as endpoint:
+        client = await Client.open(endpoint, roots={})
+        before = trio.current_time()
+        reader = await client.stream(request(1, "ask", tell=3))
+        frames = [await reader.frame() for _ in range(4)]
+        assert [frame["method"] for frame in frames] == ["notifications/progress"] * 3 + ["roots/list"]
+        assert trio.current_time() == before
+
+
+async def test_a_full_stream_does_not_pause(autojump_clock: MockClock) -> None:
+    async with open_endpoint(HttpConfig(outbox_events=2)) as endpoint:
+        client = await Client.open(endpoint)
+        before = trio.current_time()
+        reader = await client.stream(request("a", "count", to=40))
+        assert len(await reader.rest()) == 41
+        assert trio.current_time() == before
+
+
 async def test_a_batch_is_answered_with_one_array(autojump_clock: MockClock) -> None:
     async with open_endpoint() as endpoint:
         client = await Client.open(endpoint, "2025-03-26")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import AsyncIterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,14 @@ from mcptrio._wire.lines import LineReader
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from mcptrio.transports.pipe.client import open_client_link
 from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
-from mcptrio.transports.stdio.server import LinePipe, private_stdio, read_when_ready, serve_stdio
+from mcptrio.transports.stdio.server import (
+    READ_WITHIN,
+    LinePipe,
+    _unread_counter,
+    private_stdio,
+    read_when_ready,
+    serve_stdio,
+)
 from tests.actors.kit import App, Ctx, initialize, notification, open_runtime, request
 
 
@@ -222,7 +230,10 @@ class RecordingPipe:
     def __init__(self, receive: trio.MemoryReceiveChannel[bytes]) -> None:
         self._receive = receive
         self.writes: list[list[bytes]] = []
+        self.drains: list[int] = []
+        """How many writes there were when the writer waited until they were read."""
         self.free = True
+        self.unread: Callable[[], int] | None = None
 
     async def receive(self) -> Any:
         return [await self._receive.receive()]
@@ -232,6 +243,9 @@ class RecordingPipe:
             await trio.sleep(1)
         self.writes.append(messages)
 
+    async def drained(self) -> None:
+        self.drains.append(len(self.writes))
+
     def send_nowait(self, message: bytes) -> bool:
         if self.free:
             self.writes.append([message])
@@ -239,9 +253,12 @@ class RecordingPipe:
 
 
 @asynccontextmanager
-async def open_recorded(handlers: Mapping[str, Any]) -> AsyncIterator[tuple[RecordingPipe, Any, Any]]:
+async def open_recorded(
+    handlers: Mapping[str, Any], *, paced: bool = False
+) -> AsyncIterator[tuple[RecordingPipe, Any, Any]]:
     send, receive = trio.open_memory_channel[bytes](1000)
     pipe, app = RecordingPipe(receive), App(handlers)
+    pipe.unread = (lambda: 0) if paced else None
     async with open_runtime(app) as runtime, trio.open_nursery() as nursery:
         nursery.start_soon(partial(serve_pipe, runtime, pipe, transport="stdio"))
 
@@ -269,6 +286,57 @@ async def test_progress_is_written_by_itself_before_the_result(autojump_clock: M
         assert sum(b"progress" in message for write in pipe.writes for message in write) == 6
 
 
+@pytest.mark.defect("C31")
+@pytest.mark.parametrize("free", [True, False])
+async def test_a_result_waits_until_the_client_has_read_its_progress(autojump_clock: MockClock, free: bool) -> None:
+    """The TypeScript SDK drops progress that it reads in one chunk with the result."""
+
+    async def work(ctx: Any, params: Any) -> Any:
+        for step in range(3):
+            await ctx.notify("notifications/progress", progressToken=1, progress=step)
+        return {}
+
+    async def quick(ctx: Any, params: Any) -> Any:
+        return {}
+
+    async with open_recorded({"work": work, "quick": quick}, paced=True) as (pipe, say, _):
+        pipe.free = free
+        await say(request(1, "work"), request(2, "quick"))
+        pipe.free = True
+        await trio.sleep(5)
+        at = next(n for n, write in enumerate(pipe.writes) if any(b'"id":1' in message for message in write))
+        assert not any(b"progress" in message for message in pipe.writes[at])
+        assert sum(b"progress" in message for write in pipe.writes[:at] for message in write) == 3
+        progress = max(n for n, write in enumerate(pipe.writes) if any(b"progress" in message for message in write))
+        assert any(progress < drained <= at for drained in pipe.drains), "the client has read the progress before it"
+        assert sum(b'"id":2' in message for write in pipe.writes for message in write) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system does not tell")
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+async def test_the_bytes_that_a_client_has_not_read_are_counted(kind: str, autojump_clock: MockClock) -> None:
+    if kind == "pipe":
+        reading, writing = os.pipe()
+    else:
+        reading, writing = (end.detach() for end in socket.socketpair())
+    try:
+        pipe = LinePipe(trio.sleep_forever, trio.sleep, unread=_unread_counter(writing))
+        assert pipe.unread is not None
+        started = trio.current_time()
+        await pipe.drained()
+        assert trio.current_time() == started
+        os.write(writing, b"x")
+        assert pipe.unread() > 0
+        await pipe.drained()
+        assert trio.current_time() >= started + READ_WITHIN  # a client that does not read is not waited for longer
+        os.read(reading, 10)
+        assert pipe.unread() == 0
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert pipe.unread() == 0
+
+
 @pytest.mark.defect("D07")
 async def test_equal_notifications_that_wait_are_merged(autojump_clock: MockClock) -> None:
     async with open_recorded({"echo": echo}) as (pipe, _, runtime):
@@ -276,11 +344,22 @@ async def test_equal_notifications_that_wait_are_merged(autojump_clock: MockCloc
         pipe.free = False
         for number in range(20_000):
             session.asks.notify_nowait("notifications/resources/updated", {"uri": f"a://{number % 300}"})
-        assert len(session.link.outbox._items) <= 600
+        assert len(session.link.outbox._items) == 300
         pipe.free = True
         await trio.sleep(2)
         written = {message for write in pipe.writes for message in write}
         assert len(written) == 300
+
+
+@pytest.mark.defect("D07")
+async def test_changes_that_differ_in_their_metadata_have_a_bound(autojump_clock: MockClock) -> None:
+    async with open_recorded({"echo": echo}) as (pipe, _, runtime):
+        (session,) = runtime.supervisor.sessions.values()
+        pipe.free = False
+        for number in range(20_000):
+            about = {"uri": "a://", "_meta": {"number": number}}
+            session.asks.notify_nowait("notifications/resources/updated", about)
+        assert len(session.link.outbox._items) < 1500
 
 
 async def test_a_date_without_errors_that_have_no_id_hears_nothing(
@@ -738,6 +817,9 @@ class Ears:
         self.reason = reason
 
     def headers_for(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
+        return {}
+
+    def headers_of(self, request_id: Any) -> Mapping[str, str]:
         return {}
 
 

@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.limits import Limits
 from mcptrio._actors.runtime import Runtime
+from mcptrio._actors.turns import Turns
 from mcptrio._wire.jsonrpc import encode
 from mcptrio.auth.server import Principal
 from mcptrio.transports.http_server.config import HttpConfig
@@ -115,6 +116,21 @@ async def open_talk(**options: Any) -> AsyncIterator[tuple[FakeSocket, Runtime]]
         await socket.say(initialize(), notification("notifications/initialized"))
         assert len(await socket.heard()) == 1
         yield socket, runtime
+
+
+@pytest.mark.defect("S4")
+async def test_messages_on_many_sockets_of_one_client_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+
+    async def take(self: Turns, owner: str) -> None:
+        taken.append(owner)
+
+    monkeypatch.setattr(Turns, "take", take)
+    async with open_talk() as (socket, _):
+        taken.clear()
+        await socket.say(request(1, "where"), request(2, "where"))
+        assert len(await socket.heard()) == 2
+        assert taken == ["\0"] * 2
 
 
 async def test_the_calls_of_nameless_clients_count_too(autojump_clock: MockClock) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_type
 
-from mcptrio import Client, Reconnect, Server, connect, connect_all
-from mcptrio.client import Clients, make_client, read_servers
+from mcptrio import Client, Reconnect, Server, aio, blocking, connect, connect_all
+from mcptrio.client import Change, Clients, make_client, read_servers
 from mcptrio.types import CallToolResult, ElicitParams, LoggingMessageParams, ReadResourceResult, Tool
 
 
@@ -40,6 +40,40 @@ async def one(server: Server) -> None:
     Client(server, max_pages=3)
     Client(server, max_page=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     Client(server, max_pages="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def in_asyncio(server: Server) -> None:
+    async with aio.connect(server, elicit=elicit, log=log, timeout=3) as client:
+        assert_type(client, aio.AsyncioClient)
+        assert_type(await client.list_tools(), tuple[Tool, ...])
+        assert_type(await client.call_tool("order", {"id": "7"}), CallToolResult)
+        assert_type(await client.call_tool("order", {"id": "7"}, into=Order), Order)
+        assert_type(await client.read_resource("orders://7", timeout=3), ReadResourceResult)
+        async for tool in client.iter_tools():
+            assert_type(tool, Tool)
+        async with client.listen(tools=True) as changes:
+            async for change in changes:
+                assert_type(change, Change)
+        await client.ping(timeout="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await client.call_tool("order", timeot=3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    aio.connect(server, tiemout=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def in_a_plain_program(server: Server) -> None:
+    with blocking.connect(server, elicit=elicit, log=log, timeout=3) as client:
+        assert_type(client, blocking.BlockingClient)
+        assert_type(client.list_tools(), tuple[Tool, ...])
+        assert_type(client.call_tool("order", {"id": "7"}), CallToolResult)
+        assert_type(client.call_tool("order", {"id": "7"}, into=Order), Order)
+        assert_type(client.read_resource("orders://7", timeout=3), ReadResourceResult)
+        for tool in client.iter_tools():
+            assert_type(tool, Tool)
+        with client.listen(tools=True) as changes:
+            for change in changes:
+                assert_type(change, Change)
+        client.ping(timeout="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        client.call_tool("order", timeot=3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    blocking.connect(server, tiemout=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def several(server: Server) -> None:

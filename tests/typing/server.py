@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 import trio
+from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from mcptrio import Context, Elicited, HttpConfig, Limits, Message, Server, SessionHandle
@@ -15,7 +17,7 @@ from mcptrio.auth.server import Principal, StaticTokens
 from mcptrio.extensions.skills import Skills
 from mcptrio.extensions.tasks import Tasks
 from mcptrio.stores import MemoryStore
-from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+from mcptrio.transports.http_server.hypercorn.hosted import HostedApp
 from mcptrio.types import ServerCapabilities
 
 
@@ -222,8 +224,17 @@ def running(tokens: Sequence[str]) -> None:
     server.run("http", store=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+@server.tool(runs="asyncio")
+async def awaits_asyncio(ctx: Context) -> str:
+    return str((await ctx.elicit("Sure?", {"type": "object", "properties": {}})).action)
+
+
+server.tool(runs="curio")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+
 application = server.asgi(path="/ai", json_only=True)
-assert_type(application, AsgiApp)
+Starlette(lifespan=application.lifespan)
+FastAPI(lifespan=application.lifespan)
+assert_type(application, HostedApp)
 Mount("/ai", app=application)
 server.asgi(pth="/ai")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 server.asgi(path=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -48,7 +48,7 @@ def test_the_http_options_are_the_fields_of_the_http_config() -> None:
 def test_the_options_of_run_are_those_of_http_and_its_own() -> None:
     names = {"App": App, "socket": socket.socket} | vars(mcptrio.server.options)
     own = parameters(mcptrio.server.program.run, names)
-    private = {"fds", "sockets"}
+    private = {"fds", "parent", "sockets"}
     assert {"drain_timeout": float, **hints(RunOptions)} == hints(HttpOptions) | {
         name: kind for name, kind in own.items() if name not in private
     }

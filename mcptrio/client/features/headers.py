@@ -21,6 +21,29 @@ _SAFE: Final = 2**53 - 1
 _MAX_NODES: Final = 20_000
 
 
+_OF_THE_PROTOCOL: Final = re.compile(
+    "accept|connection|content-(length|type)|host|last-event-id|mcp-(method|name|param-.*|protocol-version|session-id)"
+    "|te|transfer-encoding|upgrade",
+    re.IGNORECASE,
+)
+
+
+def checked_headers(headers: Mapping[Any, Any]) -> Mapping[str, str]:
+    """Return the headers that a caller adds to a request.
+
+    Raises:
+        LocalProtocolError: one is not a valid header, or belongs to the protocol.
+    """
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str) or not _TOKEN.fullmatch(name):
+            raise LocalProtocolError(f"headers: {name!r:.80} is not a header with a text")
+        if not value.isprintable():
+            raise LocalProtocolError(f"headers: the value of {name} has characters that are not allowed in a header")
+        if _OF_THE_PROTOCOL.fullmatch(name):
+            raise LocalProtocolError(f"headers: {name} is set by the protocol; leave it out")
+    return dict(headers)
+
+
 class InvalidHeaderMark(ValueError):
     """A mark that makes its tool unusable over HTTP."""
 

@@ -13,11 +13,11 @@ import msgspec
 import trio
 from msgspec import Struct, field
 
-from mcptrio import telemetry
 from mcptrio._actors.asks import ask_until_usable
 from mcptrio._actors.call import Call
 from mcptrio._actors.future import Reply
 from mcptrio._actors.journal import Question, Read
+from mcptrio._actors.reports import ask_ended, ask_sent
 from mcptrio._peer.effects import Start
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import encode_value
@@ -84,10 +84,11 @@ class TaskAsks(Entity):
         return await ask_until_usable(call.journal, key, method, params, read, limit, send)
 
     async def _wait_for_answer(self, key: str, question: TaskQuestion, timeout: float) -> Any:
-        method, session = question.method, self.run.exchange.id
         hub, began, outcome = self.run.exchange.service.telemetry, trio.current_time(), "cancelled"
+        sent = None
         if hub:
-            hub.emit(telemetry.AskSent(session=session, method=method))
+            params, sent = ask_sent(self.run.exchange, question.method, question.params)
+            question = msgspec.structs.replace(question, params=params)
         self.pending[key] = question
         self.run.touch()
         try:
@@ -96,13 +97,12 @@ class TaskAsks(Entity):
                 outcome = "ok"
                 return answer
             outcome = "timeout"
-            raise RequestTimeout(f"{method} was not answered in time")
+            raise RequestTimeout(f"{question.method} was not answered in time")
         finally:
             if self.pending.pop(key, None) is not None:
                 self.run.touch()
-            if hub:
-                seconds = trio.current_time() - began
-                hub.emit(telemetry.AskEnded(session=session, method=method, outcome=outcome, seconds=seconds))
+            if sent is not None:
+                ask_ended(hub, sent, outcome, trio.current_time() - began)
 
     def _new_key(self, key: str) -> str:
         """Return a key that was not shown before (SEP-2663: one key MUST NOT name two questions of a task)."""

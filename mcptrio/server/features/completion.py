@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from attrs import evolve
 
@@ -50,8 +50,11 @@ class Completable(Generic[P, R]):
     def _kind(self) -> str:
         return "prompt" if isinstance(self._entry, PromptEntry) else "resource"
 
-    def complete(self, argument: str) -> Callable[[F], F]:
-        """Declare the function that completes an argument: `(prefix)`, optionally with `arguments` and a Context."""
+    def complete(self, argument: str, *, runs: Literal["trio", "asyncio"] | None = None) -> Callable[[F], F]:
+        """Declare the function that completes an argument: `(prefix)`, optionally with `arguments` and a Context.
+
+        `runs` is the event loop of an async function, as in `@server.tool`.
+        """
         known = self._arguments()
         if not known:
             raise DeclarationError(f"{self!r} has no arguments to complete")
@@ -61,7 +64,7 @@ class Completable(Generic[P, R]):
         names = caller_names(2)
 
         def decorate(fn: F) -> F:
-            self._entry.completers[argument] = _declare_completer(fn, names)
+            self._entry.completers[argument] = _declare_completer(fn, names, runs)
             return fn
 
         return decorate
@@ -72,8 +75,8 @@ class Completable(Generic[P, R]):
         return self._entry.template.variables if self._entry.template is not None else ()
 
 
-def _declare_completer(fn: Callable[..., Any], names: dict[str, Any]) -> Function:
-    function = declare(fn, names=names)
+def _declare_completer(fn: Callable[..., Any], names: dict[str, Any], runs: str | None) -> Function:
+    function = declare(fn, runs=runs, names=names)
     parameters = set(function.signature.input_schema.get("properties", {}))
     if "prefix" not in parameters or parameters - {"prefix", "arguments"}:
         raise DeclarationError(

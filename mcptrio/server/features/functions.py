@@ -49,17 +49,46 @@ class Function(Struct, frozen=True, eq=False):
         return await _settled(await ctx._session.runtime.threads.run(ctx._call, partial(self.fn, **kwargs)))
 
 
+class AsyncioFunction(Function, frozen=True, eq=False):
+    """An async function that runs in asyncio."""
+
+    def __call__(self, ctx: Context, kwargs: dict[str, Any]) -> Awaitable[Any]:
+        from mcptrio.server.asyncio_context import call_in_asyncio
+
+        return call_in_asyncio(ctx, self.fn, kwargs, self.signature.injected)
+
+
 async def _settled(result: Any) -> Any:
     """Await the result of a plain function that returned an awaitable (a partial, a callable object)."""
     return await result if inspect.isawaitable(result) else result
 
 
-def declare(fn: Callable[..., Any], *, inline: bool = False, names: Mapping[str, Any] | None = None) -> Function:
+def declare(
+    fn: Callable[..., Any],
+    *,
+    inline: bool = False,
+    runs: str | None = None,
+    names: Mapping[str, Any] | None = None,
+    closed: bool = True,
+) -> Function:
     """Describe a function; raise `DeclarationError` if its parameters cannot be described."""
-    signature = describe(fn, injected=is_context, names=names)
+    signature = describe(fn, injected=is_context, names=names, closed=closed)
     if inline and signature.is_async:
         raise DeclarationError("inline=True is for plain functions; an async one needs no thread anyway")
-    return Function(fn, signature, inline)
+    return ready(fn, signature, inline=inline, runs=runs)
+
+
+def ready(fn: Callable[..., Any], signature: Signature, *, inline: bool, runs: str | None) -> Function:
+    """Return the function, for the event loop that it runs in.
+
+    Raises:
+        DeclarationError: `runs` is given for a plain function.
+    """
+    if runs is None:
+        return Function(fn, signature, inline)
+    if not signature.is_async:
+        raise DeclarationError(f"runs={runs!r} is for async functions; a plain one runs in a thread, in no event loop")
+    return AsyncioFunction(fn, signature) if runs == "asyncio" else Function(fn, signature)
 
 
 def for_revision(error: UrlElicitationRequired, ctx: Context) -> MCPError:

@@ -27,6 +27,7 @@ from mcptrio.server.context import Context, RequestHandle, SessionHandle
 from mcptrio.server.features.result_fields import ResultFields
 
 if TYPE_CHECKING:
+    from mcptrio._actors.record import SessionRecord
     from mcptrio.types import (
         Implementation,
         InitializeParams,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
+SessionT = TypeVar("SessionT", bound=Callable[[SessionHandle], AsyncIterator[Any] | AbstractAsyncContextManager[Any]])
 SessionFunction = Callable[[SessionHandle], AbstractAsyncContextManager[Any]]
 
 
@@ -64,9 +66,22 @@ class Lifecycle(Entity):
     result_fields: ResultFields
     dates: Callable[[], tuple[str, ...]]
     session_function: SessionFunction | None = None
+    movable: bool = False
+    """Whether the session function runs again when a stored session is continued."""
     _current: dict[str, Any] | None = None
     _offered: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Date -> the capabilities in their wire form, shared by all sessions because there may be thousands."""
+
+    def declare(self, fn: SessionT, *, movable: bool) -> SessionT:
+        """Set the session function.
+
+        Raises:
+            DeclarationError: there is one already, or it is none.
+        """
+        if self.session_function is not None:
+            raise DeclarationError("there is a session function already; a server has one")
+        self.session_function, self.movable = entered_with("session", fn), movable
+        return fn
 
     def _shared_capabilities(self) -> dict[str, Any]:
         now = self.capabilities()
@@ -83,16 +98,24 @@ class Lifecycle(Entity):
             self._offered[era.date] = trim(era, "capabilities", capabilities)
         return self._offered[era.date]
 
-    async def initialize(self, ctx: Context, params: InitializeParams) -> Any:
+    def initialize(self, ctx: Context, params: InitializeParams) -> dict[str, Any]:
+        """Answer `initialize` of a session without a session function: it never waits, so the session needs no task."""
+        ctx._session.data["client_info"] = params.client_info
+        ctx._session.data["capabilities"] = self._shared_capabilities()
+        return self._answer(ctx)
+
+    async def initialize_with_state(self, ctx: Context, params: InitializeParams) -> dict[str, Any]:
+        """Answer `initialize` after the session function has yielded the state of the session."""
         session = ctx._session
         session.data["client_info"] = params.client_info
-        session.data["capabilities"] = self._shared_capabilities()
-        if self.session_function is not None:
-            try:
-                session.state = await session.background.hold(self.session_function(SessionHandle(session)))
-            except SessionRefused as refused:
-                raise MCPError(INVALID_REQUEST, str(refused) or "the session was refused") from None
-        era = ctx._call.start.era
+        try:
+            await self._enter(session)
+        except SessionRefused as refused:
+            raise MCPError(INVALID_REQUEST, str(refused) or "the session was refused") from None
+        return self._answer(ctx)
+
+    def _answer(self, ctx: Context) -> dict[str, Any]:
+        session, era = ctx._session, ctx._call.start.era
         session.peer.offers = offered = self._offer(era, session.data["capabilities"])
         answer: dict[str, Any] = {
             "protocolVersion": era.date,
@@ -102,6 +125,30 @@ class Lifecycle(Entity):
         if self.instructions is not None:
             answer["instructions"] = self.instructions
         return answer
+
+    async def _enter(self, session: Actor) -> None:
+        """Run the session function up to its `yield`; note what it has made of the capabilities."""
+        data = session.data
+        data["capabilities"] = shared = self._shared_capabilities()
+        if self.session_function is None:
+            return
+        data["pinned"] = not self.movable
+        session.state = await session.background.hold(self.session_function(SessionHandle(session)))
+        if data["capabilities"] is not shared:
+            data["narrowed"] = data["capabilities"]
+
+    async def restore(self, session: Actor, record: SessionRecord) -> None:
+        """Continue a stored session: offer the same capabilities, and run a movable session function again.
+
+        Raises:
+            SessionRefused: the session function refuses it.
+        """
+        era = session.peer.era
+        assert era is not None
+        await self._enter(session)
+        if record.offers is not None and "narrowed" not in session.data:
+            session.data["capabilities"] = session.data["narrowed"] = record.offers
+        session.peer.offers = self._offer(era, session.data["capabilities"])
 
     def discover(self, ctx: Context, params: Params) -> dict[str, Any]:
         """Return the supported versions and capabilities, without opening a session (2026-07-28 server/discover)."""
@@ -143,4 +190,5 @@ def ping(ctx: Context, params: Params) -> dict[str, Any]:
 
 def set_level(ctx: Context, params: SetLevelParams) -> dict[str, Any]:
     ctx._session.log_level = params.level
+    ctx._session.changed()
     return {}

@@ -20,7 +20,7 @@ from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
-from mcptrio.server.features.subscriptions import follow, may_read
+from mcptrio.server.features.subscriptions import may_read, take_places, topic
 
 if TYPE_CHECKING:
     from mcptrio.types import (
@@ -91,17 +91,27 @@ class ListenRequests(Entity):
                 hub.emit(telemetry.LimitHit(name="listeners", session=session.id))
             raise Overloaded("too many subscriptions are open", retry_after=5, limit="listeners")
         call.limit(math.inf)
-        honoured = await self._honour(ctx, params.notifications)
+        with ExitStack() as ends:
+            honoured = await self._honour(ctx, params.notifications, ends)
+            return await self._report(ctx, honoured, ends)
+
+    async def _report(self, ctx: Context, honoured: SubscriptionFilter, ends: ExitStack) -> dict[str, Any]:
+        session, call = ctx._session, ctx._call
         wanted = call.start.params["notifications"]
         heard = [h for extension in self.extensions if (h := await extension.listen(ctx, wanted)) is not None]
+        uris = set(honoured.resource_subscriptions or ())
         meta = {SUBSCRIPTION: ctx.request_id}
         news = News()
 
         def list_changed(_topic: str, kind: str) -> None:
             news.add(f"notifications/{kind}/list_changed", {"_meta": meta}, kind)
 
-        def updated(about: dict[str, Any]) -> None:
-            news.add("notifications/resources/updated", _with_meta(about, meta), about["uri"])
+        def changed(_topic: str, about: dict[str, Any]) -> None:
+            uri = about["uri"]
+            if uri in uris and may_read(self.resources, ctx, uri):
+                news.add("notifications/resources/updated", _with_meta(about, meta), uri)
+            else:
+                uris.discard(uri)  # it was removed, or `visible=` hides it: the subscription ends
 
         def tell(method: str, about: dict[str, Any]) -> None:
             news.add(method, _with_meta(about, meta))
@@ -109,26 +119,24 @@ class ListenRequests(Entity):
         acknowledged = {"_meta": meta, "notifications": unstructure(honoured)}
         for each in heard:
             acknowledged["notifications"].update(each.honoured)
-        with ExitStack() as ends:
-            # Subscribed before the acknowledgement and sent after it, so that no change is lost between the two.
-            lists = [f"list {kind}" for field, kind in _LISTS.items() if getattr(honoured, field)]
-            ends.callback(session.runtime.bus.subscribe(lists, list_changed).close)
-            for uri in honoured.resource_subscriptions or ():
-                ends.callback(follow(self.resources, ctx, uri, updated).close)
-            await session.runtime.bus.settled()
-            # basic/patterns/subscriptions: the acknowledgement MUST be the first message
-            await session.asks.notify("notifications/subscriptions/acknowledged", acknowledged, call=call)
-            for each in heard:
-                ends.callback(each.begin(tell))
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_deliver, session, call, news)
-                await session.runtime.supervisor.wait_for_drain()
-                nursery.cancel_scope.cancel()
-            for method, about in news.take():
-                await session.asks.notify(method, about, call=call)
+        # Subscribed before the acknowledgement and sent after it, so that no change is lost between the two.
+        lists = [f"list {kind}" for field, kind in _LISTS.items() if getattr(honoured, field)]
+        ends.callback(session.runtime.bus.subscribe(lists, list_changed).close)
+        ends.callback(session.runtime.bus.subscribe(map(topic, uris), changed).close)
+        await session.runtime.bus.settled()
+        # basic/patterns/subscriptions: the acknowledgement MUST be the first message
+        await session.asks.notify("notifications/subscriptions/acknowledged", acknowledged, call=call)
+        for each in heard:
+            ends.callback(each.begin(tell))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_deliver, session, call, news)
+            await session.runtime.supervisor.wait_for_drain()
+            nursery.cancel_scope.cancel()
+        for method, about in news.take():
+            await session.asks.notify(method, about, call=call)
         return {"_meta": dict(meta)}
 
-    async def _honour(self, ctx: Context, wanted: SubscriptionFilter) -> SubscriptionFilter:
+    async def _honour(self, ctx: Context, wanted: SubscriptionFilter, ends: ExitStack) -> SubscriptionFilter:
         """Return the part of a filter that this server serves to this caller, without resources it cannot read."""
         uris = wanted.resource_subscriptions
         readable: list[str] | None = None
@@ -140,10 +148,15 @@ class ListenRequests(Entity):
                     INVALID_PARAMS, f"the URIs of a subscription may have {MAX_URI_CHARACTERS} characters together"
                 )
             readable = []
-            for uri in dict.fromkeys(uris):
-                if may_read(self.resources, ctx, uri):
-                    readable.append(uri)
-                await trio.lowlevel.checkpoint()  # matching templates takes time
+            session = ctx._session
+            ends.callback(take_places(session, uris))
+            # Matching takes time: it lets other tasks run in between, and one request of an owner does it at a time.
+            key = "subscriptions/listen", session.owner
+            async with session.runtime.serial.setdefault(key, trio.CapacityLimiter(1)):
+                for uri in dict.fromkeys(uris):
+                    if may_read(self.resources, ctx, uri):
+                        readable.append(uri)
+                    await trio.lowlevel.checkpoint()
         offers = ctx._session.service.offers_now()
         asked = {field: (getattr(wanted, field) and kind in offers) or None for field, kind in _LISTS.items()}
         return types.SubscriptionFilter(resource_subscriptions=readable if "resources" in offers else None, **asked)

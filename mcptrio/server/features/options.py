@@ -92,6 +92,14 @@ def _check_requires(name: str, value: Any) -> None:
             raise DeclarationError(f"{name}: there is no client capability {capability!r}; there are {there_are}")
 
 
+def _check_choice(*words: str) -> Callable[[str, Any], None]:
+    def check(name: str, value: Any) -> None:
+        if value not in words:
+            raise DeclarationError(f"{name} is {', '.join(map(repr, words[:-1]))} or {words[-1]!r}, not {value!r:.80}")
+
+    return check
+
+
 def _check_instance(cls_name: str, cls: Callable[[], type]) -> Callable[[str, Any], None]:
     def check(name: str, value: Any) -> None:
         if not isinstance(value, cls()):
@@ -108,7 +116,10 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
         _check_switch,
     ),
     **dict.fromkeys(("timeout", "rate"), _check_positive),
-    "limit": check_count,
+    "arguments": _check_choice("lenient", "strict"),
+    "result": _check_choice("both", "structured", "text"),
+    **dict.fromkeys(("limit", "max_result_bytes"), check_count),
+    "runs": _check_choice("trio", "asyncio"),
     "size": lambda name, value: check_count(name, value, least=0),
     "meta": _check_object,
     **dict.fromkeys(("input_schema", "output_schema"), _check_schema),

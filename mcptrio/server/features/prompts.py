@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from msgspec import field
 
@@ -65,6 +65,9 @@ class PromptOptions(TypedDict, total=False):
     the prompt is hidden and the log says why."""
     scopes: Sequence[str]
     """Scopes the caller must hold; ignored if callers are not authenticated."""
+    runs: Literal["trio", "asyncio"]
+    """The event loop that the async function runs in: `"trio"` (default), or `"asyncio"` for a function that awaits
+    asyncio libraries. Its context works there too."""
 
 
 def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: Unpack[PromptOptions]) -> PromptEntry:
@@ -77,7 +80,7 @@ def declare_prompt(fn: Callable[..., Any], names: Mapping[str, Any], **options: 
     name = check_name("prompt", options.get("name") or function_name(fn))
     check_options(options, PromptOptions.__annotations__, kind="prompt", name=name)
     try:
-        function = declare(fn, names=names)
+        function = declare(fn, runs=options.get("runs"), names=names)
         if not _gives_messages(returns := function.signature.returns):
             raise DeclarationError(
                 f"it returns {getattr(returns, '__name__', returns)}, which has no messages; return a str, a Message, "

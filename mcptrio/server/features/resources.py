@@ -7,7 +7,7 @@ import re
 import string
 from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 import msgspec
 import trio
@@ -141,6 +141,9 @@ class ResourceOptions(TypedDict, total=False):
     """Scopes the caller must hold; ignored if callers are not authenticated."""
     cache: Cache
     """Cache lifetime of the contents; default: stale at once."""
+    runs: Literal["trio", "asyncio"]
+    """The event loop that the async function runs in: `"trio"` (default), or `"asyncio"` for a function that awaits
+    asyncio libraries. Its context works there too."""
     any_path: bool
     """Also accept variable values that could leave a folder in a file system: with `..`, absolute, with NUL, encoded
     twice. By default a URI with such a value does not exist."""
@@ -168,7 +171,7 @@ def declare_resource(
         scheme, colon, _ = uri.partition(":")
         if not colon or not scheme or not scheme[0].isalpha():
             raise DeclarationError("a resource's URI begins with a scheme, as in notes://today")
-        function = declare(fn, names=names)
+        function = declare(fn, runs=options.get("runs"), names=names)
         schema = function.signature.input_schema
         parameters, required = set(schema.get("properties", {})), set(schema.get("required", ()))
         template = _template(uri)
@@ -313,7 +316,13 @@ class Resources(Entity):
 
     async def read(self, ctx: Context, params: ReadResourceParams) -> Any:
         uri = params.uri
+        if uri.startswith("result://"):
+            from mcptrio.server.features.large_results import kept_result
+
+            if (kept := await kept_result(uri, ctx)) is not None:
+                return kept
         entry, values = await self.find_readable(ctx, uri)
+        ctx._call.entry = entry.wire["uri"] if entry.template is None else entry.wire["uriTemplate"]
         try:
             kwargs = entry.function.signature.bind_text(values)
         except ArgumentFaults as error:

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import field
 
+from mcptrio import telemetry
+from mcptrio._actors.record import changed_topics
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.service import Actor
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import encode_value
-from mcptrio.errors import INVALID_PARAMS, MCPError
+from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.scopes import shown_to
 from mcptrio.server.session_handle import tell_list_changed, updated_params
 
 if TYPE_CHECKING:
+    from mcptrio._actors.record import SessionRecord
     from mcptrio.stores.base import Subscription
     from mcptrio.types import SubscribeParams
 
 MAX_PER_SESSION = 1000
+_CHARACTERS = 250  # of a URI that count as one more subscription
 _LISTS = ("tools", "prompts", "resources")
 
 
 def topic(uri: str) -> str:
     return f"resource {uri}"
+
+
+def list_topic(kind: str) -> str:
+    return f"list {kind}"
 
 
 class Publisher(Entity):
@@ -37,7 +45,7 @@ class Publisher(Entity):
 
     def list_changed(self, kind: str, *, everywhere: bool) -> None:
         """Announce that a list (`tools`, `prompts` or `resources`) has changed, here or in all processes."""
-        self._publish(f"list {kind}", kind, everywhere)
+        self._publish(list_topic(kind), kind, everywhere)
 
     def resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:
         """Announce that a resource has changed.
@@ -61,7 +69,7 @@ class Publisher(Entity):
             for session in runtime.supervisor:
                 tell_list_changed(session, kind)
 
-        handle = runtime.bus.subscribe([f"list {kind}" for kind in _LISTS], changed)
+        handle = runtime.bus.subscribe(map(list_topic, _LISTS), changed)
 
         def detach() -> None:
             handle.close()
@@ -70,28 +78,67 @@ class Publisher(Entity):
         return detach
 
 
-def follow(
-    resources: Resources,
-    ctx: Context,
-    uri: str,
-    updated: Callable[[dict[str, Any]], None],
-    ended: Callable[[], None] = lambda: None,
-) -> Subscription:
-    """Call `updated` with the parameters of the notification for each change of a resource.
+def take_places(session: Actor, uris: Collection[str]) -> Callable[[], None]:
+    """Count subscriptions of a client; return the function that counts them no more.
 
-    The subscription ends at the first change after the caller can no longer read the resource: it was removed, or
-    `visible=` hides it. `ended` is called then.
+    Raises:
+        Overloaded: there are too many subscriptions.
+    """
+    places, owner = session.runtime.subscriptions, session.owner
+    amount = len(uris) + sum(len(uri) // _CHARACTERS for uri in uris)
+    if not places.take(owner, amount):
+        if hub := session.service.telemetry:
+            hub.emit(telemetry.LimitHit(name="max_subscriptions", session=session.id))
+        raise Overloaded("there are too many subscriptions", retry_after=5, limit="max_subscriptions")
+    return partial(places.give_back, owner, amount)
+
+
+class Followed(Entity):
+    """A resource that a client is subscribed to.
+
+    It ends at the first change after the caller can no longer read the resource: it was removed, or `visible=` hides
+    it. `ended` is called then.
     """
 
-    def changed(_topic: str, about: dict[str, Any]) -> None:
-        if may_read(resources, ctx, uri):
-            updated(about)
-        else:
-            handle.close()
-            ended()
+    resources: Resources
+    asked: Callable[[], Context]
+    """Returns the context of a request of the subscriber."""
+    uri: str
+    updated: Callable[[dict[str, Any]], None]
+    """Called for each change, with the parameters of the notification."""
+    ended: Callable[[], None] | None = None
+    _subscription: Subscription | None = None
+    _give_back: Callable[[], None] = lambda: None
 
-    handle: Subscription = ctx._session.runtime.bus.subscribe([topic(uri)], changed)
-    return handle
+    def begin(self) -> None:
+        """Follow the resource.
+
+        Raises:
+            Overloaded: there are too many subscriptions.
+        """
+        session = self.asked()._session
+        give_back = take_places(session, [self.uri])
+        try:
+            self._subscription = session.runtime.bus.subscribe([topic(self.uri)], self._changed)
+        except Overloaded:
+            give_back()
+            raise
+        self._give_back = give_back
+
+    def _changed(self, _topic: str, about: dict[str, Any]) -> None:
+        if may_read(self.resources, self.asked(), self.uri):
+            self.updated(about)
+        else:
+            self.close()
+            if self.ended is not None:
+                self.ended()
+
+    def close(self) -> None:
+        """Stop; closing twice is allowed."""
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
+            self._give_back()
 
 
 def may_read(resources: Resources, ctx: Context, uri: str) -> bool:
@@ -112,22 +159,67 @@ class Subscriptions(Entity):
         if params.uri not in mine:
             if len(mine) >= MAX_PER_SESSION:
                 raise MCPError(INVALID_PARAMS, f"a session may have {MAX_PER_SESSION} subscriptions; unsubscribe first")
-
-            def updated(about: dict[str, Any]) -> None:
-                session.asks.notify_nowait("notifications/resources/updated", about)
-
-            def ended() -> None:
-                mine.pop(params.uri, None)
-
-            mine[params.uri] = follow(self.resources, ctx, params.uri, updated, ended)
-            await session.runtime.bus.settled()
+            self._follow(ctx, mine, params.uri)
+            bus = session.runtime.bus
+            await bus.settled()
+            if session.runtime.homes is not None:
+                session.data.setdefault("versions", {}).update(await bus.versions([topic(params.uri)]))
+            session.changed()
         return {}
+
+    def _follow(self, ctx: Context, mine: dict[str, Subscription], uri: str) -> None:
+        session = ctx._session
+        # A context keeps its request in memory, so the newest one serves all subscriptions of the session.
+        session.data["subscriber"] = ctx
+
+        def updated(about: dict[str, Any]) -> None:
+            session.asks.notify_nowait("notifications/resources/updated", about)
+
+        def ended() -> None:
+            mine.pop(uri, None)
+            session.changed()
+
+        followed = Followed(self.resources, partial(session.data.__getitem__, "subscriber"), uri, updated, ended)
+        followed.begin()
+        mine[uri] = followed
 
     def unsubscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:
         handle = _subscriptions(ctx._session).pop(params.uri, None)
         if handle is not None:
             handle.close()
+            ctx._session.data.get("versions", {}).pop(topic(params.uri), None)
+            ctx._session.changed()
         return {}
+
+    # -- durable sessions
+
+    def topics(self, session: Actor) -> list[str]:
+        """Return the topics that concern a session: lists of which it hears changes, and resources it subscribed to."""
+        offers = session.peer.offers or {}
+        lists = [list_topic(kind) for kind in _LISTS if (offers.get(kind) or {}).get("listChanged")]
+        return lists + [topic(uri) for uri in session.data.get("subscriptions", ())]
+
+    async def restore(
+        self, session: Actor, record: SessionRecord, context: Callable[[str, dict[str, Any]], Context]
+    ) -> None:
+        """Subscribe again for a stored session, and announce what has changed meanwhile.
+
+        `context` makes the context of a request of its client.
+        """
+        mine = _subscriptions(session) if record.subscriptions else {}
+        for uri in record.subscriptions:
+            ctx = context("resources/subscribe", {"uri": uri})
+            if may_read(self.resources, ctx, uri):
+                self._follow(ctx, mine, uri)
+        bus = session.runtime.bus
+        now = await bus.versions(self.topics(session))
+        for changed in changed_topics(record.versions, now):
+            kind = changed.removeprefix(list_topic(""))
+            if kind in _LISTS:
+                tell_list_changed(session, kind)
+            elif (uri := changed.removeprefix(topic(""))) in mine:
+                session.asks.notify_nowait("notifications/resources/updated", {"uri": uri})
+        session.data["versions"] = now
 
 
 def _subscriptions(session: Actor) -> dict[str, Subscription]:

@@ -12,11 +12,12 @@ from msgspec import field
 from mcptrio import types
 from mcptrio._actors.extension import Around
 from mcptrio._schema.build import OutputSchema, output_schema
+from mcptrio._schema.listing import for_models
 from mcptrio._struct import Entity
 from mcptrio._wire.objects.converter import write_fields
 from mcptrio.errors import DeclarationError
 from mcptrio.server.context import Context
-from mcptrio.server.features.functions import Function, declare, function_name, require_function
+from mcptrio.server.features.functions import Function, declare, function_name, ready, require_function
 from mcptrio.server.features.headers import header_marks
 from mcptrio.server.features.options import check_options
 from mcptrio.server.features.scopes import declared_scopes
@@ -52,7 +53,11 @@ class ToolEntry(Entity):
     output: OutputSchema | None = None
     check_arguments: Any = None
     """A `Checker` for a custom input schema."""
+    strict: bool = False
+    """Whether arguments are read exactly, see `ToolDefaults.arguments`."""
     check_result: Any = None
+    result: str = "both"
+    max_result_bytes: int | None = None
     timeout: float | None = None
     serial: bool = False
     limiter: trio.CapacityLimiter | None = None
@@ -71,7 +76,21 @@ class ToolEntry(Entity):
     """Whether a call of it has ever waited, see `lending`."""
 
 
-class ToolOptions(TypedDict, total=False):
+class ToolDefaults(TypedDict, total=False):
+    """Options of a tool that a `Server` takes too, for all its tools."""
+
+    arguments: Literal["lenient", "strict"]
+    """`"lenient"` (default) reads what models write for a value where the schema leaves no doubt, such as `"5"` for an
+    integer, and ignores unknown arguments; `"strict"` refuses both."""
+    result: Literal["both", "structured", "text"]
+    """How a typed result is sent: as structured content and as text (`"both"`, the default), or as one of the two.
+    `"text"` lists no output schema."""
+    max_result_bytes: int
+    """Maximum size of a result. A larger one is sent as a preview of this size and a link to the whole, which the
+    caller can read for ten minutes. Such a tool lists no output schema, because a preview has no structure."""
+
+
+class ToolOptions(ToolDefaults, total=False):
     """Options of a tool."""
 
     name: str
@@ -98,6 +117,9 @@ class ToolOptions(TypedDict, total=False):
     """Maximum number of concurrent calls in the whole server, for example the size of a database connection pool."""
     inline: bool
     """The function is not async, fast, and never blocks: call it directly instead of in a thread."""
+    runs: Literal["trio", "asyncio"]
+    """The event loop that the async function runs in: `"trio"` (default), or `"asyncio"` for a function that awaits
+    asyncio libraries. Its context works there too."""
     input_schema: Mapping[str, Any] | Schema
     """A custom input schema; the function then takes the arguments as one object. Defaults of its properties are filled
     in."""
@@ -138,7 +160,7 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
     require_function("tool", fn)
     name = check_name("tool", options.get("name") or function_name(fn))
     check_options(options, OWN_OPTIONS, kind="tool", name=name)
-    inline = options.get("inline") or False
+    inline, strict = options.get("inline") or False, options.get("arguments") == "strict"
     input_schema, output = as_schema(options.get("input_schema")), as_schema(options.get("output_schema"))
     checker = check_result = structured = None
     try:
@@ -146,9 +168,9 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
             from mcptrio.server.features.custom_schema import Checker, custom_signature
 
             checker = Checker(input_schema)
-            function = Function(fn, custom_signature(fn, input_schema, names), inline)
+            function = ready(fn, custom_signature(fn, input_schema, names), inline=inline, runs=options.get("runs"))
         else:
-            function = declare(fn, inline=inline, names=names)
+            function = declare(fn, inline=inline, runs=options.get("runs"), names=names, closed=strict)
         if output is not None:
             from mcptrio.server.features.custom_schema import Checker
 
@@ -158,12 +180,16 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
     except DeclarationError as error:
         raise DeclarationError(f"tool {name!r}: {error}") from error
     schema = function.signature.input_schema
+    result, max_result_bytes = options.get("result", "both"), options.get("max_result_bytes")
+    listed_output = structured.schema if structured is not None else output
+    if result == "text" or max_result_bytes is not None:
+        listed_output = None  # server/tools: with an output schema every result MUST be structured
     about = {
         "name": name,
-        "input_schema": schema,
+        "input_schema": schema if input_schema is not None else for_models(schema),
         "title": options.get("title"),
         "description": options.get("description", function.signature.description),
-        "output_schema": structured.schema if structured is not None else output,
+        "output_schema": listed_output,
         "annotations": _annotations(options),
         "icons": as_optional_tuple(options.get("icons")),
         "meta": options.get("meta"),
@@ -175,6 +201,9 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
         wire=write_fields(about),
         output=structured,
         check_arguments=checker,
+        strict=strict,
+        result=result,
+        max_result_bytes=max_result_bytes,
         check_result=check_result,
         timeout=options.get("timeout"),
         serial=options.get("serial") or False,

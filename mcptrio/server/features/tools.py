@@ -14,9 +14,10 @@ import trio
 from msgspec import field
 
 from mcptrio import types
+from mcptrio._actors.cancellation import split_cancelled
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.places import hold_place
-from mcptrio._actors.router import asyncio_hint
+from mcptrio._actors.router import asyncio_hint, pass_on_interrupt
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._schema.build import ArgumentFaults, dump
 from mcptrio._struct import Entity
@@ -107,8 +108,11 @@ class Tools(Entity):
                     raise ArgumentFaults(tuple(faults))
             kwargs = entry.function.signature.bind(arguments)
         except ArgumentFaults as error:
-            # From 2025-11-25 on the specification asks for a result; older clients show it to the model as well.
-            return failed("\n".join(error.faults))
+            try:
+                kwargs = _read_again(entry, arguments, error)
+            except ArgumentFaults as final:
+                # From 2025-11-25 on the specification asks for a result; older clients show it to the model as well.
+                return failed("\n".join(final.faults))
         if entry.requires:
             _require(entry, ctx)
         if entry.around is not None:
@@ -125,8 +129,12 @@ class Tools(Entity):
                 value = await self._one_of_few(entry, ctx, kwargs)
             if type(value) is not str and names_files(value):
                 value = await read_files(value, ctx)
-            return result_of(entry, value, ctx)
-        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - answers the peer, or raises again
+            wire = result_of(entry, value, ctx)
+            return wire if entry.max_result_bytes is None else await _shortened(entry.max_result_bytes, wire, ctx)
+        except BaseException as error:  # also SystemExit, and a Cancelled of another task: only this call fails
+            if split_cancelled(error)[0] is not None:
+                raise
+            pass_on_interrupt(error)
             return _failure(entry, error, ctx._call)
 
     async def _one_of_few(self, entry: ToolEntry, ctx: Context, kwargs: dict[str, Any]) -> Any:
@@ -154,6 +162,20 @@ class Tools(Entity):
         if trio.current_time() >= call.hard:
             return failed(f"{about} a call may take {limits.call_timeout_hard:g} s (`Limits.call_timeout_hard`).")
         return failed(f"{about} it made no progress for {limits.call_timeout:g} s (`Limits.call_timeout`).")
+
+
+def _read_again(entry: ToolEntry, arguments: Mapping[str, Any], first: ArgumentFaults) -> dict[str, Any]:
+    """Read arguments leniently after the exact reading failed; raise `ArgumentFaults` if that does not help."""
+    if entry.strict:
+        raise first
+    from mcptrio._schema.lenient import coerced
+
+    exact, arguments = arguments, coerced(entry.function.signature.input_schema, arguments)
+    if arguments is exact:
+        raise first
+    if entry.check_arguments is not None and (faults := entry.check_arguments.faults(arguments, root="arguments")):
+        raise ArgumentFaults(tuple(faults))
+    return entry.function.signature.bind(arguments)
 
 
 def _serial_place(entry: ToolEntry, ctx: Context) -> trio.CapacityLimiter:
@@ -185,11 +207,8 @@ def _require(entry: ToolEntry, ctx: Context) -> None:
 
 def _failure(entry: ToolEntry, error: BaseException, call: Call) -> dict[str, Any]:
     """Build the result of a call that raised `error`; re-raise errors that are not the tool's own."""
-    if isinstance(error, BaseExceptionGroup):
-        if error.subgroup(lambda leaf: not isinstance(leaf, Exception)) is not None:
-            raise error  # cancellation, or the end of the process
-        if len(error.exceptions) == 1:
-            return _failure(entry, error.exceptions[0], call)  # wrapped by a nursery
+    if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        return _failure(entry, error.exceptions[0], call)  # wrapped by a nursery
     if isinstance(error, UrlElicitationRequired) and not call.start.era.features.elicitation_error:
         return failed(f"{error.message}: {' '.join(page['url'] for page in error.elicitations)}")
     if isinstance(error, MCPError | Overloaded):
@@ -200,7 +219,8 @@ def _failure(entry: ToolEntry, error: BaseException, call: Call) -> dict[str, An
         return failed(str(error))
     if isinstance(error, ConnectionLost) and call.stopped is not None:
         return failed(str(error))  # the session ended during an ask: not the tool's fault, and not worth an error log
-    logger.error("tool %r failed%s", entry.name, asyncio_hint(error), exc_info=error)
+    why = ": it raised a Cancelled that belongs to another task" if isinstance(error, trio.Cancelled) else ""
+    logger.error("tool %r failed%s", entry.name, why or asyncio_hint(error), exc_info=error)
     return failed("The tool failed. The server log has the details.")
 
 
@@ -220,16 +240,35 @@ def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
         bare = structured["result"] if entry.output.wrap else structured
         if type(value) is not entry.function.signature.returns:  # instances of the annotated class are trusted
             _refuse_faults(entry, entry.output.faults(bare))
-        wire = {"content": [_as_text(bare)], "structuredContent": structured}
+        if entry.result == "both":
+            wire = {"content": [_as_text(bare)], "structuredContent": structured}
+        else:
+            wire = _one_form(entry, bare, structured, ctx)
     elif entry.check_result is not None:
         structured = dump(value)
-        wire = {"content": [_as_text(structured)], "structuredContent": structured}
-        _check(entry, wire)
+        _check(entry, {"structuredContent": structured})
+        wire = _one_form(entry, structured, structured, ctx)
     else:
         wire = {"content": _blocks(value)}
     # Clients of revisions without `structuredContent` ignore it.
     wire["content"] = lower_content(ctx._call.start.era, wire["content"])
     return wire
+
+
+def _one_form(entry: ToolEntry, value: Any, structured: Any, ctx: Context) -> dict[str, Any]:
+    """Build a result in the form of `ToolDefaults.result`."""
+    if entry.result == "text":
+        return {"content": [_as_text(value)]}
+    # Revisions without structured content get the text.
+    if entry.result == "structured" and "outputSchema" in ctx._call.start.era.shapes["tool"]:
+        return {"content": [], "structuredContent": structured}
+    return {"content": [_as_text(value)], "structuredContent": structured}
+
+
+async def _shortened(limit: int, wire: dict[str, Any], ctx: Context) -> dict[str, Any]:
+    from mcptrio.server.features.large_results import shortened  # few tools have a limit
+
+    return await shortened(wire, limit, ctx)
 
 
 def _check(entry: ToolEntry, wire: Mapping[str, Any]) -> None:

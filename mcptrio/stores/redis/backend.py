@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
 
 from mcptrio._wire.resp import Argument, Reply, ServerError
-from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents, StreamChange
+from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents, SessionRow, StreamChange
 from mcptrio.stores._records import Row
 from mcptrio.stores._streams import open_tasks
 from mcptrio.stores.base import StoreFailed, StoreLimits, StreamKey
 from mcptrio.stores.redis import scripts
 from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
+from mcptrio.stores.redis.directory import RedisDirectory
 from mcptrio.stores.redis.keys import Keys
 
 logger = logging.getLogger(__name__)
 
-EPOCH: Final = "0"
-"""The fencing epoch of a session that no other process has taken over."""
+EMPTIED: Final = -2
+"""The reply of a script that finds the server emptied."""
+MAX_PUSHED: Final = 64 * 1024
+"""Bytes of an event that is published with its data; followers fetch larger ones."""
 FETCHED_AT_ONCE: Final = 128
 CHECK_EVERY: Final = 5.0
 ENDLESS: Final = 7 * 86_400_000
@@ -31,10 +35,14 @@ WAIT_FOR_REPLICAS: Final = 100  # milliseconds
 
 
 class RedisBackend:
-    """The storage of one endpoint.   Borrows: the connection."""
+    """The storage of one endpoint.   Borrows: the connection, the directory."""
 
     retry_after: Sequence[float] = (0.05, 0.1, 0.2, 0.5, 1.0)
     expires_records = True
+
+    directory: RedisDirectory
+    """Set by the store."""
+    secret: bytes = b""
 
     def __init__(self, connection: RedisConnection, keys: Keys, limits: StoreLimits, wait: int) -> None:
         self.name = str(connection.address)
@@ -47,7 +55,7 @@ class RedisBackend:
     async def open(self, secret: bytes, on_damage: Callable[[str], None]) -> AsyncIterator[Contents]:
         async with self._connection.open():
             try:
-                kept = await self._share_secret(secret)
+                await self._share_secret(secret)
                 await self._check_settings()
             except BackendFailed as error:
                 raise StoreFailed(f"cannot use the Redis server {self.name}: {error}") from error
@@ -56,26 +64,33 @@ class RedisBackend:
                 """Notice that the server was emptied, also while nothing is written."""
                 while True:
                     await trio.sleep(CHECK_EVERY)
+                    known = self.secret, self.directory.generation
                     try:
-                        found = await self._connection.ask("GET", self._keys.secret)
+                        found = await self._connection.ask_all(self._identity())
                     except StoreUnavailable:
                         continue  # the writer notices it, if there is anything to write
-                    if found != kept:
+                    if tuple(found) != known:
                         on_damage(f"{self.name} was emptied")
 
             async with open_tasks(check):
-                yield Contents(secret=kept)
+                yield Contents(secret=self.secret)
 
     async def start_afresh(self, secret: bytes) -> None:
-        if await self._share_secret(secret) != secret:
+        await self._share_secret(secret)
+        if self.secret != secret:
             # Event ids that clients hold were made with our secret, and other processes use the new one.
             raise BackendFailed(f"{self.name} was emptied and has another secret now: restart this process")
+        self.directory.restart()
         logger.error("the store %s was emptied: writing again what memory holds", self.name)
 
-    async def _share_secret(self, secret: bytes) -> bytes:
-        """Set the secret of the endpoint unless it has one; return the one that it has."""
-        _, found = await self._run([("SET", self._keys.secret, secret, "NX"), ("GET", self._keys.secret)])
-        return bytes(found)
+    async def _share_secret(self, secret: bytes) -> None:
+        """Set the secret and the generation of the endpoint unless it has them, and learn those that it has."""
+        keys, generation = self._keys, secrets.token_bytes(16)
+        new = [("SET", keys.secret, secret, "NX"), ("SET", keys.generation, generation, "NX")]
+        *_, self.secret, self.directory.generation = await self._run([*new, *self._identity()])
+
+    def _identity(self) -> list[tuple[Argument, ...]]:
+        return [("GET", self._keys.secret), ("GET", self._keys.generation)]
 
     async def _check_settings(self) -> None:
         (found,) = await self._execute([("CONFIG", "GET", "maxmemory-policy")])
@@ -86,24 +101,38 @@ class RedisBackend:
     # -- writing
 
     async def commit(self, group: CommitGroup) -> Sequence[int]:
-        # Removals come first: a stream may have been removed and begun again under its name.
-        commands = [scripts.REMOVE.command(self._keys.of_stream(key), EPOCH, key.stream) for key, _ in group.removed]
+        # Removals come first: a stream may have been removed and begun again under its name. Sessions come before
+        # their events, which are fenced without them.
+        commands = [self._remove(key) for key, _ in group.removed]
         at = len(commands)
+        commands += [self.directory.command(session, row) for session, row in group.sessions.items()]
         commands += map(self._append, group.streams)
         commands += self._records(group)
         if self._wait:
             commands.append(("WAIT", self._wait, WAIT_FOR_REPLICAS))
-        stored: list[int] = (await self._run(commands))[at : at + len(group.streams)]
-        if any(0 <= found < change.start for found, change in zip(stored, group.streams, strict=True)):
-            (secret,) = await self._run([("GET", self._keys.secret)])
-            if secret is None:
-                raise BackendFailed(f"{self.name} was emptied", damaged=True)
+        replies = (await self._run(commands))[at:]
+        self._check_sessions(group.sessions, replies)
+        stored: list[int] = replies[len(group.sessions) :][: len(group.streams)]
+        if EMPTIED in stored:
+            raise BackendFailed(f"{self.name} was emptied", damaged=True)
         return stored
 
+    def _check_sessions(self, sessions: Mapping[str, SessionRow | None], replies: Sequence[int]) -> None:
+        for (session, row), reply in zip(sessions.items(), replies, strict=False):
+            if reply == EMPTIED:
+                raise BackendFailed(f"{self.name} was emptied", damaged=True)
+            self.directory.written(session, row, reply)
+
+    def _remove(self, key: StreamKey) -> tuple[Argument, ...]:
+        channel = self._keys.news(key.session) + key.stream
+        epoch = self.directory.epoch_of(key.session)
+        return scripts.REMOVE.command(self._keys.of_stream(key), epoch, key.stream, channel)
+
     def _append(self, change: StreamChange) -> tuple[Argument, ...]:
+        session = change.key.session
         return scripts.APPEND.command(
-            self._keys.of_stream(change.key),
-            EPOCH,
+            (*self._keys.of_stream(change.key), self._keys.calls(session), self._keys.generation),
+            change.epoch,
             change.key.stream,
             change.floor,
             int(change.trims),
@@ -112,17 +141,16 @@ class RedisBackend:
             int(change.ended),
             self._session_ms,
             self._stream_ms,
+            self._keys.news(session) + change.key.stream,
+            int(not self.directory.is_known(session)),
+            change.call or b"",
+            MAX_PUSHED,
+            self.directory.generation,
             *change.events,
         )
 
     def _records(self, group: CommitGroup) -> Iterator[tuple[Argument, ...]]:
         keys = self._keys
-        for session, row in group.sessions.items():
-            of_session = (keys.session(session), keys.names(session))
-            if row is None:
-                yield scripts.FORGET_SESSION.command(of_session, EPOCH, keys.streams(session))
-            else:
-                yield scripts.PUT_SESSION.command(of_session, EPOCH, row[1], self._session_ms, keys.streams(session))
         for task, row in group.tasks.items():
             if row is None or (left := _left(row)) <= 0:
                 yield ("DEL", keys.task(task))
@@ -134,6 +162,9 @@ class RedisBackend:
             else:
                 yield ("SET", keys.mark(mark), row[1], "PX", left)
 
+    async def tidy(self) -> None:
+        """Do nothing: keys expire by themselves."""
+
     # -- reading
 
     async def fetch(self, key: StreamKey, serial: int, after: int, upto: int) -> list[bytes]:
@@ -141,6 +172,8 @@ class RedisBackend:
         (entries,) = await self._run([("XRANGE", stream, f"{after + 1}-0", f"{upto}-0", "COUNT", FETCHED_AT_ONCE)])
         found: list[bytes] = []
         for id, fields in entries:
+            if fields[0] != b"d":
+                continue  # the end of a stream that was continued
             if number(id) != after + 1 + len(found):
                 break
             found.append(fields[1])

@@ -84,6 +84,20 @@ class RedisBus:
         self._check(chosen)
         return SharedSubscription(local, lambda: self._check(chosen))
 
+    async def versions(self, topics: Iterable[str]) -> dict[str, str]:
+        chosen = tuple(topics)
+        if not chosen:
+            await trio.lowlevel.checkpoint()
+            return {}
+        try:
+            found = await self._connection.ask("MGET", *map(self._keys.version, chosen))
+        except StoreUnavailable:
+            return {}
+        return {
+            topic: f"redis:{0 if message is None else _version(message)}"
+            for topic, message in zip(chosen, found, strict=True)
+        }
+
     async def settled(self) -> None:
         with trio.move_on_after(SETTLED_WITHIN):
             while self._changed and self._connection.connected:

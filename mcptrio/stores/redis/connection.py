@@ -132,7 +132,12 @@ class RedisConnection:
         return replies
 
     async def ask(self, *command: Argument) -> Reply:
-        """Send one command on the path of a request and return its reply.
+        """Send one command on the path of a request and return its reply, see `ask_all`."""
+        (reply,) = await self.ask_all([command])
+        return reply
+
+    async def ask_all(self, commands: Sequence[tuple[Argument, ...]]) -> list[Reply]:
+        """Send commands on the path of a request and return their replies.
 
         Raises:
             StoreUnavailable: no reply in time, or an error of the server.
@@ -141,16 +146,17 @@ class RedisConnection:
             raise StoreUnavailable(f"{self.address} is slow")
         try:
             with trio.fail_after(ASK_WITHIN):
-                (reply,) = await self.execute([command])
+                replies = await self.execute(commands)
         except trio.TooSlowError:
             self._missed += 1
             if self._missed >= SLOW_AFTER:
                 self._slow_until = trio.current_time() + SLOW_FOR
             raise StoreUnavailable(f"{self.address} did not answer within {ASK_WITHIN:g} s") from None
         self._missed = 0
-        if isinstance(reply, ServerError):
-            raise StoreUnavailable(f"{self.address}: {reply}")
-        return reply
+        for reply in replies:
+            if isinstance(reply, ServerError):
+                raise StoreUnavailable(f"{self.address}: {reply}")
+        return replies
 
     def _enqueue(self, commands: Sequence[tuple[Argument, ...]]) -> Awaited:
         data = pack(commands)

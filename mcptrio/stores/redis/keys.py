@@ -11,6 +11,11 @@ class Keys:
     def __init__(self, name: str) -> None:
         self.prefix = f"mcptrio:{{{name}}}:"
         self.secret = f"{self.prefix}secret"
+        self.generation = f"{self.prefix}generation"
+        """A random value that is created together with the data: another one means that the server was emptied."""
+        self.workers = f"{self.prefix}workers"
+        self.cluster = f"{self.prefix}cluster"
+        """The channel of news about workers."""
 
     def session(self, session: str) -> str:
         return f"{self.prefix}s:{session}"
@@ -19,9 +24,21 @@ class Keys:
         """The names of a session's streams."""
         return f"{self.prefix}k:{session}"
 
+    def calls(self, session: str) -> str:
+        """The call records of a session's streams."""
+        return f"{self.prefix}c:{session}"
+
+    def of_session(self, session: str) -> tuple[str, str, str]:
+        """The keys of a session, of the names of its streams, and of its calls."""
+        return self.session(session), self.names(session), self.calls(session)
+
     def streams(self, session: str) -> str:
         """The prefix of a session's streams. It ends the session's name, so that no two streams have one key."""
-        return f"{self.prefix}e:{session.replace('%', '%25').replace(':', '%3A')}:"
+        return f"{self.prefix}e:{_escape(session)}:"
+
+    def news(self, session: str) -> str:
+        """The prefix of the channels of a session's streams."""
+        return f"{self.prefix}n:{_escape(session)}:"
 
     def of_stream(self, key: StreamKey) -> tuple[str, str, str]:
         """The keys of a session, of the names of its streams, and of one stream."""
@@ -42,3 +59,7 @@ class Keys:
 
     def topic(self, channel: bytes) -> str:
         return channel.decode().removeprefix(f"{self.prefix}b:")
+
+
+def _escape(session: str) -> str:
+    return session.replace("%", "%25").replace(":", "%3A")

@@ -1,4 +1,4 @@
-"""Sessions, tasks and marks in Redis. All processes read them there; each bounds what it writes itself.
+"""Tasks and marks in Redis. All processes read them there; each bounds what it writes itself.
 
 `put` and `done` never wait: the group commit writes them. A table in memory holds what this process wrote, to share the
 bounds between owners, to answer while the server is down, and to write everything again if the server was emptied.
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from mcptrio.stores._records import MarkTable, RecordChanges, Records, mark_id
+from mcptrio.stores._records import MarkTable, RecordChanges, Records, Row, mark_id
 from mcptrio.stores.base import MarkKind
 from mcptrio.stores.redis import scripts
 from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
@@ -20,10 +20,15 @@ Flush = Callable[[], Awaitable[None]]
 
 
 class SharedRecords:
-    """The records of sessions or tasks, each a hash with a field `record`."""
+    """The records of tasks, each a hash with a field `record`."""
 
     def __init__(
-        self, own: Records, changes: RecordChanges, flush: Flush, connection: RedisConnection, key: Callable[[str], str]
+        self,
+        own: Records,
+        changes: RecordChanges[Row],
+        flush: Flush,
+        connection: RedisConnection,
+        key: Callable[[str], str],
     ) -> None:
         self._own = own
         self._changes = changes
@@ -59,7 +64,7 @@ class SharedMarks:
     """The marks of an endpoint: of all processes, one is the first to use a mark."""
 
     def __init__(
-        self, own: MarkTable, changes: RecordChanges, flush: Flush, connection: RedisConnection, keys: Keys
+        self, own: MarkTable, changes: RecordChanges[Row], flush: Flush, connection: RedisConnection, keys: Keys
     ) -> None:
         self._own = own
         self._changes = changes

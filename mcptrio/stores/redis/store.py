@@ -1,27 +1,35 @@
 """The store that several processes share: streams, sessions, tasks, marks and the bus of one endpoint in Redis.
 
 `GroupCommit` has the streams and the writer, as in the SQLite store: an event is stored before it is seen, and while
-the server is down events flow from memory. Sessions live in the process that began them.
+the server is down events flow from memory. `RedisDirectory` says in which process a session lives; the streams of the
+others are followed as `Mirrors`.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 import trio
 
+from mcptrio.stores._backend import BackendFailed
 from mcptrio.stores._group_commit import GroupCommit
-from mcptrio.stores._streams import open_tasks
-from mcptrio.stores.base import StoreLimits, StreamKey
+from mcptrio.stores._stored_streams import StoredStream
+from mcptrio.stores._streams import MemoryStream, StreamFollower, open_tasks
+from mcptrio.stores.base import LaggedBehind, StoreLimits, StreamKey
 from mcptrio.stores.redis import scripts
 from mcptrio.stores.redis.address import RedisAddress, RedisUrl
-from mcptrio.stores.redis.backend import RedisBackend, number
+from mcptrio.stores.redis.backend import RedisBackend
 from mcptrio.stores.redis.bus import RedisBus
-from mcptrio.stores.redis.connection import RedisConnection
+from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
+from mcptrio.stores.redis.directory import LOST, RedisDirectory
 from mcptrio.stores.redis.keys import Keys
+from mcptrio.stores.redis.mirrors import Mirrors
 from mcptrio.stores.redis.records import SharedMarks, SharedRecords
+
+RETRY_FETCH: Final = 0.1
 
 
 class RedisStore(GroupCommit):
@@ -41,15 +49,24 @@ class RedisStore(GroupCommit):
         limits: StoreLimits | None = None,
         on_state: Callable[[str | None], None] | None = None,
     ) -> None:
+        self.name = name
         self._keys = keys = Keys(name)
         limits = limits or StoreLimits()
         self.connection = RedisConnection(
             address, scripts=scripts.TEXTS, on_message=self._on_message, on_connected=self._on_connected
         )
-        super().__init__(RedisBackend(self.connection, keys, limits, wait), limits, on_state)
+        storage = RedisBackend(self.connection, keys, limits, wait)
+        super().__init__(storage, limits, on_state)
         self.bus: RedisBus = RedisBus(self.connection, keys)
-        own, (sessions, tasks, marks) = self._tables, self._tables.changes
-        self.sessions = SharedRecords(own.sessions, sessions, self.flush, self.connection, keys.session)
+        own, (tasks, marks) = self._tables, self._tables.changes
+        self.sessions = storage.directory = RedisDirectory(
+            self._home, self.connection, keys, limits.session_age, flush=self.flush, unwritten=self._unwritten
+        )
+        self.sessions.on_lost, self.sessions.on_gone = self._on_lost, self._unload
+        self.mirrors = Mirrors(self.connection, keys, limits.streams)
+        self._on_news: Callable[[bytes], None] | None = None
+        self.holds_back = False
+        """Whether events are not shown before they are stored, also while the server is down: the lease has expired."""
         self.tasks = SharedRecords(own.tasks, tasks, self.flush, self.connection, keys.task)
         self.marks = SharedMarks(own.marks, marks, self.flush, self.connection, keys)
 
@@ -78,33 +95,118 @@ class RedisStore(GroupCommit):
     async def open(self) -> AsyncIterator[None]:
         async with super().open():
             try:
-                async with open_tasks(self.bus.serve, self._serve_refresh):
+                async with open_tasks(self.bus.serve, self.mirrors.serve, self._serve_refresh):
                     yield
             finally:
                 with trio.move_on_after(1, shield=True):
                     await self.bus.send_rest()
 
+    # -- streams of other processes
+
     async def prepare_follow(self, key: StreamKey) -> None:
-        """Take over what is stored of another process's stream, as a stream that has ended."""
+        """Make a mirror of a stream that another process writes or has written."""
         known = self._index.find(key)
-        if known is not None and (known.stored or not known.written):
-            return  # it is our own
-        _, _, name = self._keys.of_stream(key)
-        oldest = await self.connection.ask("XRANGE", name, "-", "+", "COUNT", 1)
-        newest = await self.connection.ask("XREVRANGE", name, "+", "-", "COUNT", 1)
-        if known is not None and self._index.find(key) is known:
-            self._remove(known)  # only here: `stored` is false
-        if oldest and newest and self._index.find(key) is None:
-            self._adopt(key, number(oldest[0][0]) - 1, number(newest[0][0]))
+        if known is None or known.fenced:
+            await self.mirrors.prepare(key)
+        elif known.visible < known.last:
+            await self.flush()  # a mirror may have shown an event before this process knows that it is stored
+
+    def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
+        known = self._index.find(key)
+        mirror = self.mirrors.find(key)
+        if mirror is not None and (known is None or known.fenced):
+            return self.mirrors.follow(mirror, after, self._fetch)
+        return super().follow(key, after)
+
+    async def _fetch(self, stream: MemoryStream, after: int) -> list[bytes]:
+        """Read older events; wait for them while the server is not available."""
+        while True:
+            upto = min(stream.visible, stream.tail_floor)
+            try:
+                found = await self._backend.fetch(stream.key, stream.serial, after, upto)
+            except BackendFailed:
+                found = []
+                missing = after >= stream.floor  # otherwise it waits for nothing
+            else:
+                missing = self.sessions.patient
+            if found:
+                return found
+            if not missing:
+                raise LaggedBehind(f"event {after + 1} of a stream is no longer kept")
+            await trio.sleep(RETRY_FETCH)
+
+    def finish(self, key: StreamKey) -> None:
+        if self._index.find(key) is None and (mirror := self.mirrors.find(key)) is not None:
+            mirror.end()
+        super().finish(key)
+
+    async def reopen(self, key: StreamKey, *, owner: str = "") -> int:
+        stream = self._index.find(key)
+        if stream is None or stream.fenced:
+            found = await self.mirrors.look(key)
+            stream = None if found is None else self._adopt(found, owner)
+        if stream is None:
+            return 0
+        stream.epoch = self.sessions.epoch_of(key.session)
+        return self._continue(stream)
+
+    # -- the cluster
+
+    async def listen_to_workers(self, on_news: Callable[[bytes], None]) -> None:
+        """Call a function with the news about workers, from now on."""
+        self._on_news = on_news
+        await self.connection.ask("SUBSCRIBE", self._keys.cluster)
+
+    def note_emptied(self) -> None:
+        """Write everything that memory holds again: the server was found empty."""
+        self._on_damage(f"{self._backend.name} was emptied")
+
+    # -- sessions with another home
+
+    def _begin(self, key: StreamKey, owner: str = "") -> StoredStream:
+        stream = super()._begin(key, owner)
+        stream.epoch = self.sessions.epoch_of(key.session)
+        return stream
+
+    def _show(self, stream: StoredStream, upto: int) -> None:
+        # R2: what the server may refuse later is not shown.
+        if upto <= stream.written or not (self.holds_back or stream.epoch == LOST):
+            super()._show(stream, upto)
+
+    def _fence(self, stream: StoredStream) -> None:
+        super()._fence(stream)
+        self.sessions.lose(stream.key.session)
+
+    def _on_lost(self, session: str) -> None:
+        for stream in self._index.of_session(session):
+            if not stream.fenced:
+                super()._fence(stream)
+        self.on_fenced(session)
+
+    def _unwritten(self, session: str) -> bool:
+        """Return whether some change of a session's streams is not stored yet."""
+        return any(stream in self._dirty or stream in self._writing for stream in self._index.of_session(session))
+
+    # -- the tasks
 
     async def _serve_refresh(self) -> None:
         """Prolong the life of the sessions that live in this process."""
         while True:
             await trio.sleep(self.limits.session_age / 3)
-            self._tables.sessions.put_all_again()
+            self._home.put_all_again()
 
     def _on_message(self, channel: bytes, message: bytes) -> None:
-        self.bus.on_message(channel, message)
+        if channel.startswith(self._keys.prefix.encode() + b"n:"):
+            self.mirrors.on_message(channel, message)
+        elif channel == self._keys.cluster.encode():
+            if self._on_news is not None:
+                self._on_news(message)
+        else:
+            self.bus.on_message(channel, message)
 
     async def _on_connected(self) -> None:
         self.bus.on_connected()
+        with suppress(StoreUnavailable):  # the next connection tries again
+            if self._on_news is not None:
+                await self.connection.execute([("SUBSCRIBE", self._keys.cluster)])
+            await self.mirrors.catch_up()

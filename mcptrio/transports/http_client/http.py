@@ -103,9 +103,9 @@ class Http:
         while True:
             signed = await self.auth.authorize(about) if self.auth is not None else {}
             # UTF-8, because an event id that comes back as `Last-Event-ID` may be any text
-            whole = httpx2.Headers(
-                {"Accept-Encoding": "identity", **self.headers, **headers, **signed}, encoding="utf-8"
-            )
+            whole = httpx2.Headers({"Accept-Encoding": "identity", **self.headers}, encoding="utf-8")
+            for name, value in (*headers.items(), *signed.items()):
+                whole[name] = value  # also replaces `authorization` with `Authorization`
             request = self.client.build_request(method, about.url, headers=whole, content=content)
             response = await self.client.send(request, stream=True, follow_redirects=False)
             try:

@@ -344,6 +344,8 @@ class HttpClientLink:
         method, params = frame.get("method"), frame.get("params", {})
         if method is None:
             return headers
+        if "id" in frame:
+            headers.update(self.receiver.headers_of(frame["id"]))
         date = declared_date(params)
         if date is not None:
             headers["MCP-Protocol-Version"] = date

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
@@ -13,6 +15,7 @@ from mcptrio.errors import DeclarationError
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _WILDCARDS: Final = ("", "0.0.0.0", "::")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'+\-.^_`|~0-9A-Za-z]+")  # without *: each header is named
 _POSITIVE: Final = (
     "max_body",
     "max_body_memory",
@@ -47,6 +50,10 @@ def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
     if isinstance(value, str):
         raise DeclarationError(f"a list of names is needed, got the text {value!r}; write ({value!r},)")
     return None if value is None else tuple(value)
+
+
+def _names(value: Iterable[str]) -> tuple[str, ...]:
+    return _optional_tuple(value) or ()
 
 
 @frozen(kw_only=True)
@@ -113,7 +120,22 @@ class HttpConfig:
     the names of the loopback interface and `host`."""
     allowed_origins: tuple[str, ...] | None = field(default=None, converter=_optional_tuple)
     """Allowed `Origin` headers of web pages: `"https://app.example.org"`, with `":*"` appended for any port, `"*"` for
-    all. Pages from the endpoint's own host and port are always allowed. None: pages from the loopback interface too."""
+    all. Pages of these origins may also read responses (CORS). Pages from the endpoint's own host and port are always
+    allowed. None: requests of pages from the loopback interface too, which can read nothing."""
+    allowed_headers: tuple[str, ...] = field(default=(), converter=_names)
+    """Request headers that pages of `allowed_origins` may send besides those of MCP and `Authorization`, for an
+    `auth=` function that reads a header of its own: `("X-Api-Key",)`."""
+
+    # -- drafts of the specification
+    server_card: str | None = None
+    """The public URL of the endpoint, such as `"https://mcp.example.org/mcp"`, which turns on documents for discovery:
+    a server card at `path` + `/server-card` and an AI catalog at `/.well-known/ai-catalog.json` (SEP-2127, a draft).
+    Everyone may read them, without credentials. None: off."""
+
+    # -- logging
+    access_log: bool = False
+    """Emit `RequestServed` for every response, which `LogListener` writes as a line: client, method, path, status,
+    seconds."""
 
     # -- requests
     max_body: int = 4 * 1024 * 1024
@@ -137,8 +159,8 @@ class HttpConfig:
     """Slots of `max_calls` that one principal may hold; raise it for a gateway that signs in once for many users.
     Anonymous clients are not counted."""
     rate: float | None = None
-    """Average requests per second of one client, counted by principal, else by session, else by address. None: no
-    limit; set it if the endpoint is public."""
+    """Average requests per second of one client, counted by principal, else by address. None: no limit; set it if the
+    endpoint is public."""
     rate_burst: float = 100
     """Requests that a client may send at once before `rate` applies."""
     max_listeners: int = 10_000
@@ -220,6 +242,16 @@ class HttpConfig:
         for entry in self.allowed_origins or ():
             bare = entry.removesuffix(":*")
             _check_entry("allowed_origins", entry, bare, parse_origin, "https://example.org or https://example.org:*")
+        if self.server_card is not None:
+            url = urlsplit(self.server_card)
+            if not url.hostname or (url.scheme != "https" and not (url.scheme == "http" and url.hostname in LOOPBACK)):
+                raise DeclarationError(
+                    f"HttpConfig.server_card is the public URL of the endpoint, with https: "
+                    f"https://mcp.example.org{self.path}, not {self.server_card!r:.200}"
+                )
+        for name in self.allowed_headers:
+            if not _HEADER_NAME.fullmatch(name):
+                raise DeclarationError(f"HttpConfig.allowed_headers: {name!r} is not the name of a header: X-Api-Key")
 
     def _check_listening(self) -> None:
         if self.port not in range(65536):  # also rejects a string

@@ -35,6 +35,9 @@ class HttpOptions(TypedDict, total=False):
     handshake_timeout: float
     allowed_hosts: Iterable[str] | None
     allowed_origins: Iterable[str] | None
+    allowed_headers: Iterable[str]
+    server_card: str | None
+    access_log: bool
     max_body: int
     max_body_memory: int
     body_timeout: float

@@ -80,8 +80,9 @@ class LegacySseClientLink:
         frame = _decode(data)
         # A response settles its id only once, and the protocol's notifications are idempotent, so both may be repeated.
         repeat = frame.get("method", "notifications/").startswith("notifications/")
+        added = self.receiver.headers_of(frame["id"]) if "id" in frame and "method" in frame else {}
         try:
-            await self.http.tell(data, lambda: {"Content-Type": JSON}, repeat=repeat, url=self.endpoint)
+            await self.http.tell(data, lambda: {"Content-Type": JSON, **added}, repeat=repeat, url=self.endpoint)
         except Exception as error:  # noqa: BLE001 - the caller sees it
             if "method" in frame and "id" in frame:
                 with suppress(ConnectionLost):

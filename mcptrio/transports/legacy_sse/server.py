@@ -113,7 +113,7 @@ class LegacyEndpoint:
         guard = self.guard
         wanted = "GET" if head.path == self.parts.config.sse_path else "POST"
         if head.method != wanted:
-            refusal = guard.check_sender(head)
+            refusal = guard.check_sender(head) or guard.check_preflight(head, wanted.encode())
             allowed = ((b"allow", wanted.encode()),)
             return refusal or refuse(405, f"only {wanted} is served here", headers=allowed)
         if wanted == "POST":

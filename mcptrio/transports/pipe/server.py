@@ -31,6 +31,9 @@ from mcptrio.transports.decoding import decode_in_turns
 logger = logging.getLogger("mcptrio.pipe")
 
 _AT_ONCE = 32  # messages before other tasks get a turn
+_PAUSE = b""
+"""Stands in an outbox before a result that must not arrive in one chunk with the progress before it."""
+_PROGRESS = b'"notifications/progress"'
 
 
 class Pipe(Protocol):
@@ -90,10 +93,19 @@ class PipeLink(Entity):
     """Writes one message at once if the pipe takes it whole; None if the pipe cannot tell."""
     is_last: Callable[[], bool] | None = None
     """Returns whether no other response is pending; None if that does not matter."""
+    paced: bool = False
+    """Whether a result waits until the peer has read the progress before it: the TypeScript SDK, which most hosts use,
+    drops progress that it reads in one chunk with the result."""
+    _progress: bool = False
+    """Whether progress was posted since the last result."""
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         # Write at once if possible. Only responses of a burst of calls wait for each other, to share one write.
-        # Progress never waits for the result: some clients drop progress that arrives in one chunk with it.
+        if not final:
+            self._progress = self._progress or (self.paced and _PROGRESS in data)
+        elif self._progress:
+            self._progress = False
+            self.outbox.put(_PAUSE)
         alone = not final or self.is_last is None or self.is_last()
         if self.send_nowait is None or not self.outbox.idle or not alone or not self.send_nowait(data):
             self.outbox.put(data)
@@ -146,6 +158,7 @@ async def _serve_session(reader: _Reader, transport: str, principal: Any, owner:
     if bounds is not None:
         bounds.opened(session)
     link.send_nowait = getattr(pipe, "send_nowait", None)
+    link.paced = getattr(pipe, "unread", None) is not None
     if getattr(pipe, "gathers", True):
         link.is_last = lambda: not reader.pending and not session.peer.ledger.calls
     over = trio.Event()
@@ -180,11 +193,23 @@ async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reader: 
     with writing:
         try:
             while True:
-                await pipe.send(await outbox.take_all())
+                messages = await outbox.take_all()
+                await (_send_in_parts(pipe, messages) if _PAUSE in messages else pipe.send(messages))
         except (ConnectionLost, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
     outbox.close()
     reader.stop()
+
+
+async def _send_in_parts(pipe: Any, messages: list[bytes]) -> None:
+    """Send messages; at each pause let the peer read those before it."""
+    while messages:
+        at = messages.index(_PAUSE) if _PAUSE in messages else len(messages)
+        if at:
+            await pipe.send(messages[:at])
+        if at < len(messages):
+            await pipe.drained()
+        messages = messages[at + 1 :]
 
 
 class _Reader(Entity, kw_only=True):

@@ -27,6 +27,8 @@ from mcptrio.errors import INVALID_REQUEST, RemoteProtocolError
 from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
 
 READ_SIZE: Final = 64 * 1024
+READ_WITHIN: Final = 0.05
+"""Seconds that a result waits for the client to read the progress before it."""
 LIMITS: Final = PipeLimits(linger=0.25)
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # some programs on Windows begin with it
 _ATOMIC: Final = getattr(select, "PIPE_BUF", 512)  # POSIX: writes of up to so many bytes to a pipe are atomic
@@ -57,7 +59,8 @@ async def serve_stdio(
         read = await _open_reader(stdin_fd, stack)
         write = await _open_writer(stdout_fd, stack)
         atomic = _can_wait(stdout_fd) and stat.S_ISFIFO(os.fstat(stdout_fd).st_mode)
-        pipe = LinePipe(read, write, LineReader(max_line), fifo=(lambda: stdout_fd) if atomic else None)
+        fifo = (lambda: stdout_fd) if atomic else None
+        pipe = LinePipe(read, write, LineReader(max_line), fifo=fifo, unread=_unread_counter(stdout_fd))
         session = await serve_pipe(runtime, pipe, transport="stdio", principal=principal, limits=limits)
     return session.handlers.left_behind
 
@@ -101,6 +104,8 @@ class LinePipe(Entity):
     _lines: LineReader = field(default_factory=LineReader)
     fifo: Callable[[], int] | None = None
     """The descriptor to write to, if small writes to it are atomic."""
+    unread: Callable[[], int] | None = None
+    """Returns how much of what was written the peer has not read; None if the system does not tell."""
     one_per_read: bool = False
     """Write at most one message directly after each read, so that the others of a burst share one write."""
     _first: bool = True
@@ -118,6 +123,12 @@ class LinePipe(Entity):
             return False  # full or closed: the writer will find out
         self._wrote = True
         return True
+
+    async def drained(self) -> None:
+        """Wait until the peer has read everything, at most `READ_WITHIN` seconds."""
+        until = trio.current_time() + READ_WITHIN
+        while self.unread is not None and self.unread() and trio.current_time() < until:  # noqa: ASYNC110  # no event
+            await trio.sleep(0.0005)
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         while not self._eof:
@@ -180,6 +191,25 @@ async def _open_writer(fd: int, stack: AsyncExitStack) -> Callable[[bytes], Awai
         return stream.send_all
     limiter = trio.CapacityLimiter(1)
     return lambda data: trio.to_thread.run_sync(_write_all, fd, data, abandon_on_cancel=True, limiter=limiter)
+
+
+def _unread_counter(fd: int) -> Callable[[], int] | None:
+    """Return a function that tells how much of what was written to a descriptor was not read; None if it cannot."""
+    try:
+        import fcntl
+        import termios
+    except ImportError:  # Windows
+        return None
+    # A pipe has one buffer, which both ends can count. A socket counts what it has sent; Node's pipes are sockets.
+    command = termios.FIONREAD if stat.S_ISFIFO(os.fstat(fd).st_mode) else termios.TIOCOUTQ
+
+    def unread() -> int:
+        try:
+            return int.from_bytes(fcntl.ioctl(fd, command, bytes(4)), sys.byteorder)
+        except OSError:  # closed, or of another kind
+            return 0
+
+    return unread
 
 
 def _can_wait(fd: int) -> bool:

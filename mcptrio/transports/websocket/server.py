@@ -8,7 +8,8 @@ only the server checks where the page comes from.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import trio
@@ -69,7 +70,8 @@ async def serve_websocket(endpoint: WebSocketEndpoint, scope: Scope, receive: Re
         return
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
     config = endpoint.config
-    pipe = WebSocketPipe(receive, send, max_message=config.max_body, write_timeout=config.write_timeout)
+    take_turn = partial(endpoint.runtime.turns.take, head.owner)
+    pipe = WebSocketPipe(receive, send, take_turn, max_message=config.max_body, write_timeout=config.write_timeout)
     code = GOING_AWAY  # if this is cancelled
     try:
         with trio.move_on_after(time_left(head)) as lease:
@@ -143,6 +145,7 @@ class WebSocketPipe:
 
     _receive: Receive
     _send: Send
+    _take_turn: Callable[[], Awaitable[None]]
     max_message: int
     write_timeout: float
     gone: bool = False
@@ -159,6 +162,7 @@ class WebSocketPipe:
         if text is None:
             self.fault = UNSUPPORTED_DATA
             return ()
+        await self._take_turn()
         data: bytes = text.encode()
         if len(data) > self.max_message:
             self.fault = TOO_BIG

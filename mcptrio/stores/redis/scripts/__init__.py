@@ -22,11 +22,21 @@ class Script:
 
 APPEND: Final = Script("append")
 REMOVE: Final = Script("remove")
-PUT_SESSION: Final = Script("put_session")
-FORGET_SESSION: Final = Script("forget_session")
+CLAIM: Final = Script("claim")
+PUT: Final = Script("put")
+RELEASE: Final = Script("release")
+FORGET: Final = Script("forget")
+RENEW: Final = Script("renew")
+SWEEP: Final = Script("sweep")
+DECLARE_DEAD: Final = Script("declare_dead")
 PUT_TASK: Final = Script("put_task")
 MARK: Final = Script("mark")
 PUBLISH: Final = Script("publish")
 TEXTS: Final = {
-    script.sha: script.text for script in (APPEND, REMOVE, PUT_SESSION, FORGET_SESSION, PUT_TASK, MARK, PUBLISH)
+    script.sha: script.text
+    for script in (
+        *(APPEND, REMOVE, CLAIM, PUT, RELEASE, FORGET),
+        *(RENEW, SWEEP, DECLARE_DEAD),
+        *(PUT_TASK, MARK, PUBLISH),
+    )
 }

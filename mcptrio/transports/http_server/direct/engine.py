@@ -2,9 +2,7 @@
 
 Theory of operation. The gate reads and checks each request as it does for Hypercorn. One task serves a connection: it
 takes a request, asks the endpoint, writes the response, and takes the next one. So pipelined requests are answered in
-order. The task also offers itself to the handler (`_actors/lending`): a handler that waits keeps it, and a new task
-sends the response and serves the rest of the connection. No task watches for a disconnect until a call has lasted
-`stream_after`; then a watcher starts.
+order. No task watches for a disconnect until a call has lasted `stream_after`; then a watcher starts.
 
 Everything else (TLS, another path, a WebSocket, a chunked body, `Expect`, HTTP/1.0) is handed to the Hypercorn engine
 together with the bytes that were read, and so is the rest of that connection. So is a request that arrives in the
@@ -21,15 +19,14 @@ from math import inf
 from typing import Any, Final, TypeAlias
 
 import trio
-from attrs import frozen
 
-from mcptrio._actors.lending import Loan, run_in
+from mcptrio._actors.lending import run_in
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.admission import SMALL
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint, Undecided
-from mcptrio.transports.http_server.endpoint.message import CLOSE, HttpRequest, Plain, Stream
+from mcptrio.transports.http_server.endpoint.message import CLOSE, HttpRequest, Plain, Stream, for_page
 from mcptrio.transports.http_server.endpoint.post import Pending
-from mcptrio.transports.http_server.endpoint.refusals import report_refusal
+from mcptrio.transports.http_server.endpoint.refusals import report_refusal, report_served
 from mcptrio.transports.http_server.listener.containment import is_failure, report_failure
 from mcptrio.transports.http_server.listener.framing import RawHead, Refusal
 from mcptrio.transports.http_server.listener.gate import RawRequest, ReadPhase
@@ -39,18 +36,9 @@ from .writer import LAST_CHUNK, Writer, chunk
 
 AsgiFunction: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
-_METHODS: Final = {b"POST": "POST", b"GET": "GET", b"DELETE": "DELETE"}
+_METHODS: Final = {b"POST": "POST", b"GET": "GET", b"DELETE": "DELETE", b"OPTIONS": "OPTIONS"}
 _FAILED: Final = Plain(500, ((b"content-type", b"text/plain; charset=utf-8"), CLOSE), b"internal error\n")
 _SOON: Final = 0.005  # events that a stream has within this time leave together with its head
-
-
-@frozen(eq=False)
-class Unfinished:
-    """A request whose handler keeps the task that read it. Another task sends the response."""
-
-    request: HttpRequest
-    answer: Undecided
-    keep_alive: bool
 
 
 class DirectEngine:
@@ -69,21 +57,15 @@ class DirectEngine:
         self._writer = Writer()
         self._hypercorn: Serve | None = None
 
-    async def serve(self, guarded: GuardedStream, unfinished: Unfinished | None = None) -> None:
-        """Serve one connection until it ends.
-
-        With an `unfinished` request: send its response first, in place of a task that its handler keeps.
-        """
+    async def serve(self, guarded: GuardedStream) -> None:
+        """Serve one connection until it ends."""
         if guarded.tls:
             await self._hand_over(guarded)
             return
-        turn = guarded.turn
         try:
             ended: RawRequest | Refusal | bool = False
             with guarded.reading() as scope:
-                ended = await self._serve_all(guarded, scope, unfinished)
-            if guarded.turn != turn:
-                return
+                ended = await self._serve_all(guarded, scope)
             if scope.cancelled_caught:
                 await guarded.give_up()
             elif isinstance(ended, RawRequest):
@@ -97,8 +79,7 @@ class DirectEngine:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the peer is gone
         finally:
-            if guarded.turn == turn:
-                guarded.kill()
+            guarded.kill()
 
     async def _hand_over(self, guarded: GuardedStream) -> None:
         """Let the Hypercorn engine serve the rest of a connection."""
@@ -109,31 +90,23 @@ class DirectEngine:
             self._hypercorn = HypercornEngine(self._app or AsgiApp(self._endpoint), self._config).serve
         await self._hypercorn(guarded)
 
-    async def _serve_all(
-        self, guarded: GuardedStream, scope: trio.CancelScope, unfinished: Unfinished | None
-    ) -> RawRequest | Refusal | bool:
+    async def _serve_all(self, guarded: GuardedStream, scope: trio.CancelScope) -> RawRequest | Refusal | bool:
         """Serve request after request.
 
         Return a request for the Hypercorn engine, a refusal that ends the connection, whether to close it properly.
         """
-        turn = guarded.turn
         while True:
-            if unfinished is None:
-                found = await guarded.next_request(scope)
-                if found is None:
-                    return False
-                if isinstance(found, Refusal):
-                    return found
-                if guarded.interrupted:  # a moment too late: nothing starts in a cancelled scope
-                    guarded.timer.set(inf)
-                    return found
-                if not self._is_plain(found.head):
-                    return found
-                goes_on = await self._serve(guarded, found)
-            else:
-                goes_on = await self._finish(guarded, unfinished)
-                unfinished = None
-            if not goes_on or guarded.turn != turn:
+            found = await guarded.next_request(scope)
+            if found is None:
+                return False
+            if isinstance(found, Refusal):
+                return found
+            if guarded.interrupted:  # a moment too late: nothing starts in a cancelled scope
+                guarded.timer.set(inf)
+                return found
+            if not self._is_plain(found.head):
+                return found
+            if not await self._serve(guarded, found):
                 return True
             guarded.release()
             if guarded.draining:
@@ -154,7 +127,7 @@ class DirectEngine:
     # -- one request
 
     async def _serve(self, guarded: GuardedStream, raw: RawRequest) -> bool:
-        """Answer a request; return False when the connection ends with it, or goes on in another task."""
+        """Answer a request; return False when the connection ends with it."""
         head = raw.head
         request = HttpRequest(
             method=_METHODS[head.method],
@@ -163,30 +136,16 @@ class DirectEngine:
             query=head.target.partition(b"?")[2],
             target=head.target,
             client=guarded.address,
+            began=trio.current_time() if self._config.access_log else 0.0,
         )
         keep_alive = b"connection" not in head.fields or b"close" not in head.tokens(b"connection")
-        loan, turn = Loan(), guarded.turn
         try:
-            reply = await self._reply(guarded, request, raw, loan)
+            reply = await self._reply(guarded, request, raw)
             if isinstance(reply, Pending):
-                if loan.call is not None:
-                    unfinished = Unfinished(request, reply, keep_alive)
-                    on_wait = partial(guarded.pass_on, partial(self.serve, unfinished=unfinished))
-                    if await loan.run(on_wait):
-                        return False
                 reply = await reply.reply()
-        except BaseException as error:  # reported, and answered with 500
-            if guarded.turn != turn:
-                raise
+        except BaseException as error:  # noqa: BLE001 - reported, and answered with 500
             reply = self._failed(error, guarded, request)
         return await self._send(guarded, request, reply, keep_alive)
-
-    async def _finish(self, guarded: GuardedStream, unfinished: Unfinished) -> bool:
-        try:
-            reply = await unfinished.answer.reply()
-        except BaseException as error:  # noqa: BLE001 - reported, and answered with 500
-            reply = self._failed(error, guarded, unfinished.request)
-        return await self._send(guarded, unfinished.request, reply, unfinished.keep_alive)
 
     def _failed(self, error: BaseException, guarded: GuardedStream, request: HttpRequest) -> Plain:
         """Report the failure of a request and return the response to it; raise what is no failure of the request."""
@@ -197,7 +156,7 @@ class DirectEngine:
         return _FAILED
 
     async def _reply(
-        self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest, loan: Loan
+        self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest
     ) -> Plain | Stream | Undecided | None:
         """Read the body and ask the endpoint; return None if the peer went away."""
         endpoint = self._endpoint
@@ -205,6 +164,7 @@ class DirectEngine:
         if refusal is None and endpoint.authenticator is not None:
             request.context = copy_context()  # the authenticator's context variables are for this request only
             refusal = await run_in(request.context, endpoint.authenticate(request))
+        await endpoint.runtime.turns.take(request.owner)
         if refusal is not None:
             return refusal
         body = raw.body
@@ -215,7 +175,7 @@ class DirectEngine:
             body += rest
         if self._config.json_only and request.method == "POST":
             return await endpoint.answer_watched(request, body, partial(_wait_for_disconnect, guarded))
-        return await endpoint.answer(request, body, loan)
+        return await endpoint.answer(request, body)
 
     async def _read_body(self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest) -> bytes | Plain | None:
         """Read the rest of a body; return a refusal if it takes too long, None if the peer went away."""
@@ -252,20 +212,31 @@ class DirectEngine:
                 keep_alive = False
             if isinstance(reply, Stream):
                 self._endpoint.admission.release_body(request)
-                return await self._send_stream(guarded, reply, keep_alive) and keep_alive
+                head = self._writer.head(reply.status, reply.headers + request.cors, None, keep_alive=keep_alive)
+                try:
+                    return await self._send_stream(guarded, reply, head) and keep_alive
+                finally:
+                    if request.began:
+                        self._log(request, reply.status)
             # A body that was not read to its end would be taken for the next request.
             keep_alive = keep_alive and guarded.gate.phase is ReadPhase.BUSY and CLOSE not in reply.headers
             if reply.status >= 400:
                 report_refusal(guarded.hub, request, reply)
+            if request.cors:
+                reply = for_page(request, reply)
             await guarded.send_soon(self._writer.whole(reply, keep_alive=keep_alive))
+            if request.began:
+                self._log(request, reply.status)
             return keep_alive
         finally:
             self._endpoint.admission.release_body(request)
 
-    async def _send_stream(self, guarded: GuardedStream, reply: Stream, keep_alive: bool) -> bool:
-        """Write events until there are no more; return False if the peer is gone."""
-        events = reply.events
-        unsent = self._writer.head(reply.status, reply.headers, None, keep_alive=keep_alive)
+    def _log(self, request: HttpRequest, status: int) -> None:
+        report_served(self._endpoint.runtime.hub, request, status, trio.current_time() - request.began)
+
+    async def _send_stream(self, guarded: GuardedStream, reply: Stream, head: bytes) -> bool:
+        """Write the head and events until there are no more; return False if the peer is gone."""
+        events, unsent = reply.events, head
         cause = "failed"
         try:
             # Most streams are short: a watcher starts only after a while.

@@ -71,7 +71,7 @@ class Admission:
         """Take the places of a request; return None, after which it has to `leave`, or the refusal."""
         amount = requests_in(frame)
         request_id = frame.id if type(frame) is Request else None
-        if self.supervisor.draining:
+        if self.supervisor.draining and not request.while_draining:
             return overloaded("the server is shutting down", 5, request_id=request_id, close=True)
         owner = request.owner
         try:
@@ -81,13 +81,14 @@ class Admission:
             self.release_body(request)
             await trio.sleep(uniform(*_EXCESS_DELAY))
             return refuse_excess(error, request_id)
-        if not (
-            self._take(owner, amount)
-            or await self.places.wait(owner, amount, timeout=self.supervisor.limits.busy_timeout)
-            or self._take(owner, amount)  # calls of sessions with a connection of their own end unseen
-        ):
-            self._limit("max_calls")
-            return overloaded(_NO_PLACE, 1, request_id=request_id, limit="max_calls")
+        if not self._take(owner, amount):
+            began = trio.current_time()
+            admitted = await self.places.wait(owner, amount, timeout=self.supervisor.limits.busy_timeout)
+            request.queued = trio.current_time() - began
+            # Once more: calls of sessions with a connection of their own end unseen.
+            if not admitted and not self._take(owner, amount):
+                self._limit("max_calls")
+                return overloaded(_NO_PLACE, 1, request_id=request_id, limit="max_calls")
         request.places = amount
         return None
 

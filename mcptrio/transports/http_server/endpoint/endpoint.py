@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import trio
 from attrs import define, field
 
-from mcptrio._actors.lending import Loan
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.timers import Timers
 from mcptrio._eras.choose import Served
@@ -23,7 +22,7 @@ from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import require_principal
-from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
+from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, Overloaded, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
 from mcptrio.transports.http_server.config import HttpConfig
 
@@ -43,6 +42,7 @@ from .message import (
     unknown_session,
 )
 from .post import Pending, PostStream
+from .routing import Routing
 from .scopes import Scopes
 from .shared import Shared
 from .stateful import Sessions
@@ -51,6 +51,8 @@ from .stateless import ExchangeLink, Exchanges
 if TYPE_CHECKING:
     from mcptrio.transports.bearer.authorizer import Authorizer
     from mcptrio.transports.legacy_sse.server import LegacyEndpoint
+
+    from .discovery import PublicDocument
 
 logger = logging.getLogger("mcptrio.http")
 
@@ -79,6 +81,7 @@ class Endpoint:
     sessions: Sessions = field(init=False)
     exchanges: Exchanges = field(init=False)
     dates: dict[str, Era] = field(init=False)
+    routing: Routing = field(init=False)
     _sessions_served: bool = field(init=False)
     _answers: tuple[str, ...] = field(init=False)
     _legacy: LegacyEndpoint | None = field(init=False, default=None)
@@ -86,6 +89,8 @@ class Endpoint:
     """The authenticator, if it is ours."""
     _open_paths: frozenset[str] = field(init=False, default=frozenset())
     """The paths of the metadata for OAuth clients."""
+    _documents: dict[str, PublicDocument] = field(init=False, factory=dict)
+    """By path, the documents by which clients find this server (`HttpConfig.server_card`)."""
 
     def __attrs_post_init__(self) -> None:
         config, runtime = self.config, self.runtime
@@ -100,10 +105,16 @@ class Endpoint:
         self.shared = Shared(runtime, config, self.admission, scopes, timers)
         self.dates = cast(Served, runtime.app.eras).eras
         self.sessions = Sessions(self.shared, self.dates)
+        self.routing = Routing(self.shared, self.sessions)
         self.exchanges = Exchanges(self.shared)
         self._sessions_served = any(era.http.sessions for era in self.dates.values())
         # basic/transports: a client accepts both. Where a stream is never sent, JSON is enough.
         self._answers = ("application/json",) if config.json_only else ("application/json", "text/event-stream")
+        if config.server_card is not None:
+            from .discovery import discovery_documents
+
+            app: Any = runtime.app
+            self._documents = discovery_documents(config.server_card, config.path, app.info, self.dates)
         if config.legacy_sse:
             from mcptrio.transports.legacy_sse.server import LegacyEndpoint
 
@@ -129,17 +140,27 @@ class Endpoint:
         if path == self.config.path:
             return self._refuse_early(head)
         if path in self._open_paths:
-            refusal = self.guard.check_sender(head)
+            refusal = self.guard.check_sender(head) or self.guard.check_preflight(head, b"GET")
             return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))
+        if path in self._documents:
+            return self._public(head)
         if self.config.health and path in _HEALTH:
             # Probes come by address, so /livez and /readyz, which tell nothing, take any Host.
             refusal = self.guard.check_sender(head) if path == "/metrics" else None
+            head.cors = ()  # pages have no business here
             return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))
         if self._legacy is not None and path in (self.config.sse_path, self.config.messages_path):
             return self._legacy.refuse_early(head)
         return self.guard.check_sender(head) or refuse(
             404, f"nothing is served here; the endpoint is {self.config.path} (HttpConfig.path)"
         )
+
+    def _public(self, head: HttpRequest) -> Plain:
+        refusal = self.guard.check_sender(head)
+        if refusal is not None and refusal.status != 403:  # pages of every origin may read these
+            return refusal
+        head.cors = ()
+        return self._documents[head.path].answer(head)
 
     def _refuse_early(self, head: HttpRequest) -> Plain | None:
         if head.method == "POST":
@@ -149,7 +170,8 @@ class Endpoint:
             if refusal is None and head.method == "GET":
                 refusal = self.guard.check_accept(head, ("text/event-stream",))
             elif refusal is None and head.method != "DELETE":
-                refusal = _not_allowed()
+                methods = b"GET, POST, DELETE" if self._sessions_served else b"POST"
+                refusal = self.guard.check_preflight(head, methods) or _not_allowed(methods)
         if refusal is not None:
             return refusal
         value = head.fields.get(b"mcp-protocol-version")
@@ -174,7 +196,9 @@ class Endpoint:
         if self.authenticator is not None or head.method == "GET":
             return None
         head.session = self.sessions.find(head)
-        return unknown_session() if head.session is None else None
+        if head.session is None and not self.sessions.activation.may_exist(session_id.decode()):
+            return unknown_session()
+        return None
 
     def _unsupported(self, date: str, request_id: int | str | None = None) -> Plain:
         # basic/transports: an invalid or unsupported version header MUST be answered with 400
@@ -209,17 +233,16 @@ class Endpoint:
 
     # -- with the body
 
-    async def answer(self, head: HttpRequest, body: bytes, loan: Loan | None = None) -> Plain | Stream | Undecided:
-        """Serve a request that `refuse_early` did not refuse.
-
-        With a `loan` the caller offers to run the handler in its own task, see `_actors/lending.py`.
-        """
+    async def answer(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
+        """Serve a request that `refuse_early` did not refuse."""
         if head.path == self.config.path:
             if head.method == "POST":
-                return await self._post(head, body, loan)
+                return await self._post(head, body)
+            if (elsewhere := await self.routing.elsewhere(head, body)) is not None:
+                return leased(head, elsewhere)
             if head.method == "GET":
                 return leased(head, await self.sessions.listen(head))
-            return self.sessions.delete(head)
+            return await self.sessions.delete(head)
         if self._legacy is not None and head.path in (self.config.sse_path, self.config.messages_path):
             return await self._legacy.answer(head, body)
         if head.path in self._open_paths and self._authorizer is not None:
@@ -268,7 +291,7 @@ class Endpoint:
 
     # -- POST: a message of the client
 
-    async def _post(self, head: HttpRequest, body: bytes, loan: Loan | None) -> Plain | Stream | Undecided:
+    async def _post(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
         try:
             if len(body) > LARGE_MESSAGE:
                 frame = await decode_in_turns(body, self.config.json_limits)
@@ -284,10 +307,29 @@ class Endpoint:
             or (type(frame) is Request and "_meta" in frame.params and is_stateless(frame.params))
             or not self._sessions_served
         ):
-            return await self.exchanges.post(head, frame, loan)
+            return await self.exchanges.post(head, frame)
         if head.date is not None and head.era is None:
             return self._unsupported(head.date, frame.id if type(frame) is Request else None)
-        return await self.sessions.post(head, frame, loan)
+        if (elsewhere := await self.routing.elsewhere(head, body, frame)) is not None:
+            return elsewhere
+        return await self.sessions.post(head, frame)
+
+    # -- several workers
+
+    async def answer_forwarded(self, head: HttpRequest, body: bytes, *, may_claim: bool) -> Plain | Stream | None:
+        """Serve a request that another worker has checked and forwarded; None: its session is not here."""
+        session_id = head.fields[b"mcp-session-id"].decode("latin-1")
+        value = head.fields.get(b"mcp-protocol-version")
+        if value is not None:
+            head.date = value.decode("latin-1")
+            head.era = self.dates.get(head.date)
+        try:
+            if not await self.routing.is_here(session_id, head, may_claim=may_claim):
+                return None
+        except Overloaded as error:
+            return overloaded(str(error), error.retry_after, limit=error.limit)
+        reply = await self.answer(head, body)
+        return await reply.reply() if isinstance(reply, Pending) else reply
 
     # -- health
 
@@ -299,6 +341,8 @@ class Endpoint:
                 return Plain(503, TEXT, b"draining\n" if self.shared.draining else b"starting\n")
             if self.runtime.stalled:
                 return Plain(503, TEXT, b"the event loop was blocked\n")
+            if self.routing.expired and all(era.http.sessions for era in self.dates.values()):
+                return Plain(503, TEXT, b"the lease of this worker has expired\n")
             degraded = self.shared.store.degraded
             return Plain(
                 200, TEXT, b"ok\n" if degraded is None else f"ok, but the store is degraded: {degraded}\n".encode()

@@ -17,7 +17,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from hashlib import blake2b
 from hmac import compare_digest
-from typing import Final
+from typing import ClassVar, Final, Protocol
 
 import trio
 from attrs import define, field
@@ -34,7 +34,8 @@ from .message import Events, HttpRequest, Plain, Stream
 
 LOST: Final = "the call has run, but its answer was dropped before it was sent: the store was full or failed"
 _CHUNK: Final = 64 * 1024
-_CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,15})\.([A-Za-z0-9_-]{16})", re.ASCII)
+_PAUSE: Final = 0.01  # seconds between two pieces of a busy stream: the events of that time leave in one write
+_CURSOR: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,15})\.([A-Za-z0-9_-]{16})", re.ASCII)
 _NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
 
 
@@ -78,6 +79,18 @@ def read_cursor(text: str, *, secret: bytes, session: str) -> tuple[str, int] | 
     return stream, number
 
 
+class StreamConnection(Protocol):
+    """The connection of a client that follows a stream: here, or at another worker."""
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it counts as having taken every event, so that it holds nothing back."""
+        ...
+
+    def say_retry(self) -> None: ...
+    def close(self) -> None: ...
+
+
 @define(eq=False, repr=False, kw_only=True)
 class StreamLog:
     """A stream that is still written to.
@@ -101,10 +114,12 @@ class StreamLog:
     ended: bool = False
     expected: bool = False
     """Its first response is about to start."""
-    connection: StreamResponse | None = None
+    connection: StreamConnection | None = None
     _unread: int = 0  # bytes appended since a connection had everything
     _charged: int = 0  # those of them that wait for a connection
     _room: trio.lowlevel.ParkingLot | None = None
+    _urgent: int = 0  # the number of the newest event that the client waits for: an answer or a request
+    _pause: trio.CancelScope | None = None
 
     @property
     def full(self) -> bool:
@@ -116,43 +131,56 @@ class StreamLog:
     def followed(self) -> bool:
         return self.connection is not None or self.expected
 
-    def begin(self) -> None:
-        """Create the stream in the store.
+    def begin(self, call: bytes | None = None) -> None:
+        """Create the stream in the store, with the call that it answers if the store is durable.
 
         Raises:
             Overloaded: the store has no room for another one.
         """
-        self.store.begin(self.key, owner=self.owner)
+        self.store.begin(self.key, owner=self.owner, call=call)
 
     def append(self, data: bytes, *, last: bool = False) -> None:
         if self.ended:
             return
-        if self.full and not self.followed and not last and is_notification(data):
+        full, followed, urgent = self.full, self.followed, last or not is_notification(data)
+        if full and not followed and not urgent:
             if self.hub:
                 self.hub.emit(telemetry.Dropped(kind="outbox_full", session=self.key.session))
                 self.hub.emit(telemetry.LimitHit(name="outbox", session=self.key.session))
             return
         # A connected client gets everything that it has not received, whatever the store keeps for others.
         # Notifications that nothing holds back while it lags are the exception: they would have no bound.
-        keep = self.followed and (last or not self.full or not is_notification(data))
+        keep = followed and (urgent or not full)
         self._unread += len(data)
-        if self.followed:
+        if followed:
             self._charged += len(data)
             self.memory.take_anyway(self.owner, len(data))
         self.ended = last
         self.last = self.store.append(self.key, data, last=last, keep_after=self.taken if keep else None)
+        if self.connection is not None and self.connection.takes_all:
+            self.took(self.last)
+        if urgent:
+            self._urgent = self.last
+            self._hurry()
 
-    def end(self) -> None:
-        """Append nothing more."""
+    def end(self, *, goes_on: bool = False) -> None:
+        """Append nothing more. The stream ends too, unless it `goes_on` with the next home of its session."""
         if not self.ended:
             self.ended = True
-            self.store.finish(self.key)
+            if not goes_on:
+                self.store.finish(self.key)
         self._make_room()
+        self._hurry()
 
     async def room(self) -> None:
-        if self.full and self.followed and not self.ended and self.hub:
+        if self.full:
+            await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        if self.followed and not self.ended and self._pause is None and self.hub:
             self.hub.emit(telemetry.LimitHit(name="outbox", session=self.key.session))
         while self.full and self.followed and not self.ended:
+            self._hurry()
             if self._room is None:
                 self._room = trio.lowlevel.ParkingLot()
             await self._room.park()
@@ -161,7 +189,21 @@ class StreamLog:
         if self._room is not None:
             self._room.unpark_all()
 
+    def _hurry(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+
     # -- for the connection
+
+    async def pause(self, seq: int, until: float) -> None:
+        """Wait, so that notifications that follow event `seq` leave together with it; never while the client waits.
+
+        The event is taken already, so a cancellation takes effect later.
+        """
+        if seq > self._urgent and not self.ended and not self.full:
+            with trio.CancelScope(deadline=until, shield=True) as self._pause:
+                await trio.sleep_forever()
+            self._pause = None
 
     def took(self, seq: int) -> None:
         self.taken = seq
@@ -171,7 +213,7 @@ class StreamLog:
         if self._room is not None and not self.full:
             self._make_room()
 
-    def lost(self, connection: StreamResponse | None) -> None:
+    def lost(self, connection: StreamConnection | None) -> None:
         if self.connection is connection:
             self.connection = None
             self.expected = False
@@ -191,6 +233,7 @@ class StreamResponse:
     Owns: its follower.   Borrows: the log, if the stream is still written to.
     """
 
+    takes_all: ClassVar[bool] = False
     session: str
     ids: EventIds | None
     """None: events have no ids, the stream cannot be resumed."""
@@ -205,6 +248,7 @@ class StreamResponse:
     detached: str | None = None
     _epilogue: bytes = b""
     _over: bool = False
+    _next_piece: float = 0.0  # a busy stream does not send it earlier
 
     def __attrs_post_init__(self) -> None:
         if self.log is not None:
@@ -226,6 +270,8 @@ class StreamResponse:
                     chunk = self._encode(await self.follower.receive())
                 if not chunk:
                     return COMMENT
+                if self.log is not None and trio.current_time() < self._next_piece:
+                    await self.log.pause(self.follower.cursor, self._next_piece)
             while len(chunk) < _CHUNK:
                 chunk += self._encode(self.follower.receive_nowait())
         except trio.WouldBlock:
@@ -245,6 +291,7 @@ class StreamResponse:
         return chunk or None
 
     def _took(self) -> None:
+        self._next_piece = trio.current_time() + _PAUSE
         if self.log is not None and self.log.connection is self:
             self.log.took(self.follower.cursor)
 
@@ -303,6 +350,6 @@ def time_left(request: HttpRequest) -> float:
 def leased(request: HttpRequest, reply: Plain | Stream) -> Plain | Stream:
     """Let a stream end when the credentials of its request expire. A running call is not affected."""
     left = time_left(request)
-    if type(reply) is not Stream or left == math.inf:
+    if type(reply) is not Stream or left == math.inf or request.remote is not None:  # the other worker does it
         return reply
     return Stream(reply.status, reply.headers, Leased(reply.events, trio.current_time() + left))

@@ -15,6 +15,7 @@ from mcptrio._wire.headers import Origin, accepts, media_type, parse_host, parse
 from mcptrio.errors import INVALID_REQUEST
 from mcptrio.transports.http_server.config import LOOPBACK, HttpConfig
 
+from .cors import VARY, answer_preflight, page_headers
 from .message import CLOSE, HttpRequest, Plain, refuse
 
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -29,11 +30,13 @@ class Guard:
     _hosts_with_port: frozenset[tuple[str, int]] = field(init=False)
     _origins: frozenset[Origin] = field(init=False)
     _origins_any_port: frozenset[tuple[str, str]] = field(init=False)
+    _headers: frozenset[bytes] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         parsed = [_parse_entry(entry) for entry in self.config.hosts if entry != "*"]
         self._hosts = frozenset(name for name, port in parsed if port is None)
         self._hosts_with_port = frozenset((name, port) for name, port in parsed if port is not None)
+        self._headers = frozenset(name.lower().encode() for name in self.config.allowed_headers)
         origins = self.config.allowed_origins
         if origins is None:
             names = [name for name in LOOPBACK if name in self._hosts]
@@ -64,14 +67,31 @@ class Guard:
             return refuse(400, "the Host header is not a host name with an optional port number")
         if name not in self._hosts and not self._allows_host(name, port):
             return refuse(421, f"Host {host!a:.300} is not served here; HttpConfig.allowed_hosts decides which are")
-        if b"origin" not in fields or "*" in (self.config.allowed_origins or ()):
+        if b"origin" not in fields:
+            # A cached response for others must not reach a page without its headers; that of a POST is not cached.
+            if self.config.allowed_origins and head.method != "POST":
+                head.cors = VARY
             return None
-        origin = fields[b"origin"].decode("latin-1")
+        return self._check_origin(head, name, port)
+
+    def _check_origin(self, head: HttpRequest, host: str, port: int | None) -> Plain | None:
+        named = self.config.allowed_origins
+        if named:
+            head.cors = VARY
+            if "*" in named:
+                head.cors = page_headers(b"*")
+                return None
+        origin = head.fields[b"origin"].decode("latin-1")
         try:
             page = parse_origin(origin)
         except ValueError:
             page = None
-        if page is None or not self._allows_origin(page, name, port):
+        if page is not None and (page in self._origins or (page.scheme, page.host) in self._origins_any_port):
+            if named:
+                head.cors = page_headers(head.fields[b"origin"])
+            return None
+        # A page from this host and port belongs to this server.
+        if page is None or page.host != host or page.port != (_PORTS.get(page.scheme) if port is None else port):
             return refuse(
                 403, f"pages from {origin!a:.300} are not allowed; HttpConfig.allowed_origins decides which are"
             )
@@ -82,13 +102,7 @@ class Guard:
             return True
         return (name, port or 80) in self._hosts_with_port or (name, port or 443) in self._hosts_with_port
 
-    def _allows_origin(self, page: Origin, host: str, port: int | None) -> bool:
-        if page in self._origins or (page.scheme, page.host) in self._origins_any_port:
-            return True
-        # A page from this host and port belongs to this server.
-        return page.host == host and page.port == (_PORTS.get(page.scheme) if port is None else port)
-
-    # -- POST and GET
+    # -- the methods
 
     def check_post(self, head: HttpRequest, answers: Iterable[str]) -> Plain | None:
         """Check the head of a POST; `answers` are the media types that the response may have."""
@@ -115,6 +129,10 @@ class Guard:
             if int(length) > self.config.max_body:
                 return self.too_large()
         return None
+
+    def check_preflight(self, head: HttpRequest, methods: bytes) -> Plain | None:
+        """Answer the preflight of an allowed page; None for any other request. Call it after `check_sender`."""
+        return answer_preflight(head, methods, self._headers)
 
     def check_accept(self, head: HttpRequest, answers: Iterable[str]) -> Plain | None:
         accept = (head.fields.get(b"accept", b"").decode("latin-1"),)

@@ -16,6 +16,7 @@ import trio
 from attrs import define, field
 
 from mcptrio import telemetry
+from mcptrio._actors.homes import LEAVING
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._wire.sse import encode_event
@@ -24,6 +25,7 @@ from mcptrio.stores.base import Store, StreamKey, UnknownCursor
 
 from .event_stream import EventIds, StreamLog, StreamResponse, read_cursor
 from .post import PostStream
+from .remote import ClientConnection, CloseRemotely, RemoteConnection
 
 if TYPE_CHECKING:
     from .shared import Shared
@@ -43,11 +45,13 @@ class HttpLink:
     on_end: Callable[[HttpLink], None]
     session: Session = field(init=False)
     closed: bool = False
-    """Whether the session was deleted: it can no longer be found, though it may still be ending."""
+    """Whether the session was deleted or is being passivated: it is no longer found, though it may still be ending."""
+    leaving: bool = False
+    """Whether it is being passivated: messages of its standalone stream are stored until its record is."""
     confirmed: bool = False
     """Whether the client has sent anything after `initialize`."""
     posts: dict[str, PostStream] = field(factory=dict)
-    connections: dict[str, StreamResponse] = field(factory=dict)
+    connections: dict[str, ClientConnection] = field(factory=dict)
     log: StreamLog | None = None
     last_name: int = 0
     """The number of the newest POST."""
@@ -56,6 +60,11 @@ class HttpLink:
     def attached(self) -> bool:
         """Whether any stream of the session has a connection, so that it is not idle."""
         return bool(self.connections)
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing of the session needs this process: no request is served and no stream followed."""
+        return not self.posts and not self.connections
 
     @property
     def listening(self) -> bool:
@@ -69,7 +78,7 @@ class HttpLink:
     # -- the session's side
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
-        if self.closed:
+        if self.closed and not self.leaving:
             return
         try:
             self._standalone().append(data)
@@ -84,13 +93,28 @@ class HttpLink:
         self.on_end(self)
 
     def close(self) -> None:
-        """Hide the session from lookups and end its standalone stream."""
-        self.closed = True
-        if self.session.ended is Cause.DRAIN or self.parts.draining:
-            for connection in self.connections.values():
+        """Hide the session from lookups and end its standalone stream, or only its connections if it goes on."""
+        self.closed, self.leaving = True, False
+        moves = self.goes_on
+        if moves or self.session.ended is Cause.DRAIN or self.parts.draining:
+            for name, connection in list(self.connections.items()):
                 connection.say_retry()
+                if moves and (name == STANDALONE or name in self.posts):  # others have ended: let them be read
+                    connection.close()
         if self.log is not None:
-            self.log.end()
+            self.log.end(goes_on=moves)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the session, now over here, goes on later or in another process, and so do its streams."""
+        runtime, ended = self.parts.runtime, self.session.ended
+        if runtime.homes is None:
+            return False
+        return ended in LEAVING or (ended is Cause.CRASH and not runtime.ready)  # the process ends without a drain
+
+    def hide(self) -> None:
+        """Hide the session from lookups: it is being passivated."""
+        self.closed = self.leaving = True
 
     async def room(self) -> None:
         if self.log is not None:
@@ -110,6 +134,13 @@ class HttpLink:
             memory=self.parts.admission.outbox_memory,
         )
 
+    async def reopen(self) -> None:
+        """Continue the standalone stream of an earlier home, without what no connection has taken there."""
+        last = await self.parts.store.reopen(StreamKey(self.session.id, STANDALONE), owner=self.session.owner)
+        if last:
+            self.log = self.new_log(STANDALONE)
+            self.log.last = self.log.taken = last
+
     def _standalone(self) -> StreamLog:
         if self.log is None:
             log = self.new_log(STANDALONE)
@@ -119,20 +150,22 @@ class HttpLink:
 
     # -- connections
 
-    def listen(self) -> StreamResponse:
+    async def listen(self, remote: CloseRemotely | None = None) -> ClientConnection:
         """Follow the standalone stream for a GET without a cursor, from the first event that no connection has taken.
 
         Raises:
             Overloaded: the store has no room for another stream.
         """
         log = self._standalone()
+        self.session.last_used = trio.current_time()  # it must not be passivated meanwhile
+        await self.prepare_cursor()
         try:
-            return self.follow(STANDALONE, log.taken, log, prime=True)
+            return self.follow(STANDALONE, log.taken, log, prime=True, remote=remote)
         except UnknownCursor:
             # The oldest events have been dropped. Without a cursor the client has no claim to them.
-            return self.follow(STANDALONE, log.last, log, prime=True)
+            return self.follow(STANDALONE, log.last, log, prime=True, remote=remote)
 
-    def resume(self, cursor: str) -> StreamResponse:
+    async def resume(self, cursor: str, remote: CloseRemotely | None = None) -> ClientConnection:
         """Follow a stream for a GET with a cursor, from the event after it.
 
         Raises:
@@ -142,16 +175,20 @@ class HttpLink:
         if found is None:
             raise UnknownCursor("not an id of this session")
         name, seq = found
+        self.session.last_used = trio.current_time()
+        await self.parts.store.prepare_follow(StreamKey(self.session.id, name))
         post = self.posts.get(name)
         log = self.log if name == STANDALONE else None if post is None else post.log
         try:
-            return self.follow(name, seq, log, prime=False)
+            return self.follow(name, seq, log, prime=False, remote=remote)
         except UnknownCursor:  # an id made here, so the event was stored once
             self.count(telemetry.LimitHit(name="replay_store", session=self.session.id))
             raise
 
-    def follow(self, name: str, after: int, log: StreamLog | None, *, prime: bool) -> StreamResponse:
-        """Connect to a stream and disconnect an earlier connection of it.
+    def follow(
+        self, name: str, after: int, log: StreamLog | None, *, prime: bool, remote: CloseRemotely | None = None
+    ) -> ClientConnection:
+        """Connect to a stream and disconnect an earlier connection of it. A `remote` client is at another worker.
 
         Raises:
             UnknownCursor: the stream cannot be followed from there.
@@ -163,15 +200,30 @@ class HttpLink:
             old.close()
         ids = self._ids(name, log)
         prologue = self._prime(ids, after) if prime else b""
-        connection = StreamResponse(
-            session=self.session.id,
-            ids=ids,
-            follower=follower,
-            config=self.parts.config,
-            hub=self.session.service.telemetry,
-            log=log,
-            prologue=prologue,
-        )
+        hub = self.session.service.telemetry
+        connection: ClientConnection
+        if remote is None:
+            connection = StreamResponse(
+                session=self.session.id,
+                ids=ids,
+                follower=follower,
+                config=self.parts.config,
+                hub=hub,
+                log=log,
+                prologue=prologue,
+            )
+        else:
+            follower.close()
+            connection = RemoteConnection(
+                session=self.session.id,
+                stream=name,
+                after=after,
+                resumable=ids is not None,
+                prologue=prologue,
+                tell=remote,
+                hub=hub,
+                log=log,
+            )
         connection.on_detach = lambda _: self._detached(name, connection)
         self.connections[name] = connection
         post = self.posts.get(name)
@@ -185,6 +237,13 @@ class HttpLink:
         if era is not None and not era.http.resumable:
             return None
         return EventIds(self.parts.store.secret, self.session.id, name) if log is None else log.ids
+
+    async def prepare_cursor(self) -> None:
+        """Wait until a stream that was begun is stored, if a client is about to get an id of it."""
+        # A client that holds a cursor of a stream that the next process does not know could never resume.
+        era = self.session.peer.era
+        if self.parts.store.durable and era is not None and era.http.primes:
+            await self.parts.store.flush()
 
     def _prime(self, ids: EventIds | None, after: int) -> bytes:
         era = self.session.peer.era
@@ -201,7 +260,7 @@ class HttpLink:
         self.count(telemetry.StreamClosed(session=self.session.id, cause="done"))
         return self._prime(ids, 0) + encode_event(answer, id=None if ids is None else ids.of(1))
 
-    def _detached(self, name: str, connection: StreamResponse) -> None:
+    def _detached(self, name: str, connection: ClientConnection) -> None:
         self.session.last_used = trio.current_time()
         if self.connections.get(name) is not connection:
             return  # another one took over

@@ -26,7 +26,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 TEXT: Final[Headers] = ((b"content-type", b"text/plain; charset=utf-8"),)
 CLOSE: Final = (b"connection", b"close")
-_SECRET: Final = frozenset({b"authorization", b"proxy-authorization", b"dpop", b"cookie"})
+SECRET_HEADERS: Final = frozenset({b"authorization", b"proxy-authorization", b"dpop", b"cookie"})
 EVENTS: Final[Headers] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -71,6 +71,12 @@ class HttpRequest(Entity, kw_only=True):
     """The revision of that date, if it is served."""
     session: Session | None = None
     """The session that it names, as `Endpoint.refuse_early` found it."""
+    queued: float = 0.0
+    """Seconds for which it waited for its places."""
+    remote: Callable[[bool], None] | None = None
+    """Set if another worker has forwarded it: has that worker close the stream that answers it, see `remote`."""
+    while_draining: bool = False
+    """Whether it is served although the process drains: its session has a running call, so that it cannot leave."""
     places: int = 0
     """Places of `max_calls` that it holds, see `Admission`."""
     body_memory: int = 0
@@ -79,6 +85,10 @@ class HttpRequest(Entity, kw_only=True):
     """Each header once; several lines of one name are joined with a comma (RFC 9110 section 5.3)."""
     doubled: bool = False
     """Whether some header has several lines."""
+    began: float = 0.0
+    """When it arrived, if there is an access log."""
+    cors: Headers = ()
+    """Headers of its response, whatever that is: those for a page of an allowed origin, as `Guard` found it."""
 
     def __post_init__(self) -> None:
         self.fields = fields = dict(self.headers)
@@ -101,7 +111,7 @@ class HttpRequest(Entity, kw_only=True):
 
     def header_map(self) -> dict[str, str]:
         """Return the headers for handlers, without credentials: a token must not be passed on by accident."""
-        shown = ((name, value) for name, value in self.fields.items() if name not in _SECRET)
+        shown = ((name, value) for name, value in self.fields.items() if name not in SECRET_HEADERS)
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in shown}
 
     def count(self, name: bytes) -> int:
@@ -130,6 +140,11 @@ class Plain(Struct, frozen=True):
     status: int
     headers: Headers = ()
     body: bytes = b""
+
+
+def for_page(head: HttpRequest, reply: Plain) -> Plain:
+    """Return the response with the CORS headers of its request. Engines call it if there are any."""
+    return Plain(reply.status, reply.headers + head.cors, reply.body)
 
 
 class Events(Protocol):

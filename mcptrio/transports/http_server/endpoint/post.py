@@ -14,18 +14,21 @@ import trio
 from msgspec import field
 
 from mcptrio import telemetry
+from mcptrio._actors.timers import Timer
 from mcptrio._peer.messages import LinkLost, Received
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, Overloaded
 from mcptrio.stores.base import UnknownCursor
 
-from .event_stream import LOST, StreamLog, StreamResponse, is_notification
+from .calls import encode_call
+from .event_stream import LOST, StreamLog, is_notification
 from .message import EVENTS, JSON, Headers, HttpRequest, Plain, Stream, refuse, unknown_session
 from .shared import Shared
 
 if TYPE_CHECKING:
     from .links import HttpLink
+    from .remote import ClientConnection
 
 
 class ReplyPhase(enum.Enum):
@@ -49,12 +52,14 @@ class Pending(Entity, kw_only=True):
     """Seconds after which it becomes a stream."""
     headers: Headers = ()
     """Headers of the response, besides those of its kind."""
+    queued: float = 0.0
+    """Seconds for which the request waited to be admitted."""
     shared: bool = False
     phase: ReplyPhase = ReplyPhase.PENDING
     answer: bytes = b""
     status: int = 200
     _settled: trio.Event = field(default_factory=trio.Event)
-    """Set when it is no longer pending."""
+    """Set when it is no longer pending, or has been for too long."""
 
     def _settle(self, phase: ReplyPhase) -> None:
         self.phase = phase
@@ -67,10 +72,15 @@ class Pending(Entity, kw_only=True):
         """
         try:
             if self.phase is ReplyPhase.PENDING:
-                with trio.move_on_after(self.patience) as waiting:
+                timer = Timer(self.parts.timers, self._settled.set)
+                timer.set(trio.current_time() + self.patience)
+                try:
                     await self._settled.wait()
-                if waiting.cancelled_caught and not become_stream():
-                    await self._settled.wait()
+                finally:
+                    timer.stop()
+            if self.phase is ReplyPhase.PENDING and not become_stream():
+                self._settled = trio.Event()
+                await self._settled.wait()
         except BaseException:
             abandon()
             raise
@@ -117,7 +127,7 @@ class PostStream(Pending, kw_only=True):
         if self.phase is ReplyPhase.PENDING:
             self._settle(ReplyPhase.OVER)
         elif self.log is not None:
-            self.log.end()
+            self.log.end(goes_on=self.http.goes_on)
         self._finished()
 
     async def room(self) -> None:
@@ -146,7 +156,7 @@ class PostStream(Pending, kw_only=True):
         """Turn into a stream; return False if the store has no room for another one."""
         log = self.http.new_log(self.name)
         try:
-            log.begin()
+            log.begin(encode_call(self.frame, self.parts.runtime.app.may_rerun) if self.parts.store.durable else None)
         except Overloaded:
             self.http.count(telemetry.LimitHit(name="streams", session=self.http.session.id))
             self.json_only = True
@@ -195,6 +205,11 @@ class PostStream(Pending, kw_only=True):
             if whole is not None:
                 return Plain(200, EVENTS + self.headers if self.headers else EVENTS, whole)
             try:
+                await http.prepare_cursor()
+            except BaseException:
+                self._abandon()
+                raise
+            try:
                 response = self._connect()
                 response.request_id = request_id
                 return Stream(200, EVENTS + self.headers, response)
@@ -225,9 +240,9 @@ class PostStream(Pending, kw_only=True):
             return None
         return self.http.whole(self.answer, self.log)
 
-    def _connect(self) -> StreamResponse:
+    def _connect(self) -> ClientConnection:
         """Connect the first response to the stream."""
-        connection = self.http.follow(self.name, 0, self.log, prime=True)
+        connection = self.http.follow(self.name, 0, self.log, prime=True, remote=self.head.remote)
         if self._close_wanted:
             connection.say_retry()
             connection.close()

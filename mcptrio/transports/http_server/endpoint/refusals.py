@@ -1,4 +1,4 @@
-"""Reports of refused requests, so that the log says why a client cannot connect and which setting decides it."""
+"""Reports of HTTP requests: why one was refused and which setting decides it, and the lines of an access log."""
 
 from __future__ import annotations
 
@@ -21,6 +21,21 @@ def report_refusal(hub: telemetry.Hub, request: HttpRequest, reply: Plain) -> No
     client = "" if request.client is None else f"{request.client[0]}:{request.client[1]}"
     detail = f"{reply.status} {request.method} {request.path[:100]}: {_reason(reply)}{_setting(request, reply)}"
     hub.emit(telemetry.ConnectionEvent(kind="request_refused", client=client, detail=detail))
+
+
+def report_served(hub: telemetry.Hub, request: HttpRequest, status: int, seconds: float) -> None:
+    """Emit that a response was sent, for the access log."""
+    client = "" if request.client is None else f"{request.client[0]}:{request.client[1]}"
+    hub.emit(
+        telemetry.RequestServed(
+            client=client,
+            method=request.method,
+            path=request.path[:100],
+            status=status,
+            seconds=seconds,
+            principal=request.identity if hub.principals and request.identity else None,
+        )
+    )
 
 
 def _reason(reply: Plain) -> str:

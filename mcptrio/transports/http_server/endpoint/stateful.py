@@ -10,26 +10,24 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Final, cast
 
-import msgspec
 import trio
-from attrs import define
+from attrs import define, field
 
 from mcptrio import telemetry
-from mcptrio._actors.lending import Loan
 from mcptrio._actors.session import Session
 from mcptrio._peer.era import Era
 from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.machine import check_batch
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
-from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Request
+from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Notification, Request
 from mcptrio._wire.objects.converter import StructureError, structure
 from mcptrio.errors import INVALID_PARAMS, ConnectionLost, Overloaded, RemoteProtocolError
-from mcptrio.stores.base import StreamKey, UnknownCursor
+from mcptrio.stores.base import UnknownCursor
 from mcptrio.types.lifecycle import InitializeParams
 
+from .activation import Activation
 from .admission import refuse_excess
-from .event_stream import EventIds, StreamResponse, read_cursor
 from .links import HttpLink
 from .message import (
     EVENTS,
@@ -51,19 +49,16 @@ DELETED: Final = Plain(200)
 _START_OVER: Final = "Last-Event-ID cannot be resumed from; start over without it"
 
 
-class SessionRecord(msgspec.Struct, frozen=True):
-    """The record of a session that a restarted process needs."""
-
-    date: str
-    identity: str
-
-
 @define(eq=False, repr=False)
 class Sessions:
     """The sessions of one endpoint: lookup, start and end. The supervisor owns the sessions."""
 
     shared: Shared
     dates: Mapping[str, Era]
+    activation: Activation = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.activation = Activation(self.shared, self.dates, self.session_over)
 
     def find(self, head: HttpRequest) -> Session | None:
         """Return the session that a request names, if it belongs to the sender."""
@@ -77,13 +72,13 @@ class Sessions:
         if http.identity != head.identity:
             return None
         http.confirmed = True
+        if session.principal is None:
+            session.principal = head.principal  # of a session that was taken over without a request
         return session
 
     # -- POST: a message of the client
 
-    async def post(
-        self, head: HttpRequest, frame: Frame | Batch, loan: Loan | None = None
-    ) -> Plain | Stream | PostStream:
+    async def post(self, head: HttpRequest, frame: Frame | Batch) -> Plain | Stream | PostStream:
         if b"mcp-session-id" not in head.fields:
             if type(frame) is Request and frame.method == "initialize":
                 return await self._initialize(head, frame)
@@ -91,9 +86,10 @@ class Sessions:
         session, head.session = head.session, None
         http: HttpLink
         if session is None or session.ended is not None or session.link.closed:  # type: ignore[attr-defined]  # as below
-            session = self.find(head)
-            if session is None:
-                return unknown_session(_id_of(frame))
+            found = self.find(head) or await self.activation.find(head, _id_of(frame))
+            if isinstance(found, Plain):
+                return found
+            session = found
         http = session.link  # type: ignore[assignment]  # `find` gives no other
         self._note_version(head, session)
         if type(frame) is tuple:
@@ -106,21 +102,29 @@ class Sessions:
             asks = type(frame) is Request
         if not asks:
             # Always accept responses, even under load: a running call may be blocked on one.
-            return await self.hand_over(session, frame, session.link, head.context) or ACCEPTED
+            refusal = await self.hand_over(session, frame, session.link, head.context)
+            if type(frame) is Notification and frame.method == "notifications/initialized":
+                session.changed()
+            return refusal or ACCEPTED
         refusal = await self.shared.scopes.check(head, frame)
         if refusal is None:
             refusal = await self.shared.admission.enter(head, frame)
         if refusal is not None:
+            self.shared.call_refused(head, frame, refusal)
             return refusal
+        if http.closed:  # it was passivated or deleted while this request waited
+            self.shared.admission.leave(head)
+            return await self.post(head, frame)
         config = self.shared.config
         post = self._new_post(http, head, frame, math.inf if config.json_only else config.stream_after)
         try:
-            refusal = await self.hand_over(session, frame, post, head.context, loan)
+            refusal = await self.hand_over(session, frame, post, head.context)
         except BaseException:  # the client disconnected before the session got the request
             post.end()
             raise
         if refusal is not None:
             post.end()
+            self.shared.call_refused(head, frame, refusal)
             return refusal
         return post
 
@@ -141,6 +145,7 @@ class Sessions:
             parts=self.shared,
             patience=patience,
             headers=headers,
+            queued=head.queued,
             http=http,
             name=str(http.last_name),
             json_only=self.shared.config.json_only,
@@ -149,12 +154,7 @@ class Sessions:
         return post
 
     async def hand_over(
-        self,
-        session: Session,
-        frame: Frame | Batch,
-        link: ReplyLink,
-        context: Context | None = None,
-        loan: Loan | None = None,
+        self, session: Session, frame: Frame | Batch, link: ReplyLink, context: Context | None = None
     ) -> Plain | None:
         """Post a message to the session; return a refusal if that is not possible."""
         if session.congested and type(frame) in (Request, tuple):
@@ -164,7 +164,7 @@ class Sessions:
                 self.shared.limit("waiting", session)
                 text = "the session has too many requests waiting"
                 return overloaded(text, 1, request_id=_id_of(frame), limit="waiting")
-        if session.deliver_nowait(frame, link, context, loan):
+        if session.deliver_nowait(frame, link, context):
             return None
         try:
             with trio.move_on_after(self.shared.busy_timeout):
@@ -208,6 +208,14 @@ class Sessions:
             post.end()
             return refusal
         reply = await post.reply()
+        homes = self.shared.runtime.homes
+        if homes is not None and not http.closed:
+            try:
+                await homes.begin(session)
+            except Overloaded as error:
+                http.close()
+                session.close_nowait(Cause.SESSION_END)
+                return overloaded(str(error), error.retry_after, request_id=frame.id, limit=error.limit)
         if http.closed:  # it was refused: the client gets the error and no session
             kept = tuple(header for header in reply.headers if header[0] != b"mcp-session-id")
             return Plain(reply.status, kept, reply.body) if type(reply) is Plain else reply
@@ -220,27 +228,24 @@ class Sessions:
         if session.peer.state is State.NEW or era is None:
             http.close()
             session.close_nowait(Cause.SESSION_END)
-        elif self.shared.store.durable:
-            record = SessionRecord(era.date, http.identity)
-            self.shared.store.sessions.put(session.id, msgspec.json.encode(record), owner=session.owner)
 
     def session_over(self, http: HttpLink) -> None:
-        """Drop the data of an ended session, unless the next process is to continue it."""
+        """Drop the data of an ended session, unless it goes on: later, in another process, or in the next one."""
         self.shared.admission.session_over(http.identity)
-        session = http.session
-        leaving = session.ended is Cause.DRAIN or not self.shared.runtime.ready
-        if leaving and self.shared.store.durable:
-            return
-        self.shared.store.forget(session.id)
-        if self.shared.store.durable:
-            self.shared.store.sessions.drop(session.id)
+        session, homes = http.session, self.shared.runtime.homes
+        if homes is None:
+            self.shared.store.forget(session.id)
+        elif not http.goes_on:
+            homes.forget(session)
 
-    def delete(self, head: HttpRequest) -> Plain:
-        session = self.find(head)
-        if session is None:
-            return unknown_session()
+    async def delete(self, head: HttpRequest) -> Plain:
+        session = self.find(head) or await self.activation.find(head)
+        if isinstance(session, Plain):
+            return session
         cast(HttpLink, session.link).close()
         session.close_nowait(Cause.SESSION_END)
+        if (homes := self.shared.runtime.homes) is not None:
+            await homes.delete(session)
         return DELETED
 
     def _note_version(self, head: HttpRequest, session: Session) -> None:
@@ -253,61 +258,24 @@ class Sessions:
 
     async def listen(self, head: HttpRequest) -> Plain | Stream:
         cursor = head.text(b"last-event-id")
-        session = self.find(head)
-        if session is None:
-            try:
-                return await self._replay(head, cursor) if cursor and self.shared.store.durable else unknown_session()
-            except Overloaded as error:  # a store that cannot be reached
-                return overloaded(str(error), error.retry_after)
+        session = self.find(head) or await self.activation.find(head)
+        if isinstance(session, Plain):
+            return session
         http = cast(HttpLink, session.link)
         self._note_version(head, session)
         if cursor:
             try:
-                return Stream(200, EVENTS, http.resume(cursor))
+                return Stream(200, EVENTS, await http.resume(cursor, head.remote))
             except UnknownCursor:
                 return self._start_over(session.id)
-        if self.shared.draining:
+        if self.shared.draining and not head.while_draining:
             return overloaded("the server is shutting down", 5, close=True)
         if http.listening:
             return refuse(409, "this session has an open stream already; resume it with Last-Event-ID to take over")
         try:
-            return Stream(200, EVENTS, http.listen())
+            return Stream(200, EVENTS, await http.listen(head.remote))
         except Overloaded as error:
             return overloaded(str(error), error.retry_after)
-
-    async def _replay(self, head: HttpRequest, cursor: str) -> Plain | Stream:
-        """Replay a stream of a session from an earlier process: send the stored events, then end."""
-        session_id = head.fields[b"mcp-session-id"].decode("latin-1")
-        store = self.shared.store
-        stored = await store.sessions.get(session_id)
-        if stored is None:
-            return unknown_session()
-        record = msgspec.json.decode(stored, type=SessionRecord)
-        if record.identity != head.identity or record.date not in self.dates:
-            return unknown_session()
-        found = read_cursor(cursor, secret=store.secret, session=session_id)
-        if found is None:
-            return self._start_over(session_id)
-        key = StreamKey(session_id, found[0])
-        await store.prepare_follow(key)
-        store.finish(key)
-        try:
-            follower = store.follow(key, found[1])
-        except UnknownCursor:
-            return unknown_session()  # an id made here, but neither the session nor the stream exists any more
-        ids = EventIds(store.secret, session_id, found[0])
-        events = StreamResponse(
-            session=session_id, ids=ids, follower=follower, config=self.shared.config, hub=self.shared.hub
-        )
-        if self.shared.hub:
-            self.shared.hub.emit(telemetry.StreamOpened(session=session_id, resumed=True))
-        first = await events.next()
-        if first is None:
-            # Nothing is left, so further polling is useless: 404 makes the client open a new session.
-            events.detach("nothing left")
-            return unknown_session()
-        events.prologue = first
-        return Stream(200, EVENTS, events)
 
     def _start_over(self, session_id: str) -> Plain:
         if self.shared.hub:

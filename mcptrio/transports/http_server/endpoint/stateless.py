@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from mcptrio import telemetry
 from mcptrio._actors.exchange import Exchange
-from mcptrio._actors.lending import Loan
 from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.shares import Shares
 from mcptrio._actors.timers import Timer
@@ -183,7 +182,7 @@ class Exchanges:
         """The number of open `subscriptions/listen` requests."""
         return self.listen_places.used
 
-    async def post(self, head: HttpRequest, frame: Frame | Batch, loan: Loan | None = None) -> Plain | ExchangeLink:
+    async def post(self, head: HttpRequest, frame: Frame | Batch) -> Plain | ExchangeLink:
         """Serve a message of a client."""
         if type(frame) is not Request:
             if type(frame) is Notification:
@@ -204,13 +203,22 @@ class Exchanges:
         else:
             refusal = await shared.admission.enter(head, frame)
         if refusal is not None:
+            shared.call_refused(head, frame, refusal)
             return refusal
         on_end = partial(shared.admission.leave, head)
         if listens:
             on_end = partial(self.listen_places.give_back, head.owner)
         config, runtime = shared.config, shared.runtime
         patience = math.inf if config.json_only else config.stream_after
-        link = ExchangeLink(head=head, frame=frame, parts=shared, patience=patience, listens=listens, on_end=on_end)
+        link = ExchangeLink(
+            head=head,
+            frame=frame,
+            parts=shared,
+            patience=patience,
+            queued=head.queued,
+            listens=listens,
+            on_end=on_end,
+        )
         exchange = Exchange(
             id=EXCHANGE_ID,
             service=runtime.app,
@@ -221,7 +229,7 @@ class Exchanges:
             eras=eras,
         )
         link.exchange = exchange
-        exchange.deliver_nowait(frame, head.context, loan)
+        exchange.deliver_nowait(frame, head.context)
         return link
 
     async def _enter_listener(self, head: HttpRequest, frame: Request) -> Plain | None:

@@ -1,31 +1,22 @@
-"""The ASGI application: moves bytes between an ASGI server and the endpoint. Needs a server that runs on Trio.
-
-app = AsgiApp(make_runtime=app.make_runtime)             # opens its runtime in the ASGI lifespan
-async with app.open(): ...                               # for a host application that mounts it
-AsgiApp(endpoint)                                        # around a runtime that is open already
-"""
+"""The ASGI application: moves bytes between an ASGI server and the endpoint. Runs on Trio; see `hosted` for asyncio."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from ssl import PEM_cert_to_DER_cert
 from typing import Any, Final
 
 import trio
 
-from mcptrio._actors.runtime import Runtime
-from mcptrio.errors import INTERNAL_ERROR, LocalProtocolError
+from mcptrio.errors import INTERNAL_ERROR
+from mcptrio.telemetry import Hub
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.admission import SMALL
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint, Undecided
-from mcptrio.transports.http_server.endpoint.message import CLOSE, Authenticator, HttpRequest, Plain, Stream, refuse
+from mcptrio.transports.http_server.endpoint.message import CLOSE, HttpRequest, Plain, Stream, refuse
 from mcptrio.transports.http_server.endpoint.post import Pending
-from mcptrio.transports.http_server.endpoint.refusals import report_refusal
-
-logger = logging.getLogger("mcptrio.http")
+from mcptrio.transports.http_server.endpoint.refusals import report_refusal, report_served
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -35,63 +26,19 @@ Send = Callable[[Message], Awaitable[None]]
 TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
 _DRAIN_BYTES: Final = 1024 * 1024
 _DRAIN_TIME: Final = 2.0
-_NOT_OPEN: Final = (
-    "the MCP application was not started: its ASGI lifespan never ran. Serve it with a server that sends lifespan "
-    "events, or enter `async with app.open():` in the lifespan of the application that mounts it"
+NOT_OPEN: Final = (
+    "the MCP application was not started: its lifespan never ran, because frameworks do not run the lifespan of a "
+    "mounted application. Pass it on: `FastAPI(lifespan=app.lifespan)` or `Starlette(lifespan=app.lifespan)`, where "
+    "`app = server.asgi()`; in a lifespan of your own, write `async with app.lifespan(): yield`"
 )
-_OPEN_TWICE: Final = (
-    "this application is open already: enter `app.open()` once, either in the lifespan of the application that mounts "
-    "it or by an ASGI server that sends it lifespan events; call server.asgi() again for a second application"
-)
-_NOT_TRIO: Final = "mcptrio needs a server that runs on Trio, for example `hypercorn -k trio module:app`"
 
 
 class AsgiApp:
-    """An ASGI application around an endpoint, or one that opens its own runtime, in its lifespan or in `open()`."""
+    """An ASGI application around an endpoint. Its creator opens the runtime, so it has no lifespan."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint | None = None,
-        *,
-        make_runtime: Callable[[], Runtime] | None = None,
-        config: HttpConfig | None = None,
-        authenticator: Authenticator | None = None,
-        open_scopes: bool = True,
-        metrics: Callable[[], str] | None = None,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint | None, config: HttpConfig | None = None) -> None:
         self.endpoint = endpoint
         self.config = config or (endpoint.config if endpoint is not None else HttpConfig())
-        self._make_runtime = make_runtime
-        self._authenticator = authenticator
-        self._open_scopes = open_scopes
-        self._metrics = metrics
-        self._is_open = False
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Endpoint]:
-        """Run the application's own runtime, and drain it at the end.
-
-        Raises:
-            LocalProtocolError: the application is open already.
-        """
-        if self._make_runtime is None:
-            raise RuntimeError("this application was made around a runtime that its creator opens")
-        if self._is_open:
-            raise LocalProtocolError(_OPEN_TWICE)
-        self._is_open = True
-        try:
-            async with self._make_runtime().open() as runtime:
-                self.endpoint = Endpoint(runtime, self.config, self._metrics, self._authenticator, self._open_scopes)
-                try:
-                    yield self.endpoint
-                    await runtime.drain(self.config.drain_timeout)
-                finally:
-                    self.endpoint = None
-                    close = getattr(self._authenticator, "close", None)
-                    if close is not None:
-                        await close()
-        finally:
-            self._is_open = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
@@ -99,32 +46,8 @@ class AsgiApp:
                 await self._http(scope, receive, send)
             case "websocket":
                 await self._websocket(scope, receive, send)
-            case "lifespan":
-                await self._lifespan(receive, send)
-
-    # -- lifespan
-
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        started = False
-        try:
-            if not trio.lowlevel.in_trio_run():
-                raise RuntimeError(_why_not())
-            if self._make_runtime is None:
-                started = True
-                await send({"type": "lifespan.startup.complete"})
-                await receive()
-            else:
-                async with self.open():
-                    started = True
-                    await send({"type": "lifespan.startup.complete"})
-                    await receive()
-        except Exception as error:
-            kind = "shutdown" if started else "startup"
-            logger.exception("the application failed at %s", kind)
-            await send({"type": f"lifespan.{kind}.failed", "message": str(error)})
-            return
-        await send({"type": "lifespan.shutdown.complete"})
+            case other:  # an ASGI server goes on without a lifespan that an application refuses
+                raise NotImplementedError(f"this application serves no ASGI scope of the type {other!r}")
 
     # -- HTTP
 
@@ -132,20 +55,26 @@ class AsgiApp:
         head = head_of(scope, self.config)
         endpoint = self.endpoint
         if endpoint is None:
-            await _send_plain(head, refuse(503, _why_not(), code=INTERNAL_ERROR, headers=(CLOSE,)), send)
+            await _send_plain(head, refuse(503, NOT_OPEN, code=INTERNAL_ERROR, headers=(CLOSE,)), send)
             return
-        refusal = endpoint.refuse_early(head)
-        if refusal is None and endpoint.authenticator is not None:
-            refusal = await endpoint.authenticate(head)
-        if refusal is not None:
-            report_refusal(endpoint.runtime.hub, head, refusal)
-            await _refuse(head, refusal, receive, send)
-            return
+        line = None
+        if self.config.access_log:
+            send = line = _AccessLine(endpoint.runtime.hub, head, send)
         try:
+            refusal = endpoint.refuse_early(head)
+            if refusal is None and endpoint.authenticator is not None:
+                refusal = await endpoint.authenticate(head)
+            await endpoint.runtime.turns.take(head.owner)
+            if refusal is not None:
+                report_refusal(endpoint.runtime.hub, head, refusal)
+                await _refuse(head, refusal, receive, send)
+                return
             await self._serve(endpoint, head, receive, send)
         finally:
             if head.body_memory:
                 endpoint.admission.release_body(head)
+            if line is not None:
+                line.write()
 
     async def _serve(self, endpoint: Endpoint, head: HttpRequest, receive: Receive, send: Send) -> None:
         reply: Plain | Stream | Undecided | None
@@ -167,7 +96,7 @@ class AsgiApp:
                 reply = await reply.reply()
         if type(reply) is Stream:
             endpoint.admission.release_body(head)
-            await self._send_stream(reply, receive, send)
+            await self._send_stream(head, reply, receive, send)
         elif type(reply) is Plain:
             if reply.status >= 400:
                 report_refusal(endpoint.runtime.hub, head, reply)
@@ -198,7 +127,7 @@ class AsgiApp:
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         return endpoint.timed_out()
 
-    async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
+    async def _send_stream(self, head: HttpRequest, reply: Stream, receive: Receive, send: Send) -> None:
         cause = "failed"
         events = reply.events
 
@@ -217,7 +146,8 @@ class AsgiApp:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(watch, nursery.cancel_scope)
-                start = {"type": "http.response.start", "status": reply.status, "headers": list(reply.headers)}
+                headers = [*reply.headers, *head.cors]
+                start = {"type": "http.response.start", "status": reply.status, "headers": headers}
                 whole = await say(start)
                 while whole and (chunk := await events.next()) is not None:
                     whole = await say({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -235,6 +165,22 @@ class AsgiApp:
         from mcptrio.transports.websocket.server import serve_websocket
 
         await serve_websocket(self.endpoint, scope, receive, send)
+
+
+class _AccessLine:
+    """The `send` of a request that gets a line in the access log, which needs the status."""
+
+    def __init__(self, hub: Hub, head: HttpRequest, send: Send) -> None:
+        self._hub, self._head, self._send = hub, head, send
+        self._began, self._status = trio.current_time(), 0
+
+    async def __call__(self, message: Message) -> None:
+        self._status = message.get("status", self._status)
+        await self._send(message)
+
+    def write(self) -> None:
+        if self._status:  # else the client went away first
+            report_served(self._hub, self._head, self._status, trio.current_time() - self._began)
 
 
 def head_of(scope: Scope, config: HttpConfig) -> HttpRequest:
@@ -269,10 +215,6 @@ def _certificate(scope: Scope) -> bytes | None:
     return PEM_cert_to_DER_cert(chain[0]) if chain else None
 
 
-def _why_not() -> str:
-    return _NOT_OPEN if trio.lowlevel.in_trio_run() else _NOT_TRIO
-
-
 async def _send_plain(head: HttpRequest, reply: Plain, send: Send) -> None:
     start, body = _start(head, reply), _body(head, reply)
     await send(start)
@@ -297,8 +239,9 @@ async def _refuse(head: HttpRequest, reply: Plain, receive: Receive, send: Send)
 
 
 def _start(head: HttpRequest, reply: Plain, *extra: tuple[bytes, bytes]) -> Message:
-    headers = [*reply.headers, *(header for header in extra if header not in reply.headers)]
-    headers.append((b"content-length", b"%d" % len(reply.body)))
+    headers = [*reply.headers, *head.cors, *(header for header in extra if header not in reply.headers)]
+    if reply.status != 304:  # RFC 9110 section 8.6: there it would be the length of the document
+        headers.append((b"content-length", b"%d" % len(reply.body)))
     if not head.http_version.startswith("1"):  # RFC 9113 section 8.2.2: no such header there
         headers = [header for header in headers if header[0] != b"connection"]
     return {"type": "http.response.start", "status": reply.status, "headers": headers}

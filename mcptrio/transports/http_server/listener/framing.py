@@ -230,7 +230,9 @@ def check_head(head: RawHead, limits: FramingLimits) -> Refusal | None:
     for check in CHECKS:
         if (refusal := check(head, limits)) is not None:
             return refusal
-    if limits.max_body is not None and head.content_length > limits.max_body:
+    # A page can read only a refusal that names its origin (CORS). That of its POST is left to the endpoint.
+    of_page = head.method == b"POST" and b"origin" in head.fields
+    if limits.max_body is not None and head.content_length > limits.max_body and not of_page:
         return Refusal(413, f"the body is larger than {limits.max_body} bytes")
     return None
 

@@ -55,7 +55,6 @@ class GuardedStream:
         config: HttpConfig,
         hub: telemetry.Hub,
         timers: Timers,
-        start_task: Callable[[GuardedStream, Serve], None] | None = None,
     ) -> None:
         self.timer = Timer(timers, self._interrupt)
         self.gate = RequestGate(
@@ -72,11 +71,8 @@ class GuardedStream:
         self.hub = hub
         self.draining = False
         """The listener stops: no further request is served on this connection."""
-        self.turn = 0
-        """Changes when another task takes the connection over; see `pass_on`."""
         self._stream = stream
         self._config = config
-        self._start_task = start_task
         self.timer.set(trio.current_time() + config.header_timeout)
         self._reading = trio.CancelScope()
         self.interrupted = False  # the reader has to leave the scope of `reading`
@@ -101,13 +97,6 @@ class GuardedStream:
             self.hub.emit(telemetry.ConnectionEvent(kind=kind, client=self.client, detail=detail))
             if limit is not None:
                 self.hub.emit(telemetry.LimitHit(name=limit))
-
-    def pass_on(self, serve: Serve) -> None:
-        """Let a new task serve this connection, because a handler keeps the present one."""
-        if self._start_task is None:
-            raise RuntimeError("this connection has no listener that could serve it in another task")
-        self.turn += 1
-        self._start_task(self, serve)
 
     async def handshake(self) -> bool:
         """Do the TLS handshake, if there is TLS; return whether it succeeded."""
@@ -230,11 +219,11 @@ class GuardedStream:
         self.gate.switch()
         self._wake()
 
-    def drain(self) -> None:
-        """Wait for no further request."""
+    def drain(self, grace: float = 0.0) -> None:
+        """Wait at most `grace` seconds for one more request."""
         self.draining = True
         if self.gate.phase is ReadPhase.IDLE:
-            grace = 0 if self.gate.requests else _FRESH_GRACE
+            grace = grace if self.gate.requests else max(grace, _FRESH_GRACE)
             self.timer.set(min(self.timer.deadline, trio.current_time() + grace))
 
     async def _read(self, *, hold: bool) -> bytes | None:

@@ -33,6 +33,7 @@ logger = logging.getLogger("mcptrio.http")
 _ACCEPT_PAUSE: Final = 0.1  # out of file descriptors: trying again is useless until something closes
 _REFUSING_MAX: Final = 64  # connections that get a 503 at the same time; further ones are just closed
 _REFUSING_TIME: Final = 1.0
+_SAME_MOMENT: Final = 0.05  # after the accept loop ended, for a connection that it had just accepted
 _LAST_WAIT: Final = 0.5  # after everything was cancelled
 _SOCKET_GONE: Final = (errno.EBADF, errno.ENOTSOCK, errno.EINVAL)  # closed, or no longer a listening socket
 _STOPPED: Final = "the listener stopped accepting connections although nothing closed it; start the server again"
@@ -114,15 +115,27 @@ class Listener:
                 remove_unix_path(self.config.unix_path)
             self._done.set()
 
-    def stop_accepting(self) -> None:
-        """Close the listening sockets. Requests being served go on; idle connections end."""
+    def stop_accepting(self, grace: float = 0.0) -> None:
+        """Close the listening sockets. Requests being served go on; connections that are idle for `grace` s end."""
         self.draining = True
         for listener in self._listening:
             listener.socket.close()
         for stream in list(self._live):
-            stream.drain()
+            stream.drain(grace)
         if not self._live:
             self._empty.set()
+
+    async def hand_over(self, seconds: float) -> float:
+        """Leave the sockets to other processes: each open connection may send one more request within `seconds`.
+
+        Return the seconds that it took.
+        """
+        began = trio.current_time()
+        self.stop_accepting(seconds)
+        with trio.move_on_after(seconds):
+            await trio.sleep(_SAME_MOMENT)
+            await self._empty.wait()
+        return round(trio.current_time() - began, 1)
 
     async def close(self, deadline: float) -> None:
         """Wait for open connections until `deadline` (Trio's clock), then close and cancel the rest."""
@@ -183,9 +196,7 @@ class Listener:
                 await trio.sleep(_ACCEPT_PAUSE)
                 continue
             failing = False
-            if self.draining:  # accepted at the same moment
-                stream.socket.close()
-            elif len(self._live) < self.config.max_connections:
+            if len(self._live) < self.config.max_connections:
                 self._open(stream)
             else:
                 self._turn_away(stream, nursery)
@@ -194,26 +205,23 @@ class Listener:
         transport: SocketOrTLS = stream
         if self._tls is not None:
             transport = trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)
-        guarded = GuardedStream(transport, self.config, self.hub, self._timers, self._start)
+        guarded = GuardedStream(transport, self.config, self.hub, self._timers)
         self._live.add(guarded)
         guarded.report("opened")
-        self._start(guarded, self._engine)
-
-    def _start(self, guarded: GuardedStream, serve: Serve) -> None:
-        """Serve a connection in a new task, with the context variables of the listener."""
-        start = partial(self._open_nursery().start_soon, self._run, guarded, serve)
+        if self.draining:  # accepted at the same moment: its first request may be under way
+            guarded.drain()
+            self._empty = trio.Event()
+        start = partial(self._open_nursery().start_soon, self._run, guarded)
         self._variables.run(partial(start, name=f"connection {guarded.client}"))
 
     # A Ctrl-C must reach the main task, not the guard of a connection.
     @trio.lowlevel.enable_ki_protection
-    async def _run(self, guarded: GuardedStream, serve: Serve) -> None:
-        turn = guarded.turn
+    async def _run(self, guarded: GuardedStream) -> None:
         try:
             with ConnectionGuard(self.hub, guarded.client):
-                await serve(guarded)
+                await self._engine(guarded)
         finally:
-            if guarded.turn == turn:  # otherwise another task serves the connection now
-                self._end(guarded)
+            self._end(guarded)
 
     def _end(self, guarded: GuardedStream) -> None:
         guarded.kill()

@@ -6,14 +6,16 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import trio
 from attrs import frozen
 
 from mcptrio.transports.http_server.config import HttpConfig
 
+_FOR_LISTENING: Final[dict[str, Any]] = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
 _NOT_HERE: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # a name may resolve to a family this machine lacks
 
 
@@ -43,7 +45,21 @@ async def open_sockets(config: HttpConfig) -> list[socket.socket]:
     """
     if config.unix_path is not None:
         return [_open_unix(config.unix_path, config)]
-    found = await trio.socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return _open_found(await trio.socket.getaddrinfo(config.host, config.port, **_FOR_LISTENING), config)
+
+
+def open_sockets_blocking(config: HttpConfig) -> list[socket.socket]:
+    """Bind and listen like `open_sockets`, in a process without an event loop.
+
+    Raises:
+        OSError: an address is taken, or cannot be bound.
+    """
+    if config.unix_path is not None:
+        return [_open_unix(config.unix_path, config)]
+    return _open_found(socket.getaddrinfo(config.host, config.port, **_FOR_LISTENING), config)
+
+
+def _open_found(found: Iterable[tuple[Any, ...]], config: HttpConfig) -> list[socket.socket]:
     opened: list[socket.socket] = []
     missing: OSError | None = None
     try:

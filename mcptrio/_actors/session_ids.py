@@ -1,0 +1,27 @@
+"""Session ids: random, and with a MAC, so that an id that was made up is refused without a look into the store."""
+
+from __future__ import annotations
+
+import secrets
+from base64 import urlsafe_b64encode
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Final
+
+_RANDOM: Final = 24
+"""Characters before the MAC: 18 random bytes."""
+
+
+def new_session_id(secret: bytes) -> str:
+    """Return a new id in visible ASCII (basic/transports: 0x21 to 0x7E), made with the secret of the store."""
+    return _with_mac(secrets.token_urlsafe(_RANDOM * 3 // 4), secret)
+
+
+def is_session_id(text: str, secret: bytes) -> bool:
+    """Return whether an id was made with this secret."""
+    return text.isascii() and compare_digest(_with_mac(text[:_RANDOM], secret), text)
+
+
+def _with_mac(text: str, secret: bytes) -> str:
+    mac = blake2b(text.encode(), key=secret[:64], digest_size=12, person=b"mcptrio.session")
+    return text + urlsafe_b64encode(mac.digest()).decode()

@@ -1,0 +1,242 @@
+"""The client for asyncio programs: `async with mcptrio.aio.connect(target) as client`.
+
+Trio runs as a guest of the program's loop. Everything that is called or awaited belongs to asyncio, callbacks included.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+
+import trio
+
+from mcptrio._bridge.guest import Guest, open_guest
+from mcptrio._bridge.to_asyncio import run_in_asyncio
+from mcptrio._bridge.to_trio import TrioCall, held
+from mcptrio.client.client import Client
+from mcptrio.client.features.subscriptions import Change, Changes
+from mcptrio.errors import LocalProtocolError
+from mcptrio.types import CallToolResult, Implementation, Prompt, Resource, ResourceTemplate, ServerCapabilities, Tool
+
+if TYPE_CHECKING:
+    from mcptrio.client.options import ClientOptions
+    from mcptrio.client.requester import How
+    from mcptrio.client.targets import Target
+
+__all__ = ["AsyncioChanges", "AsyncioClient", "AsyncioPages", "connect"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CALLBACKS: Final = ("elicit", "visited", "sample", "roots", "log", "on_notification")
+
+
+def _crossing(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[AsyncioClient, P], Coroutine[Any, Any, T]]:
+    """Make the asyncio method for one of `Client`."""
+
+    @functools.wraps(method)
+    async def crossed(self: AsyncioClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(partial(method, self._client, *args, **self._adapted(kwargs)))
+
+    return crossed
+
+
+class AsyncioClient:
+    """A connection to one server, for asyncio: the methods of `mcptrio.Client`, opened with `async with`."""
+
+    def __init__(self, target: Target, options: ClientOptions) -> None:
+        self._guest: Guest | None = None
+        self._opened: AsyncExitStack | None = None
+        adapted: dict[str, Any] = self._adapted(options)
+        if routes := adapted.get("routes"):
+            adapted["routes"] = {method: self._in_asyncio(handler) for method, handler in routes.items()}
+        self._client = Client(target, **cast("ClientOptions", adapted))
+
+    # -- life cycle
+
+    async def __aenter__(self) -> AsyncioClient:
+        if trio.lowlevel.in_trio_task():
+            raise LocalProtocolError("mcptrio.aio is for asyncio, and Trio runs here: use mcptrio.connect")
+        if self._opened is not None:
+            raise LocalProtocolError("a client is opened once; make another one")
+        async with AsyncExitStack() as opening:
+            self._guest = await opening.enter_async_context(open_guest())
+            await opening.enter_async_context(held(self._guest.way, self._guest.nursery, self._client))
+            self._opened = opening.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if self._opened is None:
+            raise LocalProtocolError("the client is not open: use `async with`")
+        return await self._opened.__aexit__(kind, error, trace)
+
+    aclose = _crossing(Client.aclose)
+
+    async def _run(self, fn: Callable[[], Awaitable[T]]) -> T:
+        """Run a Trio function."""
+        guest = self._here()
+        result: T = await TrioCall(guest.way, guest.nursery, fn).wait()
+        return result
+
+    def _here(self) -> Guest:
+        if self._guest is None:
+            raise LocalProtocolError("the client is not open: use `async with`")
+        return self._guest
+
+    def _adapted(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Let the callbacks among the options run in asyncio."""
+        return {
+            name: self._in_asyncio(value) if name in (*_CALLBACKS, "on_progress") and callable(value) else value
+            for name, value in options.items()
+        }
+
+    def _in_asyncio(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        @functools.wraps(callback)
+        async def call(*args: Any) -> Any:
+            return await run_in_asyncio(self._here().way, partial(_settled, callback, args))
+
+        return call
+
+    # -- the server
+
+    @property
+    def transport(self) -> str:
+        """The kind of transport: `http`, `stdio`, `memory`, `websocket`, `sse`."""
+        return self._client.transport
+
+    @property
+    def server_info(self) -> Implementation | None:
+        """Name and version of the server, as it reports them."""
+        return self._client.server_info
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        return self._client.capabilities
+
+    @property
+    def protocol_version(self) -> str:
+        """The protocol version of the connection."""
+        return self._client.protocol_version
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's instructions for its use."""
+        return self._client.instructions
+
+    # -- requests
+
+    @overload
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **how: Unpack[How]
+    ) -> CallToolResult: ...
+    @overload
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: type[T], **how: Unpack[How]
+    ) -> T: ...
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: Any = None, **how: Unpack[How]
+    ) -> Any:
+        """Call a tool, see `mcptrio.Client.call_tool`."""
+        adapted = cast("How", self._adapted(how))
+        return await self._run(partial(self._client.call_tool, name, arguments, into=into, **adapted))
+
+    list_tools = _crossing(Client.list_tools)
+    list_resources = _crossing(Client.list_resources)
+    list_resource_templates = _crossing(Client.list_resource_templates)
+    read_resource = _crossing(Client.read_resource)
+    subscribe = _crossing(Client.subscribe)
+    unsubscribe = _crossing(Client.unsubscribe)
+    list_prompts = _crossing(Client.list_prompts)
+    get_prompt = _crossing(Client.get_prompt)
+    complete = _crossing(Client.complete)
+    ping = _crossing(Client.ping)
+    set_log_level = _crossing(Client.set_log_level)
+    request = _crossing(Client.request)
+    notify = _crossing(Client.notify)
+
+    async def set_roots(self, roots: Any) -> None:
+        """Replace the roots, see `mcptrio.Client.set_roots`."""
+        await self._run(partial(self._client.set_roots, self._in_asyncio(roots) if callable(roots) else roots))
+
+    def iter_tools(self, *, cached: bool = True) -> AsyncioPages[Tool]:
+        """Iterate over the server's tools, page by page."""
+        return AsyncioPages(self, self._client.iter_tools(cached=cached))
+
+    def iter_resources(self, *, cached: bool = True) -> AsyncioPages[Resource]:
+        """Iterate over the server's resources, page by page."""
+        return AsyncioPages(self, self._client.iter_resources(cached=cached))
+
+    def iter_resource_templates(self, *, cached: bool = True) -> AsyncioPages[ResourceTemplate]:
+        """Iterate over the server's resource templates, page by page."""
+        return AsyncioPages(self, self._client.iter_resource_templates(cached=cached))
+
+    def iter_prompts(self, *, cached: bool = True) -> AsyncioPages[Prompt]:
+        """Iterate over the server's prompts, page by page."""
+        return AsyncioPages(self, self._client.iter_prompts(cached=cached))
+
+    def listen(
+        self, *, tools: bool = False, prompts: bool = False, resource_list: bool = False, resources: Iterable[str] = ()
+    ) -> AbstractAsyncContextManager[AsyncioChanges]:
+        """Subscribe to changes, see `mcptrio.Client.listen`."""
+        return self._listen(
+            self._client.listen(tools=tools, prompts=prompts, resource_list=resource_list, resources=resources)
+        )
+
+    @asynccontextmanager
+    async def _listen(self, listening: AbstractAsyncContextManager[Changes]) -> AsyncIterator[AsyncioChanges]:
+        guest = self._here()
+        async with held(guest.way, guest.nursery, listening) as changes:
+            yield AsyncioChanges(self, changes)
+
+
+class AsyncioPages(Generic[T]):
+    """An iterator of a client, for asyncio."""
+
+    def __init__(self, client: AsyncioClient, items: AsyncIterator[T]) -> None:
+        self._client = client
+        self._items = items
+
+    def __aiter__(self) -> AsyncioPages[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        return await self._client._run(self._items.__anext__)
+
+    async def all(self) -> tuple[T, ...]:
+        return tuple([item async for item in self])
+
+
+class AsyncioChanges(AsyncioPages[Change]):
+    """An open subscription: iterate over it."""
+
+    _items: Changes
+
+    def __init__(self, client: AsyncioClient, changes: Changes) -> None:
+        super().__init__(client, changes)
+
+    @property
+    def honoured(self) -> tuple[frozenset[Any], frozenset[str]]:
+        """The kinds and resources that the server agreed to report."""
+        return self._items.honoured
+
+
+async def _settled(callback: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    result = callback(*args)
+    return await result if inspect.isawaitable(result) else result
+
+
+def connect(target: Target, **options: Unpack[ClientOptions]) -> AsyncioClient:
+    """Connect to a server from asyncio: `async with mcptrio.aio.connect("https://example.org/mcp") as client`.
+
+    The target and the options are those of `mcptrio.connect`; callbacks may be asyncio functions.
+    """
+    return AsyncioClient(target, options)

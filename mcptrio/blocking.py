@@ -1,0 +1,325 @@
+"""The client for programs without an event loop: `with mcptrio.blocking.connect(target) as client`.
+
+Trio runs in a thread of the client. Callbacks are plain functions, and run in worker threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+
+import trio
+
+from mcptrio.client.client import Client
+from mcptrio.client.features.subscriptions import Change, Changes
+from mcptrio.client.pages import Pages
+from mcptrio.errors import ConnectionLost, DeclarationError, LocalProtocolError
+from mcptrio.types import CallToolResult, Implementation, Prompt, Resource, ResourceTemplate, ServerCapabilities, Tool
+
+if TYPE_CHECKING:
+    from mcptrio.client.options import ClientOptions
+    from mcptrio.client.requester import How
+    from mcptrio.client.targets import Target
+
+__all__ = ["BlockingChanges", "BlockingClient", "BlockingPages", "connect"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CALLBACKS: Final = ("elicit", "visited", "sample", "roots", "log", "on_notification", "on_progress")
+
+
+def _blocking(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingClient, P], T]:
+    """Make the blocking method for one of `Client`."""
+
+    @functools.wraps(method)
+    def blocks(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(partial(method, self._client, *args, **_adapted(kwargs)))
+
+    return blocks
+
+
+class BlockingClient:
+    """A connection to one server, for programs without an event loop: the methods of `mcptrio.Client`, without `await`.
+
+    Owns: a thread in which Trio runs, while the client is open. Any thread may use it.
+    """
+
+    def __init__(self, target: Target, options: ClientOptions) -> None:
+        adapted: dict[str, Any] = _adapted(options)
+        if routes := adapted.get("routes"):
+            adapted["routes"] = {method: _in_thread("routes", handler) for method, handler in routes.items()}
+        self._client = Client(target, **cast("ClientOptions", adapted))
+        self._thread: threading.Thread | None = None
+        self._token: trio.lowlevel.TrioToken
+        self._nursery: trio.Nursery
+        self._leave: trio.Event
+
+    # -- life cycle
+
+    def __enter__(self) -> BlockingClient:
+        if self._thread is not None:
+            raise LocalProtocolError("a client is opened once; make another one")
+        opened: Future[None] = Future()
+        self._thread = threading.Thread(target=self._main, args=(opened,), name="mcptrio client", daemon=True)
+        self._thread.start()
+        try:
+            opened.result()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is None:
+            raise LocalProtocolError("the client is not open: use `with`")
+        with suppress(trio.RunFinishedError, AttributeError):
+            self._token.run_sync_soon(self._leave.set)
+        self._thread.join()
+
+    def _main(self, opened: Future[None]) -> None:
+        try:
+            trio.run(self._serve, opened)
+        except BaseException as error:  # noqa: BLE001 - it goes to the thread that opens the client
+            if not opened.done():
+                opened.set_exception(error)
+
+    async def _serve(self, opened: Future[None]) -> None:
+        self._leave, self._token = trio.Event(), trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as opening:
+            opening.start_soon(_cancel_after, self._leave, opening.cancel_scope)
+            failure: Exception | None = None
+            try:
+                async with self._client, trio.open_nursery() as self._nursery:
+                    opened.set_result(None)
+                    await self._leave.wait()
+                    self._nursery.cancel_scope.cancel()
+            except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
+                failure = error
+            opening.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    def _run(self, fn: Callable[[], Awaitable[T]]) -> T:
+        """Run a Trio function and wait for it; an interrupt cancels it."""
+        call: _BlockingCall[T] = _BlockingCall(fn)
+        try:
+            self._token.run_sync_soon(call.start, self._nursery)
+        except (AttributeError, trio.RunFinishedError):
+            raise LocalProtocolError("the client is not open: use `with`") from None
+        try:
+            return call.future.result()
+        except BaseException:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(call.scope.cancel)
+            raise
+
+    def close(self) -> None:
+        """Close the client, from any thread: pending requests fail with `ConnectionLost`."""
+        self._run(self._client.aclose)
+
+    # -- the server
+
+    @property
+    def transport(self) -> str:
+        """The kind of transport: `http`, `stdio`, `memory`, `websocket`, `sse`."""
+        return self._client.transport
+
+    @property
+    def server_info(self) -> Implementation | None:
+        """Name and version of the server, as it reports them."""
+        return self._client.server_info
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        return self._client.capabilities
+
+    @property
+    def protocol_version(self) -> str:
+        """The protocol version of the connection."""
+        return self._client.protocol_version
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's instructions for its use."""
+        return self._client.instructions
+
+    # -- requests
+
+    @overload
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **how: Unpack[How]
+    ) -> CallToolResult: ...
+    @overload
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: type[T], **how: Unpack[How]
+    ) -> T: ...
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: Any = None, **how: Unpack[How]
+    ) -> Any:
+        """Call a tool, see `mcptrio.Client.call_tool`."""
+        adapted = cast("How", _adapted(how))
+        return self._run(partial(self._client.call_tool, name, arguments, into=into, **adapted))
+
+    list_tools = _blocking(Client.list_tools)
+    list_resources = _blocking(Client.list_resources)
+    list_resource_templates = _blocking(Client.list_resource_templates)
+    read_resource = _blocking(Client.read_resource)
+    subscribe = _blocking(Client.subscribe)
+    unsubscribe = _blocking(Client.unsubscribe)
+    list_prompts = _blocking(Client.list_prompts)
+    get_prompt = _blocking(Client.get_prompt)
+    complete = _blocking(Client.complete)
+    ping = _blocking(Client.ping)
+    set_log_level = _blocking(Client.set_log_level)
+    request = _blocking(Client.request)
+    notify = _blocking(Client.notify)
+
+    def set_roots(self, roots: Any) -> None:
+        """Replace the roots, see `mcptrio.Client.set_roots`."""
+        self._run(partial(self._client.set_roots, _in_thread("roots", roots) if callable(roots) else roots))
+
+    def iter_tools(self, *, cached: bool = True) -> BlockingPages[Tool]:
+        """Iterate over the server's tools, page by page."""
+        return BlockingPages(self, self._client.iter_tools(cached=cached))
+
+    def iter_resources(self, *, cached: bool = True) -> BlockingPages[Resource]:
+        """Iterate over the server's resources, page by page."""
+        return BlockingPages(self, self._client.iter_resources(cached=cached))
+
+    def iter_resource_templates(self, *, cached: bool = True) -> BlockingPages[ResourceTemplate]:
+        """Iterate over the server's resource templates, page by page."""
+        return BlockingPages(self, self._client.iter_resource_templates(cached=cached))
+
+    def iter_prompts(self, *, cached: bool = True) -> BlockingPages[Prompt]:
+        """Iterate over the server's prompts, page by page."""
+        return BlockingPages(self, self._client.iter_prompts(cached=cached))
+
+    def listen(
+        self, *, tools: bool = False, prompts: bool = False, resource_list: bool = False, resources: Iterable[str] = ()
+    ) -> AbstractContextManager[BlockingChanges]:
+        """Subscribe to changes, see `mcptrio.Client.listen`: `with client.listen(tools=True) as changes`."""
+        return self._listen(
+            self._client.listen(tools=tools, prompts=prompts, resource_list=resource_list, resources=resources)
+        )
+
+    @contextmanager
+    def _listen(self, listening: AbstractAsyncContextManager[Changes]) -> Iterator[BlockingChanges]:
+        leave = trio.Event()
+
+        async def hold(*, task_status: trio.TaskStatus[Changes]) -> None:
+            async with listening as changes:
+                task_status.started(changes)
+                await leave.wait()
+
+        async def enter() -> Changes:
+            changes: Changes = await self._nursery.start(hold)
+            return changes
+
+        changes = self._run(enter)
+        try:
+            yield BlockingChanges(self, changes)
+        finally:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(leave.set)
+
+
+class _BlockingCall(Generic[T]):
+    """One Trio function that a thread waits for."""
+
+    def __init__(self, fn: Callable[[], Awaitable[T]]) -> None:
+        self.future: Future[T] = Future()
+        self.scope = trio.CancelScope()
+        self._fn = fn
+
+    def start(self, nursery: trio.Nursery) -> None:
+        try:
+            nursery.start_soon(self._main)
+        except RuntimeError:  # the nursery is closed
+            self.future.set_exception(ConnectionLost("the client is closed"))
+
+    async def _main(self) -> None:
+        try:
+            with self.scope:
+                self.future.set_result(await self._fn())
+        except Exception as error:  # noqa: BLE001 - it goes to the thread that waits
+            self.future.set_exception(error)
+        finally:
+            if not self.future.done():
+                self.future.set_exception(ConnectionLost("the client is closed"))
+
+
+class BlockingPages(Generic[T]):
+    """An iterator of a client, without `await`."""
+
+    def __init__(self, client: BlockingClient, items: Pages[T] | Changes) -> None:
+        self._client = client
+        self._items: Any = items
+
+    def __iter__(self) -> BlockingPages[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            item: T = self._client._run(self._items.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+        return item
+
+
+class BlockingChanges(BlockingPages[Change]):
+    """An open subscription: iterate over it."""
+
+    def __init__(self, client: BlockingClient, changes: Changes) -> None:
+        super().__init__(client, changes)
+
+    @property
+    def honoured(self) -> tuple[frozenset[Any], frozenset[str]]:
+        """The kinds and resources that the server agreed to report."""
+        honoured: tuple[frozenset[Any], frozenset[str]] = self._items.honoured
+        return honoured
+
+
+async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
+    """Cancel a client that is left while it is being opened, and one that does not close within a second."""
+    await event.wait()
+    await trio.sleep(1)
+    scope.cancel()
+
+
+def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the callbacks among the options run in worker threads, so that they may block."""
+    return {
+        name: _in_thread(name, value) if name in _CALLBACKS and callable(value) else value
+        for name, value in options.items()
+    }
+
+
+def _in_thread(name: str, callback: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    if inspect.iscoroutinefunction(callback):
+        raise DeclarationError(f"{name}: the callbacks of a blocking client are plain functions, not async ones")
+
+    @functools.wraps(callback)
+    async def call(*args: Any) -> Any:
+        return await trio.to_thread.run_sync(callback, *args, abandon_on_cancel=True)
+
+    return call
+
+
+def connect(target: Target, **options: Unpack[ClientOptions]) -> BlockingClient:
+    """Connect to a server from a plain program: `with mcptrio.blocking.connect("https://example.org/mcp") as client`.
+
+    The target and the options are those of `mcptrio.connect`; callbacks are plain functions, and may block.
+    """
+    return BlockingClient(target, options)

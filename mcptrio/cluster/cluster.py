@@ -1,0 +1,331 @@
+"""The cluster as one endpoint borrows it: requests to and from other workers, and the sessions of dead ones.
+
+Owns: the membership, the links, the socket for other workers.   Borrows: the endpoint, the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+import trio
+from msgspec import field
+
+from mcptrio._struct import Entity
+from mcptrio._wire.jsonrpc import Batch, Frame
+from mcptrio.cluster.channel import LinkIdentity
+from mcptrio.cluster.config import ClusterConfig
+from mcptrio.cluster.frames import OVERHEAD, AnswerFrame, Forward, Forwarded, ForwardedStream, NotHome
+from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
+from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
+from mcptrio.cluster.membership import Membership, WorkerInfo
+from mcptrio.cluster.messages import forwarded_head, make_forward, may_have_run, unavailable
+from mcptrio.cluster.placement import Outcome, RouteStep, SessionRoute
+from mcptrio.cluster.sockets import dial
+from mcptrio.errors import Overloaded
+from mcptrio.stores.base import HomeAt, StreamKey, UnknownCursor
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.event_stream import EventIds, StreamResponse
+from mcptrio.transports.http_server.endpoint.links import STANDALONE
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream, overloaded, unknown_session
+from mcptrio.transports.http_server.endpoint.remote import RemoteConnection
+
+if TYPE_CHECKING:
+    from mcptrio.stores.redis import RedisStore
+
+logger = logging.getLogger("mcptrio.cluster")
+
+TAKEOVERS: Final = 8
+"""Sessions of dead workers that are taken over at the same time, because clients follow them here."""
+
+
+class FollowedSession(Entity):
+    """A session of another worker whose streams have clients here."""
+
+    home: str
+    responses: dict[StreamResponse, str] = field(default_factory=dict)
+    """The responses, and the names of their streams."""
+
+    def send_back(self, *, calls: bool) -> None:
+        """Have clients connect again, so that the home of the session knows them: also those of calls, or not."""
+        for response, stream in list(self.responses.items()):
+            if calls or stream == STANDALONE:
+                response.say_retry()
+                response.close()
+
+
+class WorkerCluster:
+    """The `Cluster` of one endpoint, see `open_cluster`."""
+
+    def __init__(
+        self, endpoint: Endpoint, store: RedisStore, config: ClusterConfig, info: WorkerInfo, worker: str | None
+    ) -> None:
+        self.membership = Membership(store, config, info, self._on_alive, worker)
+        self._endpoint = endpoint
+        self._config = config
+        self._store = store
+        self._links: dict[str, PeerLink] = {}
+        self._followed: dict[str, FollowedSession] = {}
+        self._remote: dict[tuple[str, int], StreamResponse] = {}  # by worker and number of the request
+        self._taking: set[str] = set()
+        self._limiter = trio.CapacityLimiter(TAKEOVERS)
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def serves(self) -> bool:
+        return self.membership.serves
+
+    @property
+    def may_claim(self) -> bool:
+        return self.membership.may_claim
+
+    def drain(self) -> None:
+        """Claim no more sessions (R12)."""
+        self.membership.drain()
+
+    def declare_dead(self, worker: str) -> None:
+        """Remove a worker of which is known that it died, and continue its sessions where clients follow them."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self.membership.declare_dead, worker)
+
+    def identity(self) -> LinkIdentity:
+        """Return what this worker says to others."""
+        largest = self._endpoint.config.max_body + OVERHEAD
+        return LinkIdentity.derive(self.membership.worker, self._store.name, self._store.secret, largest)
+
+    # -- requests of sessions that live elsewhere
+
+    async def look(self, session_id: str) -> HomeAt | None:
+        homes = self._endpoint.runtime.homes
+        if homes is not None:
+            await homes.settled(session_id)  # R4: it may be leaving this worker just now
+        return await self._store.sessions.look(session_id)
+
+    async def forward(
+        self, head: HttpRequest, body: bytes, frame: Frame | Batch | None, home: HomeAt | None
+    ) -> Plain | Stream | None:
+        session = head.fields[b"mcp-session-id"].decode("latin-1")
+        try:
+            return await self._route(head, body, frame, session, home)
+        except Overloaded as error:
+            return overloaded(str(error), error.retry_after, limit=error.limit)
+
+    async def _route(
+        self, head: HttpRequest, body: bytes, frame: Frame | Batch | None, session: str, home: HomeAt | None
+    ) -> Plain | Stream | None:
+        route = SessionRoute()
+        while True:
+            may_claim = home is None
+            home = home or self._any_other()
+            route, _ = route.step(Outcome.AT)
+            answer: AnswerFrame | None = None
+            try:
+                link = self._link(home)
+                answer = await link.forward(make_forward(head, body, session, may_claim=may_claim))
+                outcome = Outcome.NOT_HOME if isinstance(answer, NotHome) else Outcome.ANSWERED
+            except Unreachable as error:
+                outcome = Outcome.UNREACHABLE
+                logger.info("%s", error)
+            except LinkBroken as error:
+                outcome = Outcome.BROKEN
+                logger.warning("%s", error)
+            route, step = route.step(outcome, trio.current_time(), self._lease_of(home.worker))
+            if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
+                return await self._reply(answer, home.worker, link, frame)
+            if step is RouteStep.UNAVAILABLE:
+                return unavailable(frame)
+            if step is RouteStep.MAY_HAVE_RUN:
+                self._take_over_soon(session)
+                return may_have_run(frame)
+            if step is RouteStep.PAUSE:
+                await trio.sleep(route.pause)
+            found = await self._locate(session, head, home if outcome is Outcome.NOT_HOME else None)
+            if isinstance(found, bool):
+                return None if found else unknown_session()
+            home = found
+
+    async def _locate(self, session: str, head: HttpRequest, denied: HomeAt | None) -> HomeAt | bool | None:
+        """Look a session up again: its home; True if it is here now, False if it is gone, None if any may claim it."""
+        if not self.may_claim:
+            return await self.look(session)
+        found = await self._endpoint.sessions.activation.locate(session, head, denied)
+        return found if isinstance(found, HomeAt) else found is not None
+
+    def _any_other(self) -> HomeAt:
+        """Choose a worker that may claim a session, because this one drains."""
+        others = [(worker, info) for worker, (_, info) in self.membership.workers.items() if info.address]
+        others = [(worker, info) for worker, info in others if worker != self.membership.worker]
+        if not others:
+            raise Overloaded("the server is shutting down", retry_after=1)
+        worker, info = random.choice(others)
+        return HomeAt(worker, msgspec.json.encode(info).decode())
+
+    def _lease_of(self, worker: str) -> int:
+        return self.membership.workers.get(worker, (0, None))[0]
+
+    def _link(self, home: HomeAt) -> PeerLink:
+        link = self._links.get(home.worker)
+        if link is None:
+            if self._nursery is None:
+                raise Unreachable("this worker has left its cluster")
+            if not home.address:
+                raise Unreachable(f"worker {home.worker} has not come back yet")
+            info = msgspec.json.decode(home.address, type=WorkerInfo)
+            on_close = partial(self._on_close, home.worker)
+            link = PeerLink(
+                home.worker, self.identity(), self._nursery, partial(dial, info.address, self._config), on_close
+            )
+            self._links[home.worker] = link
+        return link
+
+    async def _reply(
+        self, answer: Forwarded | ForwardedStream, worker: str, link: PeerLink, frame: Frame | Batch | None
+    ) -> Plain | Stream:
+        if isinstance(answer, Forwarded):
+            return Plain(answer.status, tuple(answer.headers), answer.body)
+        key = StreamKey(answer.session, answer.stream)
+        try:
+            await self._store.prepare_follow(key)
+            follower = self._store.follow(key, answer.after)
+        except (UnknownCursor, Overloaded):
+            # The store is not available, or was not when the stream began. The call runs: the client must not repeat
+            # it, but come back with the id that it gets.
+            link.detach(answer.id, "disconnected")
+            if answer.prologue:
+                return Plain(200, tuple(answer.headers), answer.prologue)
+            return unavailable(frame) if frame is None else may_have_run(frame)
+        except BaseException:
+            link.detach(answer.id, "disconnected")
+            raise
+        response = StreamResponse(
+            session=answer.session,
+            ids=EventIds(self._store.secret, answer.session, answer.stream) if answer.resumable else None,
+            follower=follower,
+            config=self._endpoint.config,
+            hub=self._endpoint.runtime.hub,
+            prologue=answer.prologue,
+            request_id=answer.request_id,
+        )
+        followed = self._followed.setdefault(answer.session, FollowedSession(worker))
+        followed.home = worker
+        followed.responses[response] = answer.stream
+        self._remote[worker, answer.id] = response
+
+        def detached(cause: str) -> None:
+            self._remote.pop((worker, answer.id), None)
+            followed.responses.pop(response, None)
+            if not followed.responses and self._followed.get(answer.session) is followed:
+                del self._followed[answer.session]
+            link.detach(answer.id, cause)
+
+        response.on_detach = detached
+        return Stream(200, tuple(answer.headers), response)
+
+    def _on_close(self, worker: str, number: int, retry: bool) -> None:
+        response = self._remote.get((worker, number))
+        if response is not None:
+            if retry:
+                response.say_retry()
+            response.close()
+
+    # -- workers that died
+
+    def _on_alive(self, alive: set[str]) -> None:
+        for worker in [worker for worker in self._links if worker not in alive]:
+            self._links.pop(worker).give_up(f"worker {worker} is dead")
+        for session, followed in list(self._followed.items()):
+            link = self._links.get(followed.home)
+            if followed.home not in alive:
+                # R8: a client whose connection was not cut would wait until another request caused the takeover.
+                self._take_over_soon(session)
+            elif followed.home != self.membership.worker and (link is None or not link.connected):
+                followed.send_back(calls=True)  # its home has lost the link, and takes its clients for gone
+
+    def _take_over_soon(self, session: str) -> None:
+        if session not in self._taking and self._nursery is not None:
+            self._taking.add(session)
+            self._nursery.start_soon(self._take_over, session)
+
+    async def _take_over(self, session: str) -> None:
+        """Claim a session whose home died, so that its calls end; if that fails, the next renewal tries again."""
+        try:
+            async with self._limiter:
+                if not self.may_claim:
+                    return
+                found = await self._endpoint.sessions.activation.locate(session)
+        except Overloaded:
+            return
+        except Exception:  # a guard: the next renewal tries again
+            logger.exception("session %s could not be taken over", session[:8])
+            return
+        finally:
+            self._taking.discard(session)
+        followed = self._followed.get(session)
+        if followed is not None:
+            followed.home = found.worker if isinstance(found, HomeAt) else self.membership.worker
+            followed.send_back(calls=found is None)  # the streams of calls end by themselves, with the error
+
+    # -- requests of other workers
+
+    async def answer(self, request: Forward, link: AcceptedLink) -> tuple[AnswerFrame, RemoteStream | None]:
+        """Answer a request that another worker forwarded. It is not forwarded again (R5)."""
+        head = forwarded_head(request)
+        head.remote = lambda retry: link.close_remote(request.id, retry=retry)
+        reply = await self._endpoint.answer_forwarded(head, request.body, may_claim=request.may_claim)
+        if reply is None:
+            return NotHome(request.id), None
+        if isinstance(reply, Plain):
+            return Forwarded(request.id, reply.status, reply.headers, reply.body), None
+        remote = reply.events
+        if not isinstance(remote, RemoteConnection):
+            raise TypeError("a forwarded request was answered with a stream of this worker")
+        await self._store.flush()  # R7: the client gets no id of a stream that other workers do not know
+        stream = ForwardedStream(
+            request.id,
+            remote.session,
+            remote.stream,
+            remote.after,
+            remote.prologue,
+            reply.headers,
+            remote.resumable,
+            remote.request_id,
+        )
+        return stream, remote
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Listen to other workers and join the cluster."""
+        server = LinkServer(self.identity, self.answer)
+        # The server is outside: closed in a nursery that is cancelled, its socket would replace an error by Cancelled.
+        async with server.open(self._config), trio.open_nursery() as self._nursery:
+            self.membership.info = msgspec.structs.replace(self.membership.info, address=server.address)
+            try:
+                async with self.membership.open():
+                    yield
+            finally:
+                self._nursery.cancel_scope.cancel()
+                self._nursery = None
+
+
+@asynccontextmanager
+async def open_cluster(
+    endpoint: Endpoint, config: ClusterConfig, *, server: str, version: str, worker: str | None = None
+) -> AsyncIterator[WorkerCluster]:
+    """Join the cluster of an endpoint as one of its workers, under the id `worker` if its parent has given it one.
+
+    Raises:
+        StoreFailed: another server uses the same name in the store.
+    """
+    store = cast("RedisStore", endpoint.runtime.store)  # the one store that is shared
+    cluster = WorkerCluster(endpoint, store, config, WorkerInfo("", server, version, config.slot), worker)
+    async with cluster.open():
+        endpoint.routing.cluster = cluster
+        try:
+            yield cluster
+        finally:
+            endpoint.routing.cluster = None

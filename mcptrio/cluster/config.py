@@ -1,0 +1,89 @@
+"""The settings of a worker in a cluster."""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from typing import Final
+
+from msgspec import Struct
+
+_MAX_SOCKET_PATH: Final = 80
+"""Bytes of the directory of a unix socket; the whole path has at most 104 on some systems."""
+_TLS: Final = ("forward_ca", "forward_cert", "forward_key")
+
+
+class ClusterConfig(Struct, frozen=True, kw_only=True):
+    """How a worker takes part in a cluster: the workers of one endpoint, which share one store."""
+
+    lease: float = 2.0
+    """Seconds that a worker may serve its sessions without hearing from the store, and after which the others take them
+    over. A handler that blocks the event loop for longer loses the sessions of its worker."""
+    socket_directory: str | None = None
+    """Where the unix socket for requests of the other workers is made, in a directory of its own that only this user
+    can enter; by default among the temporary files."""
+    forward_address: str | None = None
+    """`HOST:PORT` for requests of workers on other machines, instead of a unix socket; port 0 is any free one. An
+    address that is not of the loopback needs TLS."""
+    forward_ca: str | None = None
+    """The file of the certificate authority that has signed the certificates of all workers."""
+    forward_cert: str | None = None
+    """The file of this worker's certificate, for both directions."""
+    forward_key: str | None = None
+    """The file of its key."""
+    slot: str = "0"
+    """Names the worker in logs, together with its process id."""
+
+    def __post_init__(self) -> None:
+        if not 0.1 <= self.lease <= 3600:
+            raise ValueError(f"ClusterConfig.lease must be 0.1 to 3600 seconds, got {self.lease!r}")
+        if self.socket_directory is not None:
+            if not os.path.isabs(self.socket_directory):
+                raise ValueError(
+                    f"ClusterConfig.socket_directory must be an absolute path, got {self.socket_directory!r}"
+                )
+            if len(os.fsencode(self.socket_directory)) > _MAX_SOCKET_PATH:
+                raise ValueError("ClusterConfig.socket_directory is too long for a unix socket: choose a shorter path")
+        if not (self.slot.isascii() and self.slot.isalnum() and len(self.slot) <= 16):
+            raise ValueError(f"ClusterConfig.slot must be 1 to 16 letters and digits, got {self.slot!r}")
+        self._check_address()
+
+    def _check_address(self) -> None:
+        given = [name for name in _TLS if getattr(self, name) is not None]
+        if given and len(given) < len(_TLS):
+            raise ValueError(f"ClusterConfig.{given[0]} needs the others: {', '.join(_TLS)}")
+        if self.forward_address is None:
+            if given:
+                raise ValueError(f"ClusterConfig.{given[0]} needs forward_address: a unix socket has no TLS")
+            return
+        host, _ = split_address(self.forward_address)
+        # The greeting of a link proves who dials, but only TLS protects what follows on a network.
+        if not given and not _is_loopback(host):
+            raise ValueError(
+                f"ClusterConfig.forward_address {self.forward_address!r} is reached over a network and needs TLS: set "
+                f"{', '.join(_TLS)}"
+            )
+
+    @property
+    def tls(self) -> bool:
+        return self.forward_cert is not None
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"ClusterConfig.forward_address must be HOST:PORT, got {text!r}")
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

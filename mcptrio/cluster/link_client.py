@@ -1,0 +1,178 @@
+"""The dialling side of a cluster link: requests that another worker answers.
+
+One connection carries any number of requests. It is opened when the first one is forwarded, and again when it was lost.
+A request that was handed to the connection may have been served, whatever happens then: it is never sent twice (R5).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Final
+
+import trio
+from msgspec.structs import replace
+
+from mcptrio._actors.future import Reply
+from mcptrio.cluster.channel import BROKEN, FrameChannel, LinkIdentity
+from mcptrio.cluster.frames import (
+    AnswerFrame,
+    ClientGone,
+    CloseRemote,
+    Detach,
+    Forward,
+    Forwarded,
+    ForwardedStream,
+    LinkError,
+    NotHome,
+)
+from mcptrio.errors import MCPTrioError, Overloaded
+
+logger = logging.getLogger("mcptrio.cluster")
+
+MAX_PENDING: Final = 1024
+DIAL_WITHIN: Final = 1.0
+
+
+class Unreachable(MCPTrioError):
+    """A worker cannot be connected to; nothing was sent."""
+
+
+class LinkBroken(MCPTrioError):
+    """The connection was lost, or the worker died, after a request was sent: the request may have been served."""
+
+
+class PeerLink:
+    """The connection to one other worker.
+
+    Owns: the socket.   Borrows: the nursery that its task runs in, `dial`, and `on_close`, which is called with the
+    number of a stream whose connection is to be closed, and whether the client is to come back.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        identity: LinkIdentity,
+        nursery: trio.Nursery,
+        dial: Callable[[], Awaitable[trio.abc.Stream]],
+        on_close: Callable[[int, bool], None],
+    ) -> None:
+        self.worker = worker
+        self.dead = False
+        self._identity = identity
+        self._nursery = nursery
+        self._dial = dial
+        self._on_close = on_close
+        self._channel: FrameChannel | None = None
+        self._scope: trio.CancelScope | None = None
+        self._problem = ""
+        self._connecting = trio.lowlevel.ParkingLot()
+        self._numbers = count(1)
+        self._pending: dict[int, Reply] = {}
+
+    @property
+    def connected(self) -> bool:
+        return self._channel is not None
+
+    @property
+    def pending(self) -> int:
+        """The number of requests that wait for an answer."""
+        return len(self._pending)
+
+    async def forward(self, request: Forward) -> AnswerFrame:
+        """Send a request and return the answer. A caller that is cancelled tells the other worker.
+
+        Raises:
+            Unreachable: it could not be sent.
+            LinkBroken: it was sent, and there will be no answer.
+            Overloaded: too much waits for this worker.
+        """
+        if len(self._pending) >= MAX_PENDING:
+            raise Overloaded("too many requests wait for another worker", retry_after=1, limit="forward")
+        channel = self._channel or await self._connect()
+        number, reply = next(self._numbers), Reply()
+        if not channel.send_nowait(replace(request, id=number)):
+            raise Overloaded("another worker does not keep up", retry_after=1, limit="forward")
+        self._pending[number] = reply
+        try:
+            answer: AnswerFrame = await reply.wait()
+        except trio.Cancelled:
+            if channel is self._channel:
+                channel.send_nowait(ClientGone(number))
+            raise
+        finally:
+            del self._pending[number]
+        return answer
+
+    def detach(self, number: int, cause: str) -> None:
+        """Say that the client of a stream follows it no longer."""
+        if self._channel is not None:
+            self._channel.send_nowait(Detach(number, cause))
+
+    def give_up(self, reason: str) -> None:
+        """Fail everything that waits: the worker is dead."""
+        self.dead = True
+        self._lost(reason)
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _connect(self) -> FrameChannel:
+        if self.dead:
+            raise Unreachable(f"worker {self.worker} is dead")
+        if self._scope is None:
+            self._scope = trio.CancelScope()
+            self._nursery.start_soon(self._run, self._scope, name=f"link to worker {self.worker}")
+        await self._connecting.park()
+        if self._channel is None:
+            raise Unreachable(self._problem)
+        return self._channel
+
+    async def _run(self, scope: trio.CancelScope) -> None:
+        """Connect and serve the connection. This is a guard: whatever happens to a link ends that link only."""
+        stream: trio.abc.Stream | None = None
+        reason = f"the link to worker {self.worker} was closed"
+        try:
+            with scope:
+                with trio.fail_after(DIAL_WITHIN):
+                    stream = await self._dial()
+                    channel = FrameChannel(stream, self._identity.max_frame)
+                    await channel.greet(self._identity, dialled=True, expected=self.worker)
+                self._channel = channel
+                self._connecting.unpark_all()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(channel.write)
+                    await self._read(channel)
+                    nursery.cancel_scope.cancel()
+        except* trio.TooSlowError:
+            reason = f"worker {self.worker} did not answer within {DIAL_WITHIN:g} s"
+        except* BROKEN as errors:
+            reason = f"worker {self.worker}: {'; '.join(str(error) or 'broken' for error in errors.exceptions)}"
+        except* Exception:
+            logger.exception("the link to worker %s failed", self.worker)
+        finally:
+            self._scope = None
+            self._lost(reason)
+            if stream is not None:
+                with trio.CancelScope(shield=True):
+                    await trio.aclose_forcefully(stream)
+
+    async def _read(self, channel: FrameChannel) -> None:
+        while (frames := await channel.receive()) is not None:
+            for frame in frames:
+                if isinstance(frame, Forwarded | ForwardedStream | NotHome):
+                    waiting = self._pending.get(frame.id)
+                    if waiting is not None:
+                        waiting.settle(frame)
+                    elif isinstance(frame, ForwardedStream):
+                        channel.send_nowait(Detach(frame.id, "disconnected"))
+                elif isinstance(frame, CloseRemote):
+                    self._on_close(frame.id, frame.retry)
+                else:
+                    raise LinkError(f"worker {self.worker} sent a frame that it must not send")
+
+    def _lost(self, reason: str) -> None:
+        self._channel, self._problem = None, reason
+        self._connecting.unpark_all()
+        for reply in self._pending.values():
+            reply.settle(error=LinkBroken(reason))

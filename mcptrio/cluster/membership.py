@@ -1,0 +1,201 @@
+"""The membership of this worker in its cluster: its lease, and which other workers are alive.
+
+One task renews the lease, removes the workers whose lease has expired, and reads who is alive. Each renewal is also the
+watch over everything that waits for another worker (R8, R11). A death notice only makes it faster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from mcptrio.cluster.config import ClusterConfig
+from mcptrio.cluster.lease import RENEWALS, LeaseAction, LeaseEvent, WorkerLease
+from mcptrio.errors import Overloaded
+from mcptrio.stores.base import StoreFailed
+
+if TYPE_CHECKING:
+    from mcptrio.stores.redis import RedisStore
+
+logger = logging.getLogger("mcptrio.cluster")
+
+JOIN_WITHIN: Final = 1.0
+LEAVE_WITHIN: Final = 1.0
+
+
+class WorkerInfo(Struct, frozen=True):
+    """The description of a worker in the directory."""
+
+    address: str
+    """The socket for requests of other workers."""
+    server: str
+    version: str
+    slot: str
+
+
+class Membership:
+    """The lease of this worker, and the other workers.
+
+    Owns: the task that renews the lease.   Borrows: the store, and `on_alive`, which is called with the ids of all live
+    workers after each renewal, and without a worker as soon as it was declared dead.
+    """
+
+    def __init__(
+        self,
+        store: RedisStore,
+        config: ClusterConfig,
+        info: WorkerInfo,
+        on_alive: Callable[[set[str]], None],
+        worker: str | None = None,
+    ) -> None:
+        self.info = info
+        self.workers: dict[str, tuple[int, WorkerInfo]] = {}
+        """Expiry of the lease by the clock of the store, and description, of each live worker."""
+        self._store = store
+        self._config = config
+        self._on_alive = on_alive
+        self._first_id = worker or f"{config.slot}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._deaths = 0
+        self._lease = WorkerLease(config.lease)
+        self._renewed = trio.Event()
+
+    @property
+    def worker(self) -> str:
+        """The id of this worker."""
+        return self._store.sessions.worker
+
+    @property
+    def serves(self) -> bool:
+        """Whether session requests are served."""
+        return self._lease.serves(trio.current_time())
+
+    @property
+    def may_claim(self) -> bool:
+        return self.serves and self._lease.may_claim
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Join the cluster, and leave it at the end.
+
+        Raises:
+            StoreFailed: another server uses the same name in the store.
+        """
+        sessions = self._store.sessions
+        sessions.patience = self._config.lease
+        self._new_id()
+        async with trio.open_nursery() as nursery:
+            try:
+                await self._renew()
+                self._check_names()
+                await self._store.listen_to_workers(self._on_news)
+                nursery.start_soon(self._run)
+                nursery.start_soon(self._watch_expiry)
+                yield
+            finally:
+                nursery.cancel_scope.cancel()
+                with trio.move_on_after(LEAVE_WITHIN, shield=True), suppress(Overloaded):
+                    await sessions.declare_dead(self.worker)
+                sessions.joined = False
+
+    def drain(self) -> None:
+        """Claim nothing more (R12)."""
+        self._lease, _ = self._lease.step(LeaseEvent.DRAIN)
+
+    async def declare_dead(self, worker: str) -> None:
+        """Remove another worker of which is known that it died."""
+        try:
+            for id in {worker, *(id for id in self.workers if id.partition(".")[0] == worker)}:
+                await self._store.sessions.declare_dead(id)
+        except Overloaded:
+            logger.warning("worker %s could not be declared dead; its lease will end", worker)
+
+    def _new_id(self) -> None:
+        """Take an id that was never used: the first one, then the same with the number of deaths."""
+        self._store.sessions.worker = f"{self._first_id}.{self._deaths}" if self._deaths else self._first_id
+        self._deaths += 1
+
+    def _check_names(self) -> None:
+        for _, info in self.workers.values():
+            if info.server != self.info.server:
+                raise StoreFailed(
+                    f"another server, {info.server!r}, uses the same name in this store: give this one a name of its "
+                    "own, for example redis://host?name=orders"
+                )
+
+    # -- the lease
+
+    async def _run(self) -> None:
+        while True:
+            await trio.sleep(self._config.lease / RENEWALS)
+            await self._renew()
+
+    async def _renew(self) -> None:
+        sessions = self._store.sessions
+        sent = trio.current_time()
+        self._lease = self._lease.at(sent)
+        try:
+            with trio.fail_after(self._config.lease):
+                state = await sessions.renew(
+                    msgspec.json.encode(self.info).decode(), self._config.lease, self._store.secret
+                )
+                if state == "live":
+                    lease, action = self._lease.renewed(sent)
+                    if action is LeaseAction.CHECK_EPOCHS:
+                        sessions.be_patient()
+                        await sessions.find_lost()
+                    _, found = await sessions.sweep()
+        except (Overloaded, trio.TooSlowError):
+            return  # the lease runs out by itself
+        match state:
+            case "live":
+                if lease.state is not self._lease.state:
+                    logger.info("worker %s is %s", self.worker, lease.state.value)
+                self._lease = lease
+                self._store.holds_back = not self.serves
+                self._note_workers(found)
+                self._renewed.set()
+            case "dead" | "stranger":
+                logger.error("worker %s was declared dead: its sessions are lost", self.worker)
+                self._lease, _ = self._lease.step(LeaseEvent.DECLARED_DEAD)
+                self._store.holds_back = True
+                sessions.start_over()
+                self._new_id()
+                if state == "dead":
+                    await self._renew()
+            case "emptied":
+                self._store.note_emptied()  # it joins again under this id, and its sessions are stored again
+
+    async def _watch_expiry(self) -> None:
+        """Hold events back as soon as the lease has expired."""
+        while True:
+            if self.serves:
+                await trio.sleep_until(self._lease.until)
+            else:
+                if not self._store.holds_back:
+                    logger.error("the lease of worker %s has expired: session requests get 503", self.worker)
+                    self._store.holds_back = True
+                self._renewed = trio.Event()
+                await self._renewed.wait()
+
+    # -- the other workers
+
+    def _note_workers(self, found: dict[str, tuple[int, str]]) -> None:
+        self.workers = {}
+        for worker, (expires, text) in found.items():
+            with suppress(msgspec.DecodeError):  # of another version: it lives, but cannot be reached
+                self.workers[worker] = expires, msgspec.json.decode(text, type=WorkerInfo)
+        self._on_alive(set(found))
+
+    def _on_news(self, message: bytes) -> None:
+        kind, _, worker = message.decode("ascii", "replace").partition(" ")
+        if kind == "dead" and worker != self.worker and self.workers.pop(worker, None) is not None:
+            logger.info("worker %s is gone", worker)
+            self._on_alive(set(self.workers))

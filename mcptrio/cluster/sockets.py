@@ -1,0 +1,72 @@
+"""The sockets between workers: a unix socket in a private directory, or TCP, with TLS on a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import ssl
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+import trio
+
+from mcptrio.cluster.config import ClusterConfig, split_address
+
+BACKLOG: Final = 64
+_TCP: Final = "tcp:"
+
+
+@asynccontextmanager
+async def open_link_listener(config: ClusterConfig) -> AsyncIterator[tuple[trio.abc.Listener[trio.abc.Stream], str]]:
+    """Open the socket for other workers; yields the listener, and the address that others dial.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+    if config.forward_address is None:
+        folder = tempfile.mkdtemp(prefix="mcptrio-", dir=config.socket_directory)  # only this user can enter it
+        try:
+            path = os.path.join(folder, "link")
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listening.bind(path)
+            listening.listen(BACKLOG)
+            async with trio.SocketListener(trio.socket.from_stdlib_socket(listening)) as listener:
+                yield listener, path
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    host, port = split_address(config.forward_address)
+    (tcp, *others) = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    for other in others:  # a name with several addresses
+        await other.aclose()
+    bound: int = tcp.socket.getsockname()[1]
+    async with tcp:
+        secured = trio.SSLListener(tcp, _context(config, ssl.Purpose.CLIENT_AUTH)) if config.tls else tcp
+        yield cast("trio.abc.Listener[trio.abc.Stream]", secured), f"{_TCP}{host}:{bound}"
+
+
+async def dial(address: str, config: ClusterConfig) -> trio.abc.Stream:
+    """Connect to the socket of another worker.
+
+    Raises:
+        OSError, trio.BrokenResourceError: it cannot be reached.
+    """
+    if not address.startswith(_TCP):
+        return await trio.open_unix_socket(address)
+    host, port = split_address(address.removeprefix(_TCP))
+    stream: trio.abc.Stream = await trio.open_tcp_stream(host, port)
+    if config.tls:
+        stream = trio.SSLStream(stream, _context(config, ssl.Purpose.SERVER_AUTH))
+    return stream
+
+
+def _context(config: ClusterConfig, purpose: ssl.Purpose) -> ssl.SSLContext:
+    """Both sides show a certificate of the cluster's own authority, so that names need not be checked."""
+    context = ssl.create_default_context(purpose, cafile=config.forward_ca)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(str(config.forward_cert), config.forward_key)
+    return context

@@ -1,0 +1,155 @@
+"""Continue stored sessions: find the session of a request that is not in memory, and make its object again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from attrs import define
+
+from mcptrio._actors.homes import Homes
+from mcptrio._actors.record import SessionRecord, read_record, restore
+from mcptrio._actors.session import Session
+from mcptrio._actors.session_ids import is_session_id
+from mcptrio._peer.era import Era
+from mcptrio._peer.messages import Cause
+from mcptrio.errors import Overloaded, SessionRefused
+from mcptrio.stores.base import Claimed, HomeAt, StreamKey
+
+from .calls import died, read_call
+from .links import HttpLink
+from .message import HttpRequest, Plain, overloaded, unknown_session
+from .rerun import run_again
+from .shared import Shared
+
+NAMES_PER_EPOCH = 10**9
+"""Streams of a session are numbered from its epoch times this, so that no two homes use one name."""
+
+
+@define(eq=False, repr=False)
+class RestoredLink:
+    """The link of a request as the context of a restored subscription needs it: nothing is sent on it."""
+
+    head: HttpRequest
+    shared: bool = False
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    async def room(self) -> None:
+        pass
+
+
+@define(eq=False, repr=False)
+class Activation:
+    """The way back of stored sessions into memory.   Borrows: the durable sessions of the runtime."""
+
+    shared: Shared
+    dates: Mapping[str, Era]
+    session_over: Callable[[HttpLink], None]
+
+    def may_exist(self, session_id: str) -> bool:
+        """Return whether a session that is not in memory may be stored."""
+        return self.shared.runtime.homes is not None and is_session_id(session_id, self.shared.store.secret)
+
+    async def locate(
+        self, session_id: str, head: HttpRequest | None = None, denied: HomeAt | None = None
+    ) -> Session | HomeAt | None:
+        """Return a session, which is made again if no other process is its home, or its home; None if it is gone.
+
+        `head` is the request that names it; without one, the home of the session died and a client follows it here.
+        `denied` is a home that has answered that the session is not there.
+
+        Raises:
+            Overloaded: there is no room, the process drains, or the store cannot be asked.
+        """
+        homes = self.shared.runtime.homes
+        if homes is None:
+            return None
+        owner = "" if head is None else head.owner
+        return await homes.activate(session_id, partial(self._revive, homes, head, session_id), owner, denied)
+
+    async def find(self, head: HttpRequest, request_id: int | str | None = None) -> Session | Plain:
+        """Return the stored session that a request names, or the response that refuses the request."""
+        homes, session_id = self.shared.runtime.homes, head.fields[b"mcp-session-id"].decode("latin-1")
+        if homes is None or not self.may_exist(session_id):
+            return unknown_session(request_id)
+        try:
+            found = await homes.activate(session_id, partial(self._revive, homes, head, session_id), head.owner)
+        except Overloaded as error:
+            close = self.shared.draining
+            return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit, close=close)
+        # Do not reveal that the session of another client exists. One that was deleted is in memory until it has ended.
+        link = found.link if isinstance(found, Session) else None
+        if type(link) is not HttpLink or link.closed or link.identity != head.identity:
+            return unknown_session(request_id)
+        return link.session
+
+    async def _revive(
+        self, homes: Homes, head: HttpRequest | None, session_id: str, claimed: Claimed
+    ) -> Session | None:
+        """Make the session of a record; None if it cannot be read or belongs to another client."""
+        record = read_record(claimed.record)
+        era = None if record is None else self.dates.get(record.revision)
+        if head is None and record is not None:
+            head = HttpRequest(method="GET", path=self.shared.config.path, headers=())
+            head.identity = record.identity
+        # Do not reveal that the session of another client exists.
+        if record is None or era is None or head is None or record.identity != head.identity:
+            return None
+        self.shared.admission.check_sessions(record.identity)  # passivated sessions must not pass the limit
+        session = self._make(head, session_id, claimed, record, era)
+        try:
+            http: HttpLink = session.link  # type: ignore[assignment]  # `_make` gives no other
+            await http.reopen()
+            await self.shared.runtime.app.restore(session, record, RestoredLink(head))
+            # Without a request of its client there is no principal that a call could run for.
+            await self._end_calls(http, head, claimed, may_rerun=head.principal is not None or not record.identity)
+        except BaseException as error:
+            session.close_nowait(Cause.PASSIVATED)
+            if isinstance(error, SessionRefused):
+                return None
+            raise
+        return session
+
+    def _make(self, head: HttpRequest, session_id: str, claimed: Claimed, record: SessionRecord, era: Era) -> Session:
+        http = HttpLink(
+            parts=self.shared,
+            identity=record.identity,
+            on_end=self.session_over,
+            confirmed=record.confirmed,
+            last_name=claimed.epoch * NAMES_PER_EPOCH,
+        )
+        session = http.session = Session(
+            id=session_id,
+            service=self.shared.runtime.app,
+            link=http,
+            transport="http",
+            principal=head.principal,
+            owner=claimed.owner or head.owner,
+            epoch=claimed.epoch,
+            _runtime=self.shared.runtime,
+        )
+        self.shared.admission.session_began(record.identity)
+        restore(session, record, era)
+        session.open()
+        session.inbox.sleep()
+        return session
+
+    async def _end_calls(self, http: HttpLink, head: HttpRequest, claimed: Claimed, *, may_rerun: bool) -> None:
+        """Run the calls again that the process which died has not answered, or answer them with an error."""
+        app = self.shared.runtime.app
+        for name, data in claimed.calls.items():
+            call = read_call(data)
+            if call is None or not call.ids:
+                continue
+            key = StreamKey(http.session.id, name)
+            last = await self.shared.store.reopen(key, owner=http.session.owner)
+            # The declaration of now decides: another version of the server may run.
+            if may_rerun and call.params is not None and app.may_rerun(call.method, call.params):
+                await run_again(http, head, name, call, last)
+            else:
+                self.shared.store.append(key, died(call), last=True)

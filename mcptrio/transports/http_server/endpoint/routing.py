@@ -1,0 +1,84 @@
+"""Where a request of a session is served: here, or at another worker."""
+
+from __future__ import annotations
+
+from attrs import define
+
+from mcptrio._actors.session import Session
+from mcptrio._wire.jsonrpc import Batch, Frame, Request
+from mcptrio.errors import Overloaded
+from mcptrio.stores.base import HomeAt
+
+from .message import HttpRequest, Plain, Stream, overloaded, unknown_session
+from .remote import Cluster
+from .shared import Shared
+from .stateful import Sessions
+
+
+@define(eq=False, repr=False)
+class Routing:
+    """The way of requests to the worker that has their session.   Borrows: the cluster, while there is one."""
+
+    shared: Shared
+    sessions: Sessions
+    cluster: Cluster | None = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether this worker may not serve its sessions at present."""
+        return self.cluster is not None and not self.cluster.serves
+
+    async def elsewhere(
+        self, head: HttpRequest, body: bytes, frame: Frame | Batch | None = None
+    ) -> Plain | Stream | None:
+        """Have another worker answer a request whose session lives there; None: it is served here."""
+        cluster, activation = self.cluster, self.sessions.activation
+        if cluster is None or head.remote is not None:
+            return None
+        request_id = frame.id if type(frame) is Request else None
+        if not cluster.serves:
+            text = "this worker has no lease: it cannot reach the store"
+            return overloaded(text, 1, request_id=request_id, limit="lease")
+        name = head.fields.get(b"mcp-session-id")
+        session_id = "" if name is None else name.decode("latin-1")
+        if self._stays(session_id, head) or not activation.may_exist(session_id):
+            return None
+        home: Session | HomeAt | None
+        try:
+            if cluster.may_claim:
+                home = await activation.locate(session_id, head)
+                if not isinstance(home, HomeAt):
+                    return unknown_session(request_id) if home is None else None
+            else:
+                home = await cluster.look(session_id)
+        except Overloaded as error:
+            return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
+        return await cluster.forward(head, body, frame, home)
+
+    def _stays(self, session_id: str, head: HttpRequest) -> bool:
+        """Return whether a session is in memory here; one that is quiet leaves a worker that drains."""
+        session, homes = self.shared.runtime.supervisor.find(session_id), self.shared.runtime.homes
+        if session is None:
+            return False
+        if self.shared.draining and homes is not None:
+            if not session.peer.calls and session.inbox.idle and homes.may_leave(session, draining=True):
+                homes.leave_soon(session)
+                return False
+            head.while_draining = True
+        return True
+
+    async def is_here(self, session_id: str, head: HttpRequest, *, may_claim: bool) -> bool:
+        """Return whether a session is in memory here, or was claimed now for a worker that drains.
+
+        Raises:
+            Overloaded: that cannot be found out at present.
+        """
+        homes = self.shared.runtime.homes
+        for _ in range(2):  # it may be leaving, or leave now
+            if homes is not None:
+                await homes.settled(session_id)
+            if self._stays(session_id, head):
+                return True
+        if not (may_claim and self.cluster is not None and self.cluster.may_claim):
+            return False
+        return not isinstance(await self.sessions.activation.locate(session_id, head), HomeAt)

@@ -1,0 +1,31 @@
+"""Mutants for requests that come from asyncio servers."""
+
+from __future__ import annotations
+
+from .mutant import HTTP, Mutant
+
+REQUEST, TESTS = f"{HTTP}/hypercorn/asyncio_request.py", "tests/transports/test_asyncio_request.py"
+
+MUTANTS = [
+    Mutant(
+        "U3", "a client that does not read stops its handler", REQUEST,
+        'if message["type"] == "http.response.start" or message.get("more_body") is False:', "if True:",
+        TESTS, "test_a_client_that_does_not_read_stops_the_handler_and_is_cut",
+    ),
+    Mutant(
+        "U3", "a client that does not read is cut", REQUEST,
+        "        self._hurry(0)\n", "",
+        TESTS, "test_a_client_that_does_not_read_stops_the_handler_and_is_cut",
+        also=((REQUEST, "                self._hurry(self._write_timeout)\n", ""),),
+    ),
+    Mutant(
+        "U3", "the end of a response has the write timeout", REQUEST,
+        "                self._hurry(self._write_timeout)\n", "",
+        TESTS, "test_the_last_message_is_sent_within_the_write_timeout",
+    ),
+    Mutant(
+        "U3", "a body is read ahead within a bound", REQUEST,
+        "while len(self._incoming) < _READ_AHEAD:", "while len(self._incoming) < 100:",
+        TESTS, "test_messages_are_read_ahead_within_a_bound",
+    ),
+]  # fmt: skip

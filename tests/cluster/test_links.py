@@ -1,0 +1,311 @@
+"""The connection between two workers: greetings, requests, streams, bounds, and what a lost connection means."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import pytest
+import trio
+from msgspec.structs import replace
+
+from mcptrio.cluster import ClusterConfig, channel, link_client
+from mcptrio.cluster.channel import FrameChannel, LinkIdentity
+from mcptrio.cluster.frames import (
+    AnswerFrame,
+    CloseRemote,
+    Detach,
+    Forward,
+    Forwarded,
+    ForwardedStream,
+    FrameReader,
+    Hello,
+    LinkError,
+    NotHome,
+    pack_frame,
+)
+from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
+from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
+from mcptrio.cluster.sockets import dial
+from mcptrio.errors import Overloaded
+
+SECRET = b"s" * 32
+CONFIG = ClusterConfig()
+REQUEST = Forward(0, "sid", "POST", "/mcp", b"", (), b"{}", "http", None, None, None, False)
+
+
+def identity(worker: str, secret: bytes = SECRET, cluster: str = "c", max_frame: int = 2**20) -> LinkIdentity:
+    return LinkIdentity.derive(worker, cluster, secret, max_frame)
+
+
+class Home:
+    """The worker that answers."""
+
+    def __init__(self) -> None:
+        self.requests: list[Forward] = []
+        self.cancelled: list[int] = []
+        self.links: list[AcceptedLink] = []
+        self.detached: list[str] = []
+        self.go_on = trio.Event()
+
+    def announce(self) -> None:
+        pass
+
+    def detach(self, cause: str) -> None:
+        self.detached.append(cause)
+
+    async def answer(self, request: Forward, link: AcceptedLink) -> tuple[AnswerFrame, RemoteStream | None]:
+        self.requests.append(request)
+        self.links.append(link)
+        match request.body:
+            case b"wait":
+                try:
+                    await self.go_on.wait()
+                except trio.Cancelled:
+                    self.cancelled.append(request.id)
+                    raise
+            case b"fail":
+                raise RuntimeError("oops")
+            case b"lost":
+                return NotHome(request.id), None
+            case b"stream":
+                return ForwardedStream(request.id, "sid", "1", 0, b"", (), True, 1), self
+        return Forwarded(request.id, 200, ((b"x", b"y"),), request.body), None
+
+
+@asynccontextmanager
+async def linked(
+    home: Home,
+    *,
+    asks: LinkIdentity | None = None,
+    worker: str = "home",
+    closed: list[tuple[int, bool]] | None = None,
+    config: ClusterConfig = CONFIG,
+) -> AsyncIterator[PeerLink]:
+    server = LinkServer(lambda: identity("home"), home.answer)
+    async with server.open(config), trio.open_nursery() as nursery:
+        on_close = (lambda *_: None) if closed is None else (lambda *args: closed.append(args))
+        yield PeerLink(worker, asks or identity("asks"), nursery, partial(dial, server.address, config), on_close)
+        nursery.cancel_scope.cancel()
+
+
+async def settle(condition: object) -> None:
+    with trio.fail_after(5):
+        while not condition():  # type: ignore[operator]
+            await trio.sleep(0.001)
+
+
+async def test_many_requests_share_one_connection() -> None:
+    home = Home()
+    async with linked(home) as link:
+        answers: dict[int, AnswerFrame] = {}
+
+        async def ask(number: int) -> None:
+            answers[number] = await link.forward(replace(REQUEST, body=b"%d" % number))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(ask, number)
+        assert all(isinstance(a, Forwarded) and a.body == b"%d" % n for n, a in answers.items())
+        assert len(set(map(id, home.links))) == 1
+        assert home.links[0].worker == "asks"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate of one authority, for all workers."""
+    trustme = pytest.importorskip("trustme")
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    issued = authority.issue_cert("worker.internal")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    issued.private_key_pem.write_to_path(folder / "key.pem")
+    return {f"forward_{name}": str(folder / f"{name}.pem") for name in ("ca", "cert", "key")}
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_link_over_tcp(certificates: dict[str, str], tls: bool) -> None:
+    config = ClusterConfig(forward_address="127.0.0.1:0", **(certificates if tls else {}))  # type: ignore[arg-type]
+    home = Home()
+    async with linked(home, config=config) as link:
+        answer = await link.forward(replace(REQUEST, body=b"over tcp"))
+        assert isinstance(answer, Forwarded)
+        assert answer.body == b"over tcp"
+
+
+async def test_a_worker_without_a_certificate_of_the_authority_is_not_heard(certificates: dict[str, str]) -> None:
+    config = ClusterConfig(forward_address="127.0.0.1:0", **certificates)  # type: ignore[arg-type]
+    home = Home()
+    server = LinkServer(lambda: identity("home"), home.answer)
+    async with server.open(config), trio.open_nursery() as nursery:
+        plain = ClusterConfig(forward_address="127.0.0.1:0")
+        link = PeerLink("home", identity("asks"), nursery, partial(dial, server.address, plain), lambda *_: None)
+        with pytest.raises(Unreachable):
+            await link.forward(REQUEST)
+        assert home.requests == []
+
+
+async def test_a_cancelled_request_is_cancelled_at_the_home_worker() -> None:
+    home = Home()
+    async with linked(home) as link:
+        with trio.move_on_after(0.05):
+            await link.forward(replace(REQUEST, body=b"wait"))
+        await settle(lambda: home.cancelled)
+        assert link.pending == 0
+
+
+async def test_a_failed_request_gets_500_and_the_link_goes_on() -> None:
+    home = Home()
+    async with linked(home) as link:
+        answer = await link.forward(replace(REQUEST, body=b"fail"))
+        assert isinstance(answer, Forwarded)
+        assert answer.status == 500
+        assert isinstance(await link.forward(replace(REQUEST, body=b"lost")), NotHome)
+
+
+async def test_a_stream_is_detached_when_its_client_or_the_link_is_gone() -> None:
+    home, closed = Home(), list[tuple[int, bool]]()
+    async with linked(home, closed=closed) as link:
+        first = await link.forward(replace(REQUEST, body=b"stream"))
+        second = await link.forward(replace(REQUEST, body=b"stream"))
+        assert isinstance(first, ForwardedStream)
+        home.links[0].close_remote(second.id, retry=True)
+        link.detach(first.id, "done")
+        await settle(lambda: home.detached == ["done"] and closed == [(second.id, True)])
+    await settle(lambda: home.detached == ["done", "disconnected"])
+
+
+async def test_an_answer_for_a_client_that_is_gone_detaches_its_stream() -> None:
+    """The client disconnected while the answer was on its way."""
+    home = Home()
+    async with linked(home) as link:
+        await link.forward(REQUEST)
+        link._channel.send_nowait(replace(REQUEST, id=900, body=b"stream"))  # type: ignore[union-attr]
+        await settle(lambda: home.detached == ["disconnected"])
+
+
+async def test_a_dead_worker_fails_what_waits_and_cannot_be_reached() -> None:
+    """R11: whatever the connection says."""
+    home = Home()
+    async with linked(home) as link:
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                with pytest.raises(LinkBroken):
+                    await link.forward(replace(REQUEST, body=b"wait"))
+
+            nursery.start_soon(ask)
+            await settle(lambda: home.requests)
+            link.give_up("its lease ran out")
+        with pytest.raises(Unreachable):
+            await link.forward(REQUEST)
+        assert len(home.requests) == 1  # R5
+
+
+async def test_a_worker_that_cannot_be_dialled_is_unreachable() -> None:
+    async with trio.open_nursery() as nursery:
+        link = PeerLink("home", identity("asks"), nursery, partial(dial, "/nonexistent/link", CONFIG), lambda *_: None)
+        with pytest.raises(Unreachable):
+            await link.forward(REQUEST)
+
+
+async def test_a_worker_that_does_not_greet_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_client, "DIAL_WITHIN", 0.05)
+    ours, _theirs = trio.testing.memory_stream_pair()
+
+    async def silent() -> trio.abc.Stream:
+        return ours
+
+    async with trio.open_nursery() as nursery:
+        link = PeerLink("home", identity("asks"), nursery, silent, lambda *_: None)
+        with pytest.raises(Unreachable, match="did not answer"):
+            await link.forward(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "stranger", [identity("asks", b"other" * 8), identity("asks", cluster="d")], ids=["another secret", "another name"]
+)
+async def test_a_stranger_gets_no_answer(stranger: LinkIdentity) -> None:
+    home = Home()
+    async with linked(home, asks=stranger) as link:
+        with pytest.raises(Unreachable):
+            await link.forward(REQUEST)
+        assert home.requests == []
+
+
+async def test_another_worker_at_the_address_means_that_the_old_one_is_gone() -> None:
+    home = Home()
+    async with linked(home, worker="earlier") as link:
+        with pytest.raises(Unreachable, match="gone"):
+            await link.forward(REQUEST)
+
+
+async def ended(stream: trio.abc.Stream) -> bytes:
+    """Return the bytes that a stream delivers before it ends."""
+    found = b""
+    with trio.fail_after(5), suppress(trio.BrokenResourceError):
+        while data := await stream.receive_some():
+            found += data
+    return found
+
+
+async def test_a_proof_cannot_be_sent_back() -> None:
+    """An impostor without the secret repeats the worker's own greeting."""
+    home = Home()
+    server = LinkServer(lambda: identity("home"), home.answer)
+    async with server.open(CONFIG), await dial(server.address, CONFIG) as stream:
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(await stream.receive_some())
+            await stream.send_all(await stream.receive_some())
+            await stream.send_all(pack_frame(replace(REQUEST, id=1)))
+        await ended(stream)
+        assert home.requests == []
+
+
+async def test_a_request_before_the_proof_closes_the_link() -> None:
+    home = Home()
+    server = LinkServer(lambda: identity("home"), home.answer)
+    async with server.open(CONFIG), await dial(server.address, CONFIG) as stream:
+        await stream.send_all(pack_frame(replace(REQUEST, id=1)))
+        greeting = FrameReader(2**20).feed(await ended(stream))
+        assert isinstance(greeting[0], Hello)
+        assert len(greeting) == 1
+        assert home.requests == []
+
+
+async def test_what_waits_for_a_peer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_client, "MAX_PENDING", 2)
+    home = Home()
+    async with linked(home) as link, trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(link.forward, replace(REQUEST, body=b"wait"))
+        await settle(lambda: link.pending == 2)
+        with pytest.raises(Overloaded) as refused:
+            await link.forward(REQUEST)
+        assert refused.value.limit == "forward"
+        home.go_on.set()
+
+
+async def test_unsent_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "MAX_UNSENT", 1000)
+    stream, _ = trio.testing.memory_stream_pair()
+    frames = FrameChannel(stream, 2**20)
+    assert frames.send_nowait(replace(REQUEST, body=bytes(5000)))  # one large frame is sent alone
+    assert not frames.send_nowait(REQUEST)
+
+
+def test_frames_are_cut_anywhere() -> None:
+    sent = [REQUEST, NotHome(1), Detach(2, "done"), CloseRemote(3, True)]
+    data = b"".join(map(pack_frame, sent))
+    for size in (1, 3, 7, len(data)):
+        reader = FrameReader(2**20)
+        found = [frame for at in range(0, len(data), size) for frame in reader.feed(data[at : at + size])]
+        assert found == [replace(REQUEST, headers=[]), *sent[1:]]
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\2\x91\xa0", b"\0\0\0\0"])
+def test_bytes_that_are_no_frame_are_refused(data: bytes) -> None:
+    with pytest.raises(LinkError):
+        FrameReader(2**20).feed(data)

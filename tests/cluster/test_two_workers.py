@@ -1,0 +1,423 @@
+"""Any worker serves any request of any session: two workers in one process, with the client at the wrong one."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from mcptrio.auth.server import Principal
+from mcptrio.cluster import link_client
+from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.message import HttpRequest
+from tests.redis_server import RedisServer, be_patient
+from tests.transports.app_for_tests import Client, app_of, error_of, notification, plain, request, result_of
+
+from .two_workers import Worker, two_workers, until, working
+
+
+@pytest.fixture
+def url(redis_server: RedisServer) -> str:
+    return redis_server.url
+
+
+@pytest.fixture(autouse=True)
+def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
+    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
+
+
+async def progress(reader: Any, count: int) -> list[int]:
+    return [(await reader.frame())["params"]["progress"] for _ in range(count)]
+
+
+# -- requests at the wrong worker
+
+
+async def test_a_plain_call(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        there = other.client(client)
+        for say in range(3):
+            assert result_of(await there.post(request(say, "echo", say=say))) == {"echo": say}
+        assert list(other.sessions) == []
+        assert result_of(await client.post(request(9, "echo", say="here"))) == {"echo": "here"}
+        assert one.sessions[client.session_id].epoch == 0  # it never moved
+
+
+async def test_an_unknown_session_is_unknown_at_every_worker(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        for name in ("invented", client.session_id[:-1] + "x"):
+            assert (await plain(other.endpoint, Client(other.endpoint, name).head(), request(1, "ping"))).status == 404
+
+
+async def test_progress_and_the_answer_of_a_call(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        reader = await other.client(client).stream(request(1, "follow"))
+        for number in range(3):
+            await one.stage.cues.send("tell")
+            assert await progress(reader, 1) == [number]
+        await one.stage.cues.send("end")
+        assert (await reader.frame())["result"] == {"followed": 3}
+        assert await reader.frame() is None
+        await until(lambda: not one.endpoint.calls)
+
+
+async def test_a_burst_of_events_arrives_in_order(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        reader = await other.client(client).stream(request(1, "count", to=700))
+        assert await progress(reader, 700) == list(range(700))
+        assert (await reader.frame())["result"] == {"counted": 700}
+
+
+async def test_an_answer_to_a_question_reaches_the_handler(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint, roots={})
+        there = other.client(client)
+        reader = await there.stream(request(1, "ask", tell=1))
+        await progress(reader, 1)
+        question = await reader.frame()
+        assert question["method"] == "roots/list"
+        answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}}
+        assert (await there.post(json.dumps(answer).encode())).status == 202
+        assert (await reader.frame())["result"] == {"answer": {"roots": []}}
+
+
+async def test_a_cancel_reaches_the_call(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        there = other.client(client)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(there.stream, request(1, "sleep", seconds=60, name="a")))
+            await until(lambda: one.stage.begun == ["a"])
+            assert (await there.post(notification("notifications/cancelled", requestId=1))).status == 202
+            await until(lambda: one.stage.ended == ["a"])
+
+
+async def test_a_delete_ends_the_session_everywhere(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        there = other.client(client)
+        stream = await there.listen()
+        assert (await plain(other.endpoint, there.head("DELETE"))).status == 200
+        assert await stream.event() is None
+        for place in (client, there):
+            assert (await place.post(request(1, "ping"))).status == 404
+        assert list(one.sessions) == []
+
+
+async def test_the_standalone_stream(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        there = other.client(client)
+        reader = await there.listen()
+        session = one.sessions[client.session_id]
+        await session.asks.notify("notifications/message", {"n": 1})
+        assert (await reader.frame())["params"] == {"n": 1}
+        assert (await there.refused()).status == 409  # in the whole cluster
+        assert (await client.refused()).status == 409
+        reader.hang_up()
+        await until(lambda: not session.link.listening)
+        assert (await client.listen()) is not None
+
+
+async def test_a_lost_connection_is_resumed_at_either_worker(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        places = [other.client(client), client] * 3
+        reader = await client.stream(request(1, "follow"))
+        seen = 0
+        cursor = None
+        for place in places:
+            await one.stage.cues.send("tell")
+            event = await reader.event()
+            assert event is not None
+            assert json.loads(event.data)["params"]["progress"] == seen
+            seen, cursor = seen + 1, event.id
+            reader.hang_up()
+            await one.stage.cues.send("tell")
+            reader = await place.listen(cursor)
+            assert await progress(reader, 1) == [seen]
+            seen += 1
+        await one.stage.cues.send("end")
+        assert (await reader.frame())["result"] == {"followed": seen}
+
+
+async def test_a_new_connection_replaces_the_one_at_another_worker(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        first = await other.client(client).stream(request(1, "follow"))
+        await one.stage.cues.send("tell")
+        event = await first.event()
+        assert event is not None
+        second = await client.listen(event.id)
+        assert await first.event() is None
+        await one.stage.cues.send("end")
+        assert (await second.frame())["result"] == {"followed": 1}
+
+
+async def test_a_handler_can_close_a_stream_at_another_worker(url: str) -> None:
+    """SEP-1699: the client polls for the rest."""
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        there = other.client(client)
+        reader = await there.stream(request(1, "follow"))
+        await one.stage.cues.send("tell")
+        event = await reader.event()
+        assert event is not None
+        await one.stage.cues.send("close")
+        assert await reader.event() is None
+        assert b"retry:" in reader.raw
+        await one.stage.cues.send("end")
+        again = await there.listen(event.id)
+        assert (await again.frame())["result"] == {"followed": 1}
+
+
+async def test_a_disconnected_client_is_noticed_at_the_home_worker(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        reader = await other.client(client).stream(request(1, "follow"))
+        link = one.sessions[client.session_id].link
+        assert link.attached
+        reader.hang_up()
+        await until(lambda: not link.attached)
+
+
+async def test_an_answer_as_plain_json_only(url: str) -> None:
+    async with two_workers(url, config=HttpConfig(json_only=True)) as (one, other):
+        client = await Client.open(one.endpoint)
+        assert result_of(await other.client(client).post(request(1, "count", to=3))) == {"counted": 3}
+
+
+async def test_a_client_that_is_gone_before_the_answer(url: str) -> None:
+    async with two_workers(url, config=HttpConfig(json_only=True)) as (one, other):
+        client = await Client.open(one.endpoint)
+        with trio.move_on_after(0.1):
+            await other.client(client).post(request(1, "sleep", seconds=0.3, name="a"))
+        await until(lambda: one.stage.ended == ["a"])  # a stateful call goes on
+        assert result_of(await other.client(client).post(request(2, "ping"))) == {}
+
+
+# -- callers
+
+
+async def by_header(head: HttpRequest) -> Principal:
+    return Principal(subject=head.text(b"x-user"), scopes="orders", claims={"team": ["blue"]})
+
+
+async def test_the_caller_is_known_at_the_home_worker_and_others_are_refused(url: str) -> None:
+    async with two_workers(url, authenticator=by_header) as (one, other):
+        client = await Client.open(one.endpoint, extra={"x_user": "ada", "authorization": "Bearer secret"})
+        there = other.client(client)
+        assert result_of(await there.post(request(1, "ping"))) == {}
+        stranger = Client(other.endpoint, client.session_id, {"x_user": "eve"})
+        assert (await stranger.post(request(1, "ping"))).status == 404
+        assert (await stranger.refused()).status == 404
+        assert (await plain(other.endpoint, stranger.head("DELETE"))).status == 404
+        assert client.session.principal.claims == {"team": ["blue"]}
+
+
+async def test_the_caller_of_a_session_that_was_taken_over(url: str) -> None:
+    async with working(url, "2", authenticator=by_header) as other:
+        async with working(url, "1", authenticator=by_header) as one:
+            client = await Client.open(one.endpoint, extra={"x_user": "ada"})
+        stranger = Client(other.endpoint, client.session_id, {"x_user": "eve"})
+        assert (await stranger.post(request(1, "ping"))).status == 404
+        assert result_of(await other.client(client).post(request(1, "ping"))) == {}
+        assert other.client(client).session.principal.subject == "ada"
+
+
+# -- workers that leave or die
+
+
+async def test_a_session_continues_after_its_worker_has_left(url: str) -> None:
+    async with working(url, "2") as other:
+        async with working(url, "1") as one:
+            client = await Client.open(one.endpoint)
+        assert result_of(await other.client(client).post(request(1, "echo", say=1))) == {"echo": 1}
+        assert other.client(client).session.epoch == 1
+
+
+async def kill(worker: Worker, other: Worker) -> None:
+    """Let a worker freeze, and have it declared dead."""
+    worker.cluster.membership._lease = worker.cluster.membership._lease.at(float("inf"))
+    await other.cluster.membership.declare_dead(worker.id)
+
+
+async def test_a_call_of_a_dead_worker_is_answered_where_its_client_is(url: str) -> None:
+    """R8: the client's connection was not cut, and it sends nothing."""
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        reader = await other.client(client).stream(request(1, "follow"))
+        await one.stage.cues.send("tell")
+        assert await progress(reader, 1) == [0]
+        await kill(one, other)
+        answer = await reader.frame()
+        assert answer["id"] == 1
+        assert answer["error"]["data"] == {"mayHaveRun": True}
+        assert await reader.frame() is None
+        await one.stage.cues.send("tell")  # it is fenced: nothing of this is stored or shown
+        await one.stage.cues.send("end")
+        await until(lambda: client.session_id not in one.sessions)
+        assert result_of(await other.client(client).post(request(2, "ping"))) == {}
+
+
+@pytest.mark.parametrize("signed_in", [False, True])
+async def test_a_call_that_may_run_twice_runs_again_at_the_new_home(url: str, signed_in: bool) -> None:
+    """Unless it needs the principal of its caller, which sends nothing while its connection is open."""
+    options = {"authenticator": by_header} if signed_in else {}
+    async with two_workers(url, **options) as (one, other):
+        app_of(one.endpoint).reruns = app_of(other.endpoint).reruns = True
+        client = await Client.open(one.endpoint, extra={"x_user": "ada"} if signed_in else {})
+        reader = await other.client(client).stream(request(1, "follow"))
+        await one.stage.cues.send("tell")
+        assert await progress(reader, 1) == [0]
+        await kill(one, other)
+        for cue in ("tell", "tell", "end"):
+            await other.stage.cues.send(cue)
+        if signed_in:
+            assert (await reader.frame())["error"]["data"] == {"mayHaveRun": True}
+        else:
+            assert await progress(reader, 1) == [1], "progress that was told before is not repeated"
+            assert (await reader.frame())["result"] == {"followed": 2}
+        assert await reader.frame() is None
+        await one.stage.cues.send("end")
+
+
+async def test_a_waiting_forward_is_answered_when_the_home_worker_dies(url: str) -> None:
+    """R5, R11: it may have run, so it is not sent again."""
+    async with two_workers(url, config=HttpConfig(json_only=True)) as (one, other):
+        client = await Client.open(one.endpoint)
+        replies: list[Any] = []
+
+        async def call() -> None:
+            replies.append(await other.client(client).post(request(1, "sleep", seconds=60, name="a")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await until(lambda: one.stage.begun == ["a"])
+            await kill(one, other)
+        assert error_of(replies[0])["data"] == {"mayHaveRun": True}
+        assert other.stage.begun == []
+        await until(lambda: client.session_id in other.sessions)
+
+
+async def test_a_worker_whose_lease_expired_answers_503(url: str) -> None:
+    async with working(url, "1") as one:
+        client = await Client.open(one.endpoint)
+        membership = one.cluster.membership
+        membership._lease = membership._lease.at(float("inf"))
+        for reply in (
+            await client.post(request(1, "ping")),
+            await client.refused(),
+            await plain(one.endpoint, client.head(mcp_session_id=None), request(1, "initialize")),
+        ):
+            assert reply.status == 503
+            assert dict(reply.headers)[b"retry-after"] == b"1"
+        await membership._renew()
+        assert result_of(await client.post(request(2, "ping"))) == {}
+
+
+async def test_a_worker_that_drains_claims_nothing(url: str) -> None:
+    """R12: the request of a session without a home is served by another worker."""
+    async with two_workers(url) as (one, other):
+        async with working(url, "3") as third:
+            client = await Client.open(third.endpoint)
+        one.cluster.drain()
+        assert result_of(await one.client(client).post(request(1, "ping"))) == {}
+        assert list(one.sessions) == []
+        assert client.session_id in other.sessions
+
+
+async def test_a_home_that_does_not_have_the_session_is_not_believed(url: str) -> None:
+    """The reply to its claim was lost: the directory names a worker that has no such session."""
+    async with two_workers(url) as (one, other):
+        async with working(url, "3") as third:
+            client = await Client.open(third.endpoint)
+        await one.store.sessions.claim(client.session_id)
+        assert result_of(await other.client(client).post(request(1, "ping"))) == {}
+        assert other.client(client).session.epoch == 2
+
+
+async def test_an_unreachable_worker_is_reported_after_a_second(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        info = one.cluster.membership.info
+        one.cluster.membership.info = type(info)("/nonexistent", info.server, info.version, info.slot)
+        await one.cluster.membership._renew()
+
+        async def renew() -> None:
+            while True:
+                await trio.sleep(0.2)
+                for worker in (one, other):
+                    await worker.cluster.membership._renew()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(renew)
+            with trio.fail_after(5):
+                reply = await other.client(client).post(request(1, "ping"))
+            nursery.cancel_scope.cancel()
+        assert reply.status == 503
+        assert error_of(reply)["data"]["limit"] == "forward"
+        assert result_of(await client.post(request(1, "ping"))) == {}
+
+
+async def test_a_request_at_a_worker_that_drains_is_served(url: str) -> None:
+    """A quiet session leaves with its next request, a busy one stays until its calls have ended."""
+    async with two_workers(url) as (one, other):
+        quiet, busy = await Client.open(one.endpoint), await Client.open(one.endpoint)
+        reader = await busy.stream(request(1, "follow"))
+        one.cluster.drain()
+        one.endpoint.runtime.supervisor.draining = True
+        for client in (quiet, busy):
+            assert result_of(await client.post(request(2, "ping"))) == {}
+            assert result_of(await other.client(client).post(request(3, "ping"))) == {}
+        assert list(one.sessions) == [busy.session_id]
+        assert list(other.sessions) == [quiet.session_id]
+        await one.stage.cues.send("end")
+        assert (await reader.frame())["result"] == {"followed": 0}
+        assert result_of(await other.client(busy).post(request(4, "ping"))) == {}
+        assert list(one.sessions) == []
+
+
+async def test_a_client_that_listens_is_sent_to_the_new_home(url: str) -> None:
+    """Its connection was not cut; the new home has to know that it has one."""
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        there = other.client(client)
+        reader = await there.listen()
+        await one.sessions[client.session_id].asks.notify("notifications/message", {"n": 1})
+        event = await reader.event()
+        assert event is not None
+        await kill(one, other)
+        assert await reader.event() is None
+        assert b"retry:" in reader.raw
+        again = await there.listen(event.id)
+        await there.session.asks.notify("notifications/message", {"n": 2})
+        assert (await again.frame())["params"] == {"n": 2}
+        assert there.session.link.listening
+
+
+async def test_a_client_whose_home_has_lost_the_link_connects_again(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        there = other.client(client)
+        reader = await there.stream(request(1, "follow"))
+        await one.stage.cues.send("tell")
+        event = await reader.event()
+        assert event is not None
+        link = other.cluster._links[one.id]
+        assert link._scope is not None
+        link._scope.cancel()
+        await until(lambda: not one.sessions[client.session_id].link.attached)
+        await other.cluster.membership._renew()
+        assert await reader.event() is None
+        await one.stage.cues.send("end")
+        again = await there.listen(event.id)
+        assert (await again.frame())["result"] == {"followed": 1}
