@@ -59,10 +59,13 @@ def settings(name: str) -> str:
 
 
 def documented(cls: type) -> Iterator[tuple[str, str, str]]:
-    """Name, annotation and words of each field: the string under it."""
+    """Name, annotation and words of each field: the string under it. Those of a TypedDict's bases come first."""
     source = textwrap.dedent(inspect.getsource(cls))
     body = ast.parse(source).body[0]
     assert isinstance(body, ast.ClassDef)
+    for base in (getattr(import_module(cls.__module__), ast.unparse(name), None) for name in body.bases):
+        if hasattr(base, "__total__"):
+            yield from documented(base)
     for node, following in zip(body.body, [*body.body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             if node.target.id.startswith("_") or "ClassVar" in ast.unparse(node.annotation):

@@ -79,6 +79,13 @@ async def several() -> list[str]:
         return [*names, result.text, *clients.failed]
 
 
+async def for_a_tenant(url: str, tenant: str) -> str:
+    """One connection, and headers of one call."""
+    async with connect(url, headers={"User-Agent": "shop/1.0"}) as client:
+        result = await client.call_tool("whoami", headers={"X-Tenant": tenant})
+        return result.text
+
+
 async def from_configuration(file: Path) -> dict[str, str]:
     """The servers that a host was configured with."""
     async with connect_all(read_servers(file), timeout=10) as clients:
