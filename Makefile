@@ -8,11 +8,11 @@ WORK ?=
 ENGINE ?=
 DEV := $(if $(PYTHON),$(PYTHON) dev.py --python $(PYTHON),python3 dev.py)
 
-.PHONY: bench bench-quick bench-check help demo test unit catalogues coverage test-lowest test-loaded test-all lint format types conformance docs audit kill-test load-test fault-test soak fuzz mutants
+.PHONY: bench bench-quick bench-check help demo demo-cluster test unit catalogues coverage test-lowest test-loaded test-all lint format types conformance docs audit kill-test load-test fault-test soak fuzz mutants
 help:
 	@$(DEV) --help
 
-demo test unit catalogues coverage test-lowest test-loaded test-all lint format types docs audit load-test fault-test mutants:
+demo demo-cluster test unit catalogues coverage test-lowest test-loaded test-all lint format types docs audit load-test fault-test mutants:
 	@$(DEV) $@ $(ARGS)
 
 # The servers of one engine, or of one asyncio host, only: make conformance ENGINE=direct, ENGINE=uvicorn

