@@ -147,8 +147,7 @@ class Membership:
                     msgspec.json.encode(self.info).decode(), self._config.lease, self._store.secret
                 )
                 if state == "live":
-                    lease, action = self._lease.renewed(sent)
-                    if action is LeaseAction.CHECK_EPOCHS:
+                    if self._lease.renewed(sent)[1] is LeaseAction.CHECK_EPOCHS:
                         sessions.be_patient()
                         await sessions.find_lost()
                     _, found = await sessions.sweep()
@@ -156,6 +155,7 @@ class Membership:
             return  # the lease runs out by itself
         match state:
             case "live":
+                lease, _ = self._lease.renewed(sent)  # only now: it may have begun to drain meanwhile (R12)
                 if lease.state is not self._lease.state:
                     logger.info("worker %s is %s", self.worker, lease.state.value)
                 self._lease = lease

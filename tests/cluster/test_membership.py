@@ -136,6 +136,21 @@ async def test_a_worker_that_drains_claims_nothing(server: RedisServer) -> None:
         assert one.membership.serves
 
 
+async def test_a_renewal_does_not_undo_a_drain(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R12: the drain begins while the store is asked."""
+    async with joined(server.url, "1", lease=60) as one:
+        sweep = one.store.sessions.sweep
+
+        async def drain_first() -> tuple[list[str], dict[str, tuple[int, str]]]:
+            one.membership.drain()
+            return await sweep()
+
+        monkeypatch.setattr(one.store.sessions, "sweep", drain_first)
+        await one.membership._renew()
+        assert one.membership.serves
+        assert not one.membership.may_claim
+
+
 async def test_another_server_with_the_same_name_is_refused(server: RedisServer) -> None:
     url = server.url
     async with joined(url, "1"):

@@ -324,6 +324,16 @@ async def test_a_worker_whose_lease_expired_answers_503(url: str) -> None:
         assert result_of(await client.post(request(2, "ping"))) == {}
 
 
+async def test_a_worker_whose_lease_expired_serves_no_forwarded_request(url: str) -> None:
+    """Another worker may be the home of the session by now."""
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        one.cluster.membership._lease = one.cluster.membership._lease.at(float("inf"))
+        reply = await other.client(client).post(request(1, "echo", say=1))
+        assert reply.status == 503
+        assert error_of(reply)["data"]["limit"] == "lease"
+
+
 async def test_a_worker_that_drains_claims_nothing(url: str) -> None:
     """R12: the request of a session without a home is served by another worker."""
     async with two_workers(url) as (one, other):

@@ -60,7 +60,8 @@ class Stage:
         return {"protocolVersion": era.date, "capabilities": {}, "serverInfo": {"name": "t", "version": "1"}}
 
     async def echo(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
-        return {"echo": params.get("say")}
+        say = params.get("say")
+        return {"echo": say * params["times"] if "times" in params else say}
 
     async def sleep(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
         name = str(params.get("name", ""))

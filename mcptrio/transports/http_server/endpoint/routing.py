@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from attrs import define
 
 from mcptrio._actors.session import Session
@@ -13,6 +15,8 @@ from .message import HttpRequest, Plain, Stream, overloaded, unknown_session
 from .remote import Cluster
 from .shared import Shared
 from .stateful import Sessions
+
+_NO_LEASE: Final = "this worker has no lease: it cannot reach the store"
 
 
 @define(eq=False, repr=False)
@@ -37,8 +41,7 @@ class Routing:
             return None
         request_id = frame.id if type(frame) is Request else None
         if not cluster.serves:
-            text = "this worker has no lease: it cannot reach the store"
-            return overloaded(text, 1, request_id=request_id, limit="lease")
+            return overloaded(_NO_LEASE, 1, request_id=request_id, limit="lease")
         name = head.fields.get(b"mcp-session-id")
         session_id = "" if name is None else name.decode("latin-1")
         if self._stays(session_id, head) or not activation.may_exist(session_id):
@@ -71,8 +74,10 @@ class Routing:
         """Return whether a session is in memory here, or was claimed now for a worker that drains.
 
         Raises:
-            Overloaded: that cannot be found out at present.
+            Overloaded: that cannot be found out at present, or this worker may not serve its sessions.
         """
+        if self.expired:
+            raise Overloaded(_NO_LEASE, retry_after=1, limit="lease")
         homes = self.shared.runtime.homes
         for _ in range(2):  # it may be leaving, or leave now
             if homes is not None:
