@@ -116,14 +116,14 @@ def examples() -> str:
 
 def command_line() -> str:
     """Every command: `run` as argparse knows it, client commands as their signatures and docstrings do."""
-    from mcptrio.cli import CLIENT_COMMANDS
+    from mcptrio.cli import COMMANDS
     from mcptrio.cli.options import ConnectionOptions
     from mcptrio.cli.run import parser
 
     run = parser()
     rows = [row(action) for action in run._actions if not isinstance(action, argparse._HelpAction)]
     parts = ["## `mcptrio run`", "", run.description or "", "", *_OPTIONS_HEAD, *rows]
-    for name in CLIENT_COMMANDS:
+    for name in COMMANDS:
         words, rows = command(name)
         parts += ["", f"## `mcptrio {name}`", "", words, "", "| argument | |", "|---|---|", *rows]
     parts += ["", "## Options of all client commands", "", "| option | |", "|---|---|"]

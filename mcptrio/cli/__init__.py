@@ -15,6 +15,8 @@ CLIENT_COMMANDS: Final = {
     "shell": "talk to a server line by line",
 }
 """The commands that connect to a server; each has its own module, imported only when it is used."""
+COMMANDS: Final = {**CLIENT_COMMANDS, "cluster": "list the workers and sessions of a cluster"}
+"""All commands but `run`."""
 
 HELP: Final = """\
 usage: mcptrio COMMAND [OPTIONS] …
@@ -42,6 +44,7 @@ examples:
   mcptrio read server.py notes://index                   print a resource
   mcptrio shell mcp.json:github                          talk to a server of a host's configuration, with completion
   mcptrio listen http://127.0.0.1:8000/mcp --tools       print a line when the list of tools changes
+  mcptrio cluster 'redis://localhost?name=orders'        list the workers and sessions of `mcptrio run --workers`
 """
 USAGE: Final = 64  # EX_USAGE of sysexits.h, because 2 means "refused by the server" in the client commands
 
@@ -55,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mcptrio.cli.run import main as run
 
         return run(arguments[1:])
-    if word in CLIENT_COMMANDS:
+    if word in COMMANDS:
         return _run_client_command(word, arguments[1:])
     if word in ("-h", "--help", "help"):
         print(help_text(), end="")
@@ -73,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def help_text() -> str:
-    return HELP.format(commands="\n".join(f"  {name:9} {words}" for name, words in CLIENT_COMMANDS.items()))
+    return HELP.format(commands="\n".join(f"  {name:9} {words}" for name, words in COMMANDS.items()))
 
 
 def _run_client_command(name: str, arguments: list[str]) -> int:
@@ -95,5 +98,5 @@ def _run_client_command(name: str, arguments: list[str]) -> int:
 def _suggestion(word: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(word, ["run", *CLIENT_COMMANDS], n=1)
+    near = get_close_matches(word, ["run", *COMMANDS], n=1)
     return f"did you mean {near[0]!r}?" if near else "see mcptrio --help"

@@ -184,18 +184,30 @@ def _state_keys(settings: RunSettings) -> list[str]:
         raise DeclarationError(f"--state-key-file {file}: {error.strerror}") from None
 
 
-def _store(url: str) -> str | Store:
-    """Return the store that a URL names, with the password from the file that the environment names."""
+def store_password() -> str | None:
+    """Return the password from the file that the environment names, if it names one.
+
+    Raises:
+        DeclarationError: the file cannot be read.
+    """
     file = os.environ.get("MCPTRIO_STORE_PASSWORD_FILE")
     if not file:
+        return None
+    try:
+        with open(file, encoding="utf-8") as text:
+            return text.read().strip()
+    except OSError as error:
+        raise DeclarationError(f"MCPTRIO_STORE_PASSWORD_FILE {file}: {error.strerror}") from None
+
+
+def _store(url: str) -> str | Store:
+    """Return the store that a URL names, with the password from the file that the environment names."""
+    password = store_password()
+    if password is None:
         return url
     from mcptrio.stores import open_store
 
-    try:
-        with open(file, encoding="utf-8") as text:
-            return open_store(url, password=text.read().strip())
-    except OSError as error:
-        raise DeclarationError(f"MCPTRIO_STORE_PASSWORD_FILE {file}: {error.strerror}") from None
+    return open_store(url, password=password)
 
 
 def _cluster(arguments: RunSettings) -> ClusterConfig | None:

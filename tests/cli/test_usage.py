@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcptrio.cli import CLIENT_COMMANDS, main
+from mcptrio.cli import CLIENT_COMMANDS, COMMANDS, main
 from mcptrio.cli.command import app_for
 
 WEATHER = str(Path(__file__).resolve().parents[2] / "examples" / "weather.py")
@@ -43,6 +43,9 @@ URL = "http://127.0.0.1:9/mcp"
         (["inspect", URL, "--header", "A: b\nC: d"], "write 'Name: value'"),
         (["call", "one", "two", "--", "three"], "two"),
         (["listen", WEATHER, "--count", "0"], "greater than 0"),
+        (["cluster"], "STORE"),
+        (["cluster", "sqlite:///x.db"], "not the URL of a Redis store"),
+        (["cluster", "redis://127.0.0.1:9", "--limit", "-1"], "--limit is a number from 0"),
     ],
     ids=lambda value: " ".join(map(str, value))[-40:] if isinstance(value, list) else None,
 )
@@ -60,7 +63,7 @@ def test_what_cannot_be_used_is_said_in_one_line(
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert [name for name in ("run", *CLIENT_COMMANDS) if f"\n  {name} " not in shown] == []
+    assert [name for name in ("run", *COMMANDS) if f"\n  {name} " not in shown] == []
     assert main([]) == 64
     assert capsys.readouterr().err == shown
 

@@ -21,7 +21,7 @@ from mcptrio._peer.states import ANY_BUT_INITIALIZE, OPENING
 from mcptrio._wire.jsonrpc import JsonLimits
 from mcptrio._wire.lines import MAX_LINE
 from mcptrio.auth.server import BearerAuth
-from mcptrio.cli import CLIENT_COMMANDS
+from mcptrio.cli import COMMANDS
 from mcptrio.cli.command import app_for
 from mcptrio.cli.settings import read_settings
 from mcptrio.cli.target import with_command
@@ -150,7 +150,7 @@ def understand(command: str, *arguments: str) -> None:
     if command == "run":
         read_settings(arguments, {})
     elif command != "--version":
-        assert command in CLIENT_COMMANDS
+        assert command in COMMANDS
         app_for(command).parse_args([command, *with_command(arguments)], print_error=False, exit_on_error=False)
 
 
