@@ -35,6 +35,8 @@ class Call(Entity):
     """The name of its task."""
     ticket: str | None = None
     """The state that the journal came in, if another process may have used it already."""
+    refused: bool = False
+    """Whether that state was used before, so that the end of this call says nothing about it."""
     _journal: Journal | None = None
     stopped: Cause | None = None
     stopped_at: float = 0.0

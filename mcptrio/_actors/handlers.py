@@ -175,6 +175,7 @@ class Handlers(Entity):
         if call.ticket is not None and not await self.session.runtime.parking.is_new(
             call.ticket, start, self.session.owner
         ):
+            call.refused = True
             return Failed(INVALID_PARAMS, REFUSED)
         outcome: Outcome = _SUPPRESSED
         try:
@@ -209,7 +210,7 @@ class Handlers(Entity):
             self._report(call, outcome)
         if not self._running and not self.zombies:
             self._notice_end()
-        if "requestState" in call.start.params and call.stopped is None:
+        if "requestState" in call.start.params and call.stopped is None and not call.refused:
             session.runtime.parking.answered(call.start, session.owner)
         # The machine ignores calls that were stopped. When the whole session is being cancelled, no reply is possible.
         if call.stopped is not Cause.SESSION_END:

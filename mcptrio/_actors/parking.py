@@ -1,8 +1,9 @@
 """Parked calls: their request was answered with questions, and they stay suspended until the client retries it.
 
 The retry carries the answers and a sealed state. If this process holds the call, the handler continues in the same
-stack frame, so side effects happen once. Otherwise (another process, a restart, an evicted call) the call is replayed
-from its journal, if its handler allows that.
+stack frame, so side effects happen once. The state names the worker of a cluster that holds the call: a retry that
+reaches another one is forwarded to it. Otherwise (a dead worker, a restart, an evicted call) the call is replayed from
+its journal, if its handler allows that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from msgspec import Struct, field
 from mcptrio import telemetry
 from mcptrio._actors.journal import Journal
 from mcptrio._actors.shares import Shares
+from mcptrio._actors.store import WORKER_MARK
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Asked, Expired
 from mcptrio._struct import Entity
@@ -61,8 +63,9 @@ class Parking(Entity, kw_only=True):
     """The marks of a durable store, in which used states are recorded across restarts."""
     shared: bool = False
     """Whether several processes use the store at the same time."""
-    process: bytes = field(default_factory=lambda: secrets.token_bytes(12))
-    """The value of marks for states that this process has accepted and not answered yet."""
+    worker: str = ""
+    """The id of this worker, while it belongs to a cluster."""
+    _process: bytes = field(default_factory=lambda: b"process " + secrets.token_hex(8).encode())
     _shares: Shares = field(default_factory=lambda: Shares(0))
     """The parked calls of each owner."""
     _parked: dict[str, Parked] = field(default_factory=dict)
@@ -75,6 +78,18 @@ class Parking(Entity, kw_only=True):
     def __len__(self) -> int:
         return len(self._parked)
 
+    @property
+    def process(self) -> bytes:
+        """The value of marks for states that this process has accepted and not answered yet."""
+        return WORKER_MARK + self.worker.encode() if self.worker else self._process
+
+    def rename(self, worker: str) -> None:
+        """Continue under another id, because this worker was declared dead: others may replay the calls it holds."""
+        if self.worker:
+            for token in list(self._parked):
+                self._let_go(token)
+        self.worker = worker
+
     def leave(self, call: Call, questions: Mapping[str, Asked], *, replayable: bool) -> dict[str, Any]:
         """Park a call; return the result that its request is answered with.
 
@@ -85,8 +100,9 @@ class Parking(Entity, kw_only=True):
         """
         token = secrets.token_urlsafe(16)
         journal = call.journal.seal(questions) if replayable else None
-        state = RequestState(secrets.token_bytes(16), time.time() + self.ttl, token, journal)
-        sealed = self.keys.seal(state, self._binding(call.start, call.session.principal))
+        state = RequestState(secrets.token_bytes(16), time.time() + self.ttl, token, journal, self.worker)
+        start = call.start
+        sealed = self.keys.seal(state, self._binding(start.method, start.params, call.session.principal))
         if len(sealed) > MAX_STATE:
             raise LocalProtocolError("the answers and recorded results of this call are too large for its state")
         self._shares.size = self.max_parked
@@ -95,7 +111,7 @@ class Parking(Entity, kw_only=True):
             token=token,
             state=state.id,
             session=call.session,
-            call=call.start.call,
+            call=start.call,
             until=trio.current_time() + self.ttl,
         )
         requests = {key: {"method": asked.method, "params": asked.params} for key, asked in questions.items()}
@@ -113,11 +129,23 @@ class Parking(Entity, kw_only=True):
             logger.warning("%s (id %r): a requestState was refused: %s", start.method, start.request_id, why)
             raise MCPError(INVALID_PARAMS, REFUSED) from None
 
+    def worker_of(self, method: str, params: Mapping[str, Any], principal: Any) -> str | None:
+        """Return another worker that holds the call of a retry; None if the retry is to be served, or refused, here."""
+        sealed = params.get("requestState")
+        if type(sealed) is not str:
+            return None
+        try:
+            state = self.keys.open(sealed, self._binding(method, params, principal), now=time.time())
+        except StateRefused:
+            return None
+        return None if state.worker in ("", self.worker) or state.parked in self._parked else state.worker
+
     def _take(self, start: Start, session: Actor, may_replay: bool) -> Parked | Journal:
         sealed = start.params["requestState"]
         if type(sealed) is not str:
             raise StateRefused("not a string")
-        state = self.keys.open(sealed, self._binding(start, session.principal), now=time.time())
+        binding = self._binding(start.method, start.params, session.principal)
+        state = self.keys.open(sealed, binding, now=time.time())
         if state.id in self._used:
             raise StateRefused("it was used before")
         parked = self._parked.pop(state.parked, None)
@@ -130,9 +158,10 @@ class Parking(Entity, kw_only=True):
                 "the call is not held by this process, and its handler may not be run again: declare the tool "
                 "read_only, idempotent or replay=True if it may"
             )
-        self._use(state, session.owner)
-        ticket = "" if self.marks is None else _mark_of(start)
-        return Journal.open(state.journal, start.params.get("inputResponses"), ticket)
+        if self.marks is None:
+            self._use(state, session.owner)
+            return Journal.open(state.journal, start.params.get("inputResponses"))
+        return Journal.open(state.journal, start.params.get("inputResponses"), _mark_of(start))  # see `is_new`
 
     def _use(self, state: RequestState, owner: str) -> None:
         if (oldest := self._used_shares.add(owner, state.id)) is not None:
@@ -151,7 +180,7 @@ class Parking(Entity, kw_only=True):
         """Return whether a state whose call is to be replayed was neither answered nor accepted here before.
 
         A mark of another process is one of an earlier process, unless several processes share the store: then it may
-        be running, and its mark counts like one of our own.
+        be running, and its mark counts like one of our own. The store replaces the mark of a worker that died.
         """
         used = None
         if self.marks is not None:
@@ -161,9 +190,9 @@ class Parking(Entity, kw_only=True):
         logger.warning("%s: a requestState was refused: it was used before", start.method)
         return False
 
-    def _binding(self, start: Start, principal: Any) -> bytes:
+    def _binding(self, method: str, params: Mapping[str, Any], principal: Any) -> bytes:
         who = "" if principal is None else str(principal.key)
-        return bind_to(self.audience, start.method, start.params, who)
+        return bind_to(self.audience, method, params, who)
 
     def put_back(self, parked: Parked) -> None:
         """Park a call again that could not be reached, so that the client may retry with the same state."""

@@ -144,6 +144,10 @@ class Runtime(Entity, kw_only=True):
             ):
                 if self.store.shared and not self.parking.keys.configured:
                     self.parking.keys = KeyRing.derived(self.store.secret)
+                    logger.info(
+                        "states of questions are sealed with a key from the store: anyone who can read the store can "
+                        "open them; configure keys (state_keys=, --state-key-file) to prevent that"
+                    )
                 await nursery.start(self.supervisor.run)
                 detach = self.app.attach(self)
                 # Not around the lifespan: while it loads a model or certificates, no request waits for the loop.

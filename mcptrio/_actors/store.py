@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
+WORKER_MARK: Final = b"worker "
+"""Begins the value of a `state` mark that counts only as long as the worker which it names is alive."""
 MarkKind = Literal["state", "once", "dpop", "result"]
 
 
@@ -217,6 +219,8 @@ class Marks(Protocol):
 
     async def use(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> bytes | None:
         """Set a mark for `ttl` seconds unless it is set, in one step.
+
+        A mark of the kind `state` whose value names a dead worker (`WORKER_MARK`) counts as free.
 
         Returns:
             None if the mark was free and is set now; otherwise its value, and nothing has changed.

@@ -54,6 +54,8 @@ class RequestState(msgspec.Struct, frozen=True, array_like=True):
     """The parked call that waits for it, if the request reaches the process that holds the call."""
     journal: Recorded | None
     """None if the handler may not run again."""
+    worker: str = ""
+    """The worker that holds the call, if several workers serve one endpoint."""
 
 
 def derive_id(key: bytes) -> bytes:

@@ -17,14 +17,14 @@ import trio
 from msgspec import field
 
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Batch, Frame
+from mcptrio._wire.jsonrpc import Batch, Frame, Request
 from mcptrio.cluster.channel import LinkIdentity
 from mcptrio.cluster.config import ClusterConfig
 from mcptrio.cluster.frames import OVERHEAD, AnswerFrame, Forward, Forwarded, ForwardedStream, NotHome
 from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
 from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
 from mcptrio.cluster.membership import Membership, WorkerInfo
-from mcptrio.cluster.messages import forwarded_head, make_forward, may_have_run, unavailable
+from mcptrio.cluster.messages import error_may_have_run, forwarded_head, make_forward, may_have_run, unavailable
 from mcptrio.cluster.placement import Outcome, RouteStep, SessionRoute
 from mcptrio.cluster.sockets import dial
 from mcptrio.errors import Overloaded
@@ -34,6 +34,7 @@ from mcptrio.transports.http_server.endpoint.event_stream import EventIds, Strea
 from mcptrio.transports.http_server.endpoint.links import STANDALONE
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream, overloaded, unknown_session
 from mcptrio.transports.http_server.endpoint.remote import RemoteConnection
+from mcptrio.transports.http_server.endpoint.remote_exchange import RemoteExchangeLink, is_of_exchange
 
 if TYPE_CHECKING:
     from mcptrio.stores.redis import RedisStore
@@ -48,13 +49,18 @@ class FollowedSession(Entity):
     """A session of another worker whose streams have clients here."""
 
     home: str
+    stateless: bool = False
+    """Whether it is one stateless request, which cannot be resumed."""
     responses: dict[StreamResponse, str] = field(default_factory=dict)
     """The responses, and the names of their streams."""
 
     def send_back(self, *, calls: bool) -> None:
         """Have clients connect again, so that the home of the session knows them: also those of calls, or not."""
         for response, stream in list(self.responses.items()):
-            if calls or stream == STANDALONE:
+            if self.stateless and response.request_id is not None:
+                response.say_last(error_may_have_run(response.request_id))
+                response.close()
+            elif calls or stream == STANDALONE:
                 response.say_retry()
                 response.close()
 
@@ -66,6 +72,8 @@ class WorkerCluster:
         self, endpoint: Endpoint, store: RedisStore, config: ClusterConfig, info: WorkerInfo, worker: str | None
     ) -> None:
         self.membership = Membership(store, config, info, self._on_alive, worker)
+        self.membership.on_id = endpoint.runtime.parking.rename
+        endpoint.exchanges.remote_link = RemoteExchangeLink
         self._endpoint = endpoint
         self._config = config
         self._store = store
@@ -123,20 +131,10 @@ class WorkerCluster:
             may_claim = home is None
             home = home or self._any_other()
             route, _ = route.step(Outcome.AT)
-            answer: AnswerFrame | None = None
-            try:
-                link = self._link(home)
-                answer = await link.forward(make_forward(head, body, session, may_claim=may_claim))
-                outcome = Outcome.NOT_HOME if isinstance(answer, NotHome) else Outcome.ANSWERED
-            except Unreachable as error:
-                outcome = Outcome.UNREACHABLE
-                logger.info("%s", error)
-            except LinkBroken as error:
-                outcome = Outcome.BROKEN
-                logger.warning("%s", error)
+            answer, outcome = await self._send(home, make_forward(head, body, session, may_claim=may_claim))
             route, step = route.step(outcome, trio.current_time(), self._lease_of(home.worker))
             if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
-                return await self._reply(answer, home.worker, link, frame)
+                return await self._reply(answer, home.worker, frame)
             if step is RouteStep.UNAVAILABLE:
                 return unavailable(frame)
             if step is RouteStep.MAY_HAVE_RUN:
@@ -148,6 +146,45 @@ class WorkerCluster:
             if isinstance(found, bool):
                 return None if found else unknown_session()
             home = found
+
+    async def _send(self, home: HomeAt, request: Forward) -> tuple[AnswerFrame | None, Outcome]:
+        """Send a request to a worker, and wait for the answer."""
+        try:
+            answer = await self._link(home).forward(request)
+        except Unreachable as error:
+            logger.info("%s", error)
+            return None, Outcome.UNREACHABLE
+        except LinkBroken as error:
+            logger.warning("%s", error)
+            return None, Outcome.BROKEN
+        return answer, Outcome.NOT_HOME if isinstance(answer, NotHome) else Outcome.ANSWERED
+
+    async def forward_to(self, worker: str, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
+        route = SessionRoute()
+        try:
+            while (home := await self._find_worker(worker)) is not None:
+                route, _ = route.step(Outcome.AT)
+                answer, outcome = await self._send(home, make_forward(head, body, "", may_claim=False))
+                route, step = route.step(outcome, trio.current_time(), self._lease_of(worker))
+                if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
+                    return await self._reply(answer, worker, frame)
+                if step is RouteStep.UNAVAILABLE:
+                    return unavailable(frame)
+                if step is RouteStep.MAY_HAVE_RUN:
+                    return may_have_run(frame)
+                if step is RouteStep.CLAIM:
+                    return None
+                await trio.sleep(route.pause)
+        except Overloaded as error:
+            return overloaded(str(error), error.retry_after, request_id=frame.id, limit=error.limit)
+        return None
+
+    async def _find_worker(self, worker: str) -> HomeAt | None:
+        """Return where a worker is reached; None if it is dead. One that has just joined is asked for in the store."""
+        known = self.membership.workers.get(worker)
+        if known is None:
+            return await self._store.sessions.find_worker(worker)
+        return HomeAt(worker, msgspec.json.encode(known[1]).decode())
 
     async def _locate(self, session: str, head: HttpRequest, denied: HomeAt | None) -> HomeAt | bool | None:
         """Look a session up again: its home; True if it is here now, False if it is gone, None if any may claim it."""
@@ -184,10 +221,13 @@ class WorkerCluster:
         return link
 
     async def _reply(
-        self, answer: Forwarded | ForwardedStream, worker: str, link: PeerLink, frame: Frame | Batch | None
+        self, answer: Forwarded | ForwardedStream, worker: str, frame: Frame | Batch | None
     ) -> Plain | Stream:
         if isinstance(answer, Forwarded):
             return Plain(answer.status, tuple(answer.headers), answer.body)
+        link = self._links.get(worker)
+        if link is None:
+            return may_have_run(frame)  # it died a moment ago
         key = StreamKey(answer.session, answer.stream)
         try:
             await self._store.prepare_follow(key)
@@ -211,7 +251,7 @@ class WorkerCluster:
             prologue=answer.prologue,
             request_id=answer.request_id,
         )
-        followed = self._followed.setdefault(answer.session, FollowedSession(worker))
+        followed = self._followed.setdefault(answer.session, FollowedSession(worker, is_of_exchange(answer.session)))
         followed.home = worker
         followed.responses[response] = answer.stream
         self._remote[worker, answer.id] = response
@@ -242,7 +282,10 @@ class WorkerCluster:
             link = self._links.get(followed.home)
             if followed.home not in alive:
                 # R8: a client whose connection was not cut would wait until another request caused the takeover.
-                self._take_over_soon(session)
+                if followed.stateless:
+                    followed.send_back(calls=True)
+                else:
+                    self._take_over_soon(session)
             elif followed.home != self.membership.worker and (link is None or not link.connected):
                 followed.send_back(calls=True)  # its home has lost the link, and takes its clients for gone
 
@@ -276,7 +319,9 @@ class WorkerCluster:
         """Answer a request that another worker forwarded. It is not forwarded again (R5)."""
         head = forwarded_head(request)
         head.remote = lambda retry: link.close_remote(request.id, retry=retry)
-        reply = await self._endpoint.answer_forwarded(head, request.body, may_claim=request.may_claim)
+        reply = await self._endpoint.answer_forwarded(
+            head, request.body, stateless=not request.session, may_claim=request.may_claim
+        )
         if reply is None:
             return NotHome(request.id), None
         if isinstance(reply, Plain):

@@ -57,6 +57,7 @@ class Forward(Struct, frozen=True, array_like=True, tag="forward"):
 
     id: int
     session: str
+    """Empty for a stateless request."""
     method: str
     path: str
     query: bytes

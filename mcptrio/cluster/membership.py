@@ -62,6 +62,8 @@ class Membership:
         self._store = store
         self._config = config
         self._on_alive = on_alive
+        self.on_id: Callable[[str], None] = lambda worker: None
+        """Called with the id of this worker when it joins, and when it got another one because it was declared dead."""
         self._first_id = worker or f"{config.slot}-{os.getpid()}-{secrets.token_hex(4)}"
         self._deaths = 0
         self._lease = WorkerLease(config.lease)
@@ -121,6 +123,7 @@ class Membership:
         """Take an id that was never used: the first one, then the same with the number of deaths."""
         self._store.sessions.worker = f"{self._first_id}.{self._deaths}" if self._deaths else self._first_id
         self._deaths += 1
+        self.on_id(self.worker)
 
     def _check_names(self) -> None:
         for _, info in self.workers.values():

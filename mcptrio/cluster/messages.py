@@ -85,11 +85,15 @@ def _ids(frame: Frame | Batch | None) -> Iterable[int | str]:
     return [member.id for member in members if isinstance(member, Request)]
 
 
+def error_may_have_run(id: int | str) -> bytes:
+    return encode(Error(id, INTERNAL_ERROR, MAY_HAVE_RUN, {"mayHaveRun": True}))
+
+
 def may_have_run(frame: Frame | Batch | None) -> Plain:
     """Build the response to a request whose worker died: it is not run again, because it may have been done."""
     if frame is None:
         return unavailable(frame)
-    errors = [encode(Error(id, INTERNAL_ERROR, MAY_HAVE_RUN, {"mayHaveRun": True})) for id in _ids(frame)]
+    errors = [error_may_have_run(id) for id in _ids(frame)]
     if not errors:
         return Plain(202)  # as for a call that no longer exists
     return Plain(200, JSON, b"[" + b",".join(errors) + b"]" if isinstance(frame, tuple) else errors[0])

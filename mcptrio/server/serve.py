@@ -177,10 +177,10 @@ async def serve_http(
 async def _joined(
     endpoint: Endpoint, config: ClusterConfig | None, program: Program | None
 ) -> AsyncIterator[WorkerCluster | None]:
-    """Join the other workers of the endpoint, if its store is shared and sessions are served."""
+    """Join the other workers of the endpoint, if its store is shared."""
     app = cast("App", endpoint.runtime.app)
     store = endpoint.runtime.store
-    if not store.shared or app.eras.newest_stateful is None:
+    if not store.shared:
         yield None
         return
     from mcptrio.cluster.cluster import open_cluster

@@ -284,6 +284,15 @@ class RedisDirectory:
         workers = {worker.decode(): _entry(value) for worker, value in found.items()}
         return [worker.decode() for worker in dead], workers
 
+    async def find_worker(self, worker: str) -> HomeAt | None:
+        """Return where a worker is reached; None if it is dead."""
+        found: bytes | None = await self._connection.ask("HGET", self._keys.workers, worker)
+        if found is None:
+            if self.patient:
+                raise Overloaded("the store was not available; its workers are coming back", retry_after=1)
+            return None
+        return HomeAt(worker, _entry(found)[1])
+
     async def declare_dead(self, worker: str) -> None:
         """Remove one worker before its lease expires."""
         await self._run(scripts.DECLARE_DEAD.command((self._keys.workers,), self._keys.cluster, worker))

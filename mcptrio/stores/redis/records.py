@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from mcptrio._actors.store import WORKER_MARK
 from mcptrio.stores._records import MarkTable, RecordChanges, Records, Row, mark_id
 from mcptrio.stores.base import MarkKind
 from mcptrio.stores.redis import scripts
@@ -77,7 +78,8 @@ class SharedMarks:
 
     async def use(self, kind: MarkKind, mark: str, value: bytes, ttl: float, *, owner: str = "") -> bytes | None:
         key = await self._key(kind, mark)
-        command = scripts.MARK.command((key,), value, max(1, int(ttl * 1000)))
+        of_worker = WORKER_MARK if kind == "state" else b""
+        command = scripts.MARK.command((key, self._keys.workers), value, max(1, int(ttl * 1000)), of_worker)
         with trio.CancelScope(shield=True):  # a caller that is cancelled must know whether it has set the mark
             found: bytes | None = await self._connection.ask(*command)
         if found is None:

@@ -307,6 +307,10 @@ class Endpoint:
             or (type(frame) is Request and "_meta" in frame.params and is_stateless(frame.params))
             or not self._sessions_served
         ):
+            if self.routing.cluster is not None and type(frame) is Request:
+                elsewhere = await self.routing.stateless_elsewhere(head, body, frame)
+                if elsewhere is not None:
+                    return elsewhere
             return await self.exchanges.post(head, frame)
         if head.date is not None and head.era is None:
             return self._unsupported(head.date, frame.id if type(frame) is Request else None)
@@ -316,15 +320,16 @@ class Endpoint:
 
     # -- several workers
 
-    async def answer_forwarded(self, head: HttpRequest, body: bytes, *, may_claim: bool) -> Plain | Stream | None:
+    async def answer_forwarded(
+        self, head: HttpRequest, body: bytes, *, stateless: bool, may_claim: bool
+    ) -> Plain | Stream | None:
         """Serve a request that another worker has checked and forwarded; None: its session is not here."""
-        session_id = head.fields[b"mcp-session-id"].decode("latin-1")
         value = head.fields.get(b"mcp-protocol-version")
         if value is not None:
             head.date = value.decode("latin-1")
             head.era = self.dates.get(head.date)
         try:
-            if not await self.routing.is_here(session_id, head, may_claim=may_claim):
+            if not await self.routing.is_here(head, stateless=stateless, may_claim=may_claim):
                 return None
         except Overloaded as error:
             return overloaded(str(error), error.retry_after, limit=error.limit)

@@ -303,6 +303,10 @@ class StreamResponse:
         # 2025-11-25 basic/transports: it SHOULD send an SSE event with a `retry` field before closing the connection
         self._epilogue = encode_event(None, retry=self.config.retry_ms)
 
+    def say_last(self, message: bytes) -> None:
+        """Send a message at the end, because the stream will not bring the answer."""
+        self._epilogue = encode_event(message)
+
     def close(self) -> None:
         """End this response, but not the stream."""
         self.follower.close()

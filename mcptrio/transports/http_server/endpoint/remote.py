@@ -12,7 +12,7 @@ from typing import Protocol
 
 from mcptrio import telemetry
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Batch, Frame
+from mcptrio._wire.jsonrpc import Batch, Frame, Request
 from mcptrio.stores.base import HomeAt
 
 from .event_stream import StreamLog, StreamResponse
@@ -47,6 +47,10 @@ class Cluster(Protocol):
 
         Without a home, any worker that does not drain becomes it.
         """
+        ...
+
+    async def forward_to(self, worker: str, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
+        """Have a worker answer a stateless request; None: it is dead, or does not have what the request needs."""
         ...
 
 

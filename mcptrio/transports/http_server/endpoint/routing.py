@@ -58,6 +58,13 @@ class Routing:
             return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
         return await cluster.forward(head, body, frame, home)
 
+    async def stateless_elsewhere(self, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
+        """Have another worker answer a stateless request if the call that it continues is there; None: served here."""
+        if self.cluster is None or head.remote is not None:
+            return None
+        worker = self.shared.runtime.parking.worker_of(frame.method, frame.params, head.principal)
+        return None if worker is None else await self.cluster.forward_to(worker, head, body, frame)
+
     def _stays(self, session_id: str, head: HttpRequest) -> bool:
         """Return whether a session is in memory here; one that is quiet leaves a worker that drains."""
         session, homes = self.shared.runtime.supervisor.find(session_id), self.shared.runtime.homes
@@ -70,15 +77,20 @@ class Routing:
             head.while_draining = True
         return True
 
-    async def is_here(self, session_id: str, head: HttpRequest, *, may_claim: bool) -> bool:
-        """Return whether a session is in memory here, or was claimed now for a worker that drains.
+    async def is_here(self, head: HttpRequest, *, stateless: bool, may_claim: bool) -> bool:
+        """Return whether a forwarded request is served here.
+
+        Its session is in memory here, or was claimed now for a worker that drains. A stateless one is not served by a
+        worker that drains itself, and has given up the calls that wait for their clients.
 
         Raises:
             Overloaded: that cannot be found out at present, or this worker may not serve its sessions.
         """
+        if stateless:
+            return not self.shared.draining
         if self.expired:
             raise Overloaded(_NO_LEASE, retry_after=1, limit="lease")
-        homes = self.shared.runtime.homes
+        session_id, homes = head.fields[b"mcp-session-id"].decode("latin-1"), self.shared.runtime.homes
         for _ in range(2):  # it may be leaving, or leave now
             if homes is not None:
                 await homes.settled(session_id)

@@ -72,10 +72,15 @@ class ExchangeLink(Pending, kw_only=True):
                     hub.emit(telemetry.Dropped(kind="json_only", session=EXCHANGE_ID))
             else:
                 self._open()
-        if self._outbox is not None:
-            self._outbox.put(data)
+        if self.phase is ReplyPhase.STREAMING:
+            self._put(data, final)
         if final:
             self.end()
+
+    def _put(self, data: bytes, final: bool) -> None:
+        """Send a message on the stream."""
+        if self._outbox is not None:
+            self._outbox.put(data)
 
     def end(self) -> None:
         if self._done:
@@ -86,7 +91,12 @@ class ExchangeLink(Pending, kw_only=True):
             self.on_end()
         if self.phase is ReplyPhase.PENDING:
             self._settle(ReplyPhase.OVER)
-        elif self._outbox is not None:
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        """End the stream, if there is one."""
+        if self._outbox is not None:
             self._outbox.close()
 
     async def room(self) -> None:
@@ -172,6 +182,8 @@ class Exchanges:
     shared: Shared
     listen_places: Shares = field(init=False)
     """Slots of requests that stay open for change notifications; `max_calls` does not count them."""
+    remote_link: type[ExchangeLink] = ExchangeLink
+    """The link of a request that another worker has forwarded; set by the endpoint in a cluster."""
 
     def __attrs_post_init__(self) -> None:
         most = self.shared.config.max_listeners
@@ -210,7 +222,8 @@ class Exchanges:
             on_end = partial(self.listen_places.give_back, head.owner)
         config, runtime = shared.config, shared.runtime
         patience = math.inf if config.json_only else config.stream_after
-        link = ExchangeLink(
+        make = ExchangeLink if head.remote is None else self.remote_link
+        link = make(
             head=head,
             frame=frame,
             parts=shared,
