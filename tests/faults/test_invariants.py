@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -126,6 +127,21 @@ def notices(broken: str) -> Any:
 
 
 def slow_for_others(server: Server) -> None:
+    """Others wait for a short time."""
+    make_slow(server, partial(trio.sleep, 0.001))
+
+
+def queued_for_others(server: Server) -> None:
+    """Others wait for some turns of the event loop, and no time passes."""
+
+    async def some_turns() -> None:
+        for _ in range(4):
+            await trio.lowlevel.checkpoint()
+
+    make_slow(server, some_turns)
+
+
+def make_slow(server: Server, wait: Callable[[], Awaitable[None]]) -> None:
     slow: list[bool] = []
 
     @server.tool
@@ -135,7 +151,7 @@ def slow_for_others(server: Server) -> None:
 
     async def echo(text: str) -> str:
         if slow:
-            await trio.sleep(0.2)  # more than the 50 ms that are the scheduler's
+            await wait()
         return text
 
     server.remove_tool("echo")
@@ -150,7 +166,9 @@ def logged_twice(server: Server) -> None:
         return text
 
 
-@pytest.mark.parametrize(("spoil", "broken"), [(slow_for_others, "I2"), (logged_twice, "I4")])
+@pytest.mark.parametrize(
+    ("spoil", "broken"), [(slow_for_others, "I2: .* s,"), (queued_for_others, "I2: .* turns,"), (logged_twice, "I4")]
+)
 async def test_a_house_in_which_something_is_wrong_is_noticed(
     spoil: Callable[[Server], None], broken: str, open_house: Open, autojump_clock: MockClock
 ) -> None:
