@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -87,6 +88,17 @@ class RedisServer:
             self.process.wait(10)
             self.process = None
             self.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the process during the block: commands wait in its sockets."""
+        if self.process is None:
+            raise RuntimeError("the server does not run")
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def command(self, *command: Any) -> Any:
         """Run one command on a connection of its own; the reply as RESP2 has it."""

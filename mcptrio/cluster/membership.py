@@ -29,6 +29,8 @@ logger = logging.getLogger("mcptrio.cluster")
 
 JOIN_WITHIN: Final = 1.0
 LEAVE_WITHIN: Final = 1.0
+COME_BACK_WITHIN: Final = 2.0
+"""Seconds in which workers that live have connected again after an outage of the store, and renewed their leases."""
 
 
 class WorkerInfo(Struct, frozen=True):
@@ -91,7 +93,7 @@ class Membership:
             StoreFailed: another server uses the same name in the store.
         """
         sessions = self._store.sessions
-        sessions.patience = self._config.lease
+        sessions.patience = max(self._config.lease, COME_BACK_WITHIN)
         self._new_id()
         async with trio.open_nursery() as nursery:
             try:
@@ -143,15 +145,14 @@ class Membership:
     async def _renew(self) -> None:
         sessions = self._store.sessions
         sent = trio.current_time()
-        self._lease = self._lease.at(sent)
         try:
             with trio.fail_after(self._config.lease):
                 state = await sessions.renew(
                     msgspec.json.encode(self.info).decode(), self._config.lease, self._store.secret
                 )
                 if state == "live":
+                    self._lease = self._lease.at(trio.current_time())
                     if self._lease.renewed(sent)[1] is LeaseAction.CHECK_EPOCHS:
-                        sessions.be_patient()
                         await sessions.find_lost()
                     _, found = await sessions.sweep()
         except (Overloaded, trio.TooSlowError):

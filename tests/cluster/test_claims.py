@@ -22,6 +22,8 @@ from tests.redis_server import RedisServer, running_server
 SECRET = b"s" * 32
 WORKERS = st.sampled_from("abcd")
 LIFE = 60_000
+NOW = 2**53
+"""Every lease that has run out counts as expired."""
 KEY = StreamKey("sid", "0")
 
 
@@ -57,12 +59,12 @@ class Claims(RuleBasedStateMachine):
         self.beliefs["a"], self.home = (0, 0), ("a", 0)
 
     def renew(self, worker: str, *, join: bool = False) -> bytes:
-        found: bytes = self.run(
+        found: list[bytes] = self.run(
             scripts.RENEW,
             (self.keys.secret, self.keys.generation, self.keys.workers),
             *(worker, LIFE, "{}", SECRET, b"one", int(join)),
         )
-        return found
+        return found[0]
 
     def put(self, worker: str, epoch: int, *, create: bool = False) -> int:
         keys = (*self.keys.of_session("sid"), self.keys.generation)
@@ -85,7 +87,7 @@ class Claims(RuleBasedStateMachine):
 
     @rule()
     def expired_workers_are_swept(self) -> None:
-        self.run(scripts.SWEEP, (self.keys.workers,), self.keys.cluster)
+        self.run(scripts.SWEEP, (self.keys.workers,), self.keys.cluster, NOW)
 
     @rule(worker=WORKERS)
     def a_worker_is_declared_dead(self, worker: str) -> None:
@@ -107,7 +109,7 @@ class Claims(RuleBasedStateMachine):
             gone = (self.home[0], str(self.home[1]))
         live = self.live()
         keys = (*self.keys.of_session("sid"), self.keys.workers)
-        found = self.run(scripts.CLAIM, keys, worker, 1, 1, LIFE, self.keys.streams("sid"), *gone, 0)
+        found = self.run(scripts.CLAIM, keys, worker, 1, 1, LIFE, self.keys.streams("sid"), *gone, NOW, b"one", 0)
         if found[0] == b"mine":
             assert worker.encode() in self.server.command("HKEYS", self.keys.workers)
             again = self.home is not None and self.home[0] == worker

@@ -97,10 +97,8 @@ async def test_a_redis_server_that_is_paused(tmp_path: Path) -> None:
     with running_server() as redis, cluster_of(tmp_path, redis) as cluster:
 
         async def pause() -> None:
-            assert redis.process is not None
-            redis.process.send_signal(signal.SIGSTOP)
-            await trio.sleep(3)
-            redis.process.send_signal(signal.SIGCONT)
+            with redis.paused():
+                await trio.sleep(3)
 
         await trouble(cluster, pause, after=4.0)
 

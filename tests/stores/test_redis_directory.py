@@ -35,13 +35,13 @@ def own_server() -> Iterator[RedisServer]:
 
 
 @asynccontextmanager
-async def worker(url: str, name: str = "", **limits: float) -> AsyncIterator[RedisStore]:
+async def worker(url: str, name: str = "", lease: float = LEASE, **limits: float) -> AsyncIterator[RedisStore]:
     """A store; with a name, that of a worker with a lease."""
     store = RedisStore.from_url(url, limits=StoreLimits(**limits))  # type: ignore[arg-type]
     async with store.open():
         if name:
             store.sessions.worker = name
-            assert await store.sessions.renew(f"at {name}", LEASE, store.secret) == "live"
+            assert await store.sessions.renew(f"at {name}", lease, store.secret) == "live"
         yield store
 
 
@@ -220,6 +220,28 @@ async def test_an_expired_worker_is_swept_and_joins_again_under_a_new_id(redis_s
         one.sessions.worker = "new"
         assert await one.sessions.renew("at one", LEASE, one.secret) == "live"
         assert await one.sessions.claim("alice") == Claimed(epoch=1, record=b"record", previous="one")
+
+
+async def test_leases_that_expired_in_an_outage_of_the_server_cost_no_session(
+    redis_server: RedisServer, url: str
+) -> None:
+    """A server that was paused finds all leases expired, and reads the claim of one worker before other renewals."""
+    async with worker(url, "one") as one, worker(url, "other") as other:
+        one.sessions.put("alice", 0, b"record")
+        await one.flush()
+        expired = int(redis_server.command("TIME")[0]) * 1000 - 1
+        redis_server.command("HSET", key_of(url, "workers"), "one", f"{expired} at one", "other", f"{expired} at other")
+        other.sessions._expires = expired + 200  # it knows no newer lease of its own
+        other.sessions.patience = 60
+        at_one = HomeAt("one", "at one", 0)
+        assert (await other.sessions.sweep())[0] == []
+        assert await other.sessions.claim("alice") == at_one
+        await other.sessions.renew("at other", LEASE, other.secret)
+        assert (await other.sessions.sweep())[0] == []  # it gives the other one time to renew its lease
+        assert await other.sessions.claim("alice") == at_one
+        other.sessions._patient_until = 0.0
+        assert isinstance(await other.sessions.claim("alice"), Claimed)
+        assert (await other.sessions.sweep())[0] == ["one"]
 
 
 async def test_a_worker_whose_lease_had_expired_finds_the_sessions_that_it_lost(url: str) -> None:

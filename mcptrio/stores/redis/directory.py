@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, cast
 import trio
 
 from mcptrio._struct import Entity
-from mcptrio._wire.resp import Argument
+from mcptrio._wire.resp import Argument, ServerError
 from mcptrio.errors import Overloaded
 from mcptrio.stores._backend import SessionRow
 from mcptrio.stores._home_sessions import HomeSessions
@@ -27,6 +27,9 @@ from mcptrio.stores.redis.keys import Keys
 FORMAT: Final = 1
 """The format of the records that this version writes, and the newest that it reads."""
 MAX_LOST: Final = 100_000
+MARGIN: Final = 0.5
+"""Part of a lease by which the lease of this worker must be newer than one that has expired."""
+NEVER: Final = 2**53
 LOST: Final = -1
 """The epoch of a session that was taken over: every write with it is refused."""
 
@@ -61,8 +64,10 @@ class RedisDirectory:
         self.worker = secrets.token_urlsafe(9)
         self.joined = False
         self.patience = 0.0
-        """Seconds after an outage in which other workers are given the time to come back, see `patient`."""
-        self._patient_until = 0.0
+        """Seconds after an outage in which other workers are given the time to come back."""
+        self._expires = 0  # of the lease of this worker, in ms by the clock of the server
+        self._margin = 0
+        self._patient_until = self._restoring_until = 0.0
         self.generation = b""
         """The generation of the server; set by the backend."""
         self.on_lost: Callable[[str], None] = lambda session: None
@@ -106,15 +111,16 @@ class RedisDirectory:
                 self._keys.streams(session),
                 worker,
                 epoch,
-                int(self.patient),
+                self._dead_before,
                 self.generation,
+                int(self.restoring),
             )
         )
         match reply:
             case [b"emptied"]:
                 raise Overloaded("the store was emptied; its sessions are being restored", retry_after=1)
-            case [b"none"] if self.patient:
-                raise Overloaded("the store was not available; its sessions are being restored", retry_after=1)
+            case [b"none"] if self.restoring:
+                raise Overloaded("the store was emptied; its sessions are being restored", retry_after=1)
             case [b"none"] | [b"free"]:
                 return None
             case [b"at", home, address, number]:
@@ -232,21 +238,31 @@ class RedisDirectory:
             held.stored = True
 
     @property
-    def patient(self) -> bool:
-        """Whether the server was not available a moment ago.
+    def _dead_before(self) -> int:
+        """The newest expiry of a lease that counts as expired.
 
-        Other workers could not renew their leases or store their sessions again then, though they live. So leases that
-        have expired still count, and a session that is not found may only be missing for a moment.
+        While the server is not available no worker can renew its lease. A lease has expired only if this worker has
+        renewed its own long after that one, when both could; and for a while after an outage none has. A command that
+        the server executes late carries what its sender knew, so it takes no session of a worker that lives.
         """
-        return trio.current_time() < self._patient_until
+        if trio.current_time() < self._patient_until:
+            return 0
+        return self._expires - self._margin if self.joined else NEVER
 
-    def be_patient(self) -> None:
+    @property
+    def restoring(self) -> bool:
+        """Whether the server was emptied a moment ago: other workers have not stored their sessions again yet."""
+        return trio.current_time() < self._restoring_until
+
+    def _be_patient(self) -> None:
+        """Give other workers the time to renew their leases: the server was not available, or this worker was not."""
         self._patient_until = trio.current_time() + self.patience
 
     def restart(self) -> None:
         """Join again, and create every session that is at home here again: the server was emptied."""
         self.joined = False
-        self.be_patient()
+        self._be_patient()
+        self._restoring_until = self._patient_until
         for held in self._held.values():
             held.stored = False
 
@@ -258,7 +274,7 @@ class RedisDirectory:
         Raises:
             StoreUnavailable: the server cannot be asked.
         """
-        (reply,) = await self._run(
+        ((reply, *expires),) = await self._run(
             scripts.RENEW.command(
                 (self._keys.secret, self._keys.generation, self._keys.workers),
                 self.worker,
@@ -270,17 +286,17 @@ class RedisDirectory:
             )
         )
         state = cast(Renewal, reply.decode())
-        self.joined = self.joined or state == "live"
+        if state == "live":
+            self._margin = int(lease * 1000 * MARGIN)
+            if self.joined and expires[0] - self._expires > self._margin:
+                self._be_patient()  # renewals failed: those of other workers may have failed as well
+            self.joined, self._expires = True, expires[0]
         return state
 
     async def sweep(self) -> tuple[list[str], dict[str, tuple[int, str]]]:
         """Remove the workers whose lease has expired; return them, and expiry and description of those that live."""
-        sweep = scripts.SWEEP.command((self._keys.workers,), self._keys.cluster)
-        everyone = ("HGETALL", self._keys.workers)
-        if self.patient:
-            (found,), dead = await self._run(everyone), []
-        else:
-            dead, found = await self._run(sweep, everyone)
+        sweep = scripts.SWEEP.command((self._keys.workers,), self._keys.cluster, self._dead_before)
+        dead, found = await self._run(sweep, ("HGETALL", self._keys.workers))
         workers = {worker.decode(): _entry(value) for worker, value in found.items()}
         return [worker.decode() for worker in dead], workers
 
@@ -288,8 +304,8 @@ class RedisDirectory:
         """Return where a worker is reached; None if it is dead."""
         found: bytes | None = await self._connection.ask("HGET", self._keys.workers, worker)
         if found is None:
-            if self.patient:
-                raise Overloaded("the store was not available; its workers are coming back", retry_after=1)
+            if self.restoring:
+                raise Overloaded("the store was emptied; its workers are coming back", retry_after=1)
             return None
         return HomeAt(worker, _entry(found)[1])
 
@@ -312,7 +328,12 @@ class RedisDirectory:
         self.joined = False
 
     async def _run(self, *commands: tuple[Argument, ...]) -> list[Any]:
-        return await self._connection.ask_all(commands) if commands else []
+        """Run commands that no request waits for. Their caller has the deadline; they work although requests fail."""
+        replies = await self._connection.execute(commands) if commands else []
+        for reply in replies:
+            if isinstance(reply, ServerError):
+                raise StoreUnavailable(str(reply))
+        return replies
 
 
 def _entry(value: bytes) -> tuple[int, str]:

@@ -128,7 +128,7 @@ class RedisStore(GroupCommit):
                 found = []
                 missing = after >= stream.floor  # otherwise it waits for nothing
             else:
-                missing = self.sessions.patient
+                missing = self.sessions.restoring
             if found:
                 return found
             if not missing:

@@ -1,8 +1,8 @@
 -- Become the home of a session, unless a live worker is. A worker that is its home already keeps the epoch (R9).
 -- KEYS: session, names of its streams, its calls, workers, generation
 -- ARGV: worker, 1 if it has a lease or 2 to look only, newest format of records that it reads, lifetime in ms, prefix of the session's
---       streams, a worker that has denied to be the home, and the epoch for which it did, 1 to respect leases
---       that are expired or missing, generation that the worker knows
+--       streams, a worker that has denied to be the home, and the epoch for which it did, newest expiry of a lease that
+--       counts as expired, generation that the worker knows, 1 to respect leases that are missing
 -- Returns none | emptied: the server has lost everything, so the session may be stored again soon | at, worker, description, epoch | free (to a look) | newer (format) | dead (the claiming worker)
 --         | mine, epoch, record, owner, previous home, calls
 local found = redis.call('HMGET', KEYS[1], 'home', 'epoch', 'record', 'owner', 'pinned', 'format')
@@ -13,8 +13,9 @@ if home ~= ARGV[1] then
   if home ~= '' and not (home == ARGV[6] and epoch == ARGV[7]) then
     local worker = redis.call('HGET', KEYS[4], home)
     local time = redis.call('TIME')
-    local live = worker and tonumber(string.match(worker, '^%d+')) > time[1] * 1000 + math.floor(time[2] / 1000)
-    if live or ARGV[8] == '1' then
+    local expires = worker and tonumber(string.match(worker, '^%d+'))
+    local live = worker and (expires > time[1] * 1000 + math.floor(time[2] / 1000) or expires > tonumber(ARGV[8]))
+    if live or (not worker and ARGV[10] == '1') then
       return {'at', home, worker and string.match(worker, '^%d+ (.*)$') or '', epoch}
     end
   end
