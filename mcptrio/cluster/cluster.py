@@ -103,7 +103,8 @@ class WorkerCluster:
 
     def identity(self) -> LinkIdentity:
         """Return what this worker says to others."""
-        largest = self._endpoint.config.max_body + OVERHEAD
+        config = self._endpoint.config
+        largest = config.max_body + config.max_header_bytes + OVERHEAD
         return LinkIdentity.derive(self.membership.worker, self._store.name, self._store.secret, largest)
 
     # -- requests of sessions that live elsewhere
@@ -131,7 +132,8 @@ class WorkerCluster:
             may_claim = home is None
             home = home or self._any_other()
             route, _ = route.step(Outcome.AT)
-            answer, outcome = await self._send(home, make_forward(head, body, session, may_claim=may_claim))
+            forward = make_forward(head, body, session, may_claim=may_claim)
+            answer, outcome = await self._send(home, forward, head.owner)
             route, step = route.step(outcome, trio.current_time(), self._lease_of(home.worker))
             if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
                 return await self._reply(answer, home.worker, frame)
@@ -147,10 +149,10 @@ class WorkerCluster:
                 return None if found else unknown_session()
             home = found
 
-    async def _send(self, home: HomeAt, request: Forward) -> tuple[AnswerFrame | None, Outcome]:
-        """Send a request to a worker, and wait for the answer."""
+    async def _send(self, home: HomeAt, request: Forward, owner: str) -> tuple[AnswerFrame | None, Outcome]:
+        """Send a request of an owner to a worker, and wait for the answer."""
         try:
-            answer = await self._link(home).forward(request)
+            answer = await self._link(home).forward(request, owner)
         except Unreachable as error:
             logger.info("%s", error)
             return None, Outcome.UNREACHABLE
@@ -164,7 +166,7 @@ class WorkerCluster:
         try:
             while (home := await self._find_worker(worker)) is not None:
                 route, _ = route.step(Outcome.AT)
-                answer, outcome = await self._send(home, make_forward(head, body, "", may_claim=False))
+                answer, outcome = await self._send(home, make_forward(head, body, "", may_claim=False), head.owner)
                 route, step = route.step(outcome, trio.current_time(), self._lease_of(worker))
                 if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
                     return await self._reply(answer, worker, frame)
@@ -329,7 +331,11 @@ class WorkerCluster:
         remote = reply.events
         if not isinstance(remote, RemoteConnection):
             raise TypeError("a forwarded request was answered with a stream of this worker")
-        await self._store.flush()  # R7: the client gets no id of a stream that other workers do not know
+        try:
+            await self._store.flush()  # R7: the client gets no id of a stream that other workers do not know
+        except BaseException:  # the client, or the link to its worker, is gone
+            remote.detach("disconnected")
+            raise
         stream = ForwardedStream(
             request.id,
             remote.session,

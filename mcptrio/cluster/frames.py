@@ -17,7 +17,11 @@ from mcptrio.errors import MCPTrioError
 PROTOCOL: Final = 1
 """The number of this format. Workers of different formats do not talk to each other."""
 OVERHEAD: Final = 64 * 1024
-"""Bytes of a frame besides the body of a request."""
+"""Bytes of a frame besides the head and the body of a request."""
+MAX_GREETING: Final = 4096
+"""Bytes of a frame before the peer has proved who it is."""
+MAX_ANSWER: Final = 64 * 2**20
+"""Bytes of a frame with an answer. Answers have no limit of their own in a single process."""
 _LENGTH: Final = 4
 
 
@@ -139,30 +143,32 @@ def pack_frame(frame: LinkFrame) -> bytes:
 class FrameReader:
     """Cuts bytes into frames."""
 
-    def __init__(self, max_frame: int) -> None:
-        self._max_frame = max_frame
+    def __init__(self, max_frame: int = MAX_GREETING) -> None:
+        self.max_frame = max_frame
         self._rest = bytearray()
 
-    def feed(self, data: bytes) -> list[LinkFrame]:
-        """Return the frames that are complete now.
+    def feed(self, data: bytes) -> None:
+        self._rest += data
+
+    def next_frame(self) -> LinkFrame | None:
+        """Return the next frame; None if it is not complete yet.
 
         Raises:
             LinkError: a frame is too large, or no frame at all.
         """
-        rest, found, at = self._rest, list[LinkFrame](), 0
-        rest += data
-        while len(rest) - at >= _LENGTH:
-            size = int.from_bytes(rest[at : at + _LENGTH], "big")
-            if size > self._max_frame:
-                raise LinkError(f"a frame of {size} bytes; at most {self._max_frame} are allowed")
-            end = at + _LENGTH + size
-            if len(rest) < end:
-                break
-            try:
-                found.append(_decoder.decode(memoryview(rest)[at + _LENGTH : end]))
-            except msgspec.DecodeError as error:
-                raise LinkError(f"not a frame: {error}") from None
-            at = end
-        if at:
-            del rest[:at]
-        return found
+        rest = self._rest
+        if len(rest) < _LENGTH:
+            return None
+        size = int.from_bytes(rest[:_LENGTH], "big")
+        if size > self.max_frame:
+            raise LinkError(f"a frame of {size} bytes; at most {self.max_frame} are allowed")
+        end = _LENGTH + size
+        if len(rest) < end:
+            return None
+        try:
+            with memoryview(rest) as view, view[_LENGTH:end] as body:
+                frame: LinkFrame = _decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise LinkError(f"not a frame: {error}") from None
+        del rest[:end]
+        return frame

@@ -15,6 +15,7 @@ import trio
 from msgspec.structs import replace
 
 from mcptrio._actors.future import Reply
+from mcptrio._actors.shares import Shares
 from mcptrio.cluster.channel import BROKEN, FrameChannel, LinkIdentity
 from mcptrio.cluster.frames import (
     AnswerFrame,
@@ -70,6 +71,7 @@ class PeerLink:
         self._connecting = trio.lowlevel.ParkingLot()
         self._numbers = count(1)
         self._pending: dict[int, Reply] = {}
+        self._places = Shares(MAX_PENDING)
 
     @property
     def connected(self) -> bool:
@@ -80,17 +82,22 @@ class PeerLink:
         """The number of requests that wait for an answer."""
         return len(self._pending)
 
-    async def forward(self, request: Forward) -> AnswerFrame:
-        """Send a request and return the answer. A caller that is cancelled tells the other worker.
+    async def forward(self, request: Forward, owner: str = "") -> AnswerFrame:
+        """Send a request of an owner and return the answer. A caller that is cancelled tells the other worker.
 
         Raises:
             Unreachable: it could not be sent.
             LinkBroken: it was sent, and there will be no answer.
             Overloaded: too much waits for this worker.
         """
-        if len(self._pending) >= MAX_PENDING:
+        if not self._places.take(owner):
             raise Overloaded("too many requests wait for another worker", retry_after=1, limit="forward")
-        channel = self._channel or await self._connect()
+        try:
+            return await self._send(request, self._channel or await self._connect())
+        finally:
+            self._places.give_back(owner)
+
+    async def _send(self, request: Forward, channel: FrameChannel) -> AnswerFrame:
         number, reply = next(self._numbers), Reply()
         if not channel.send_nowait(replace(request, id=number)):
             raise Overloaded("another worker does not keep up", retry_after=1, limit="forward")
@@ -136,8 +143,8 @@ class PeerLink:
             with scope:
                 with trio.fail_after(DIAL_WITHIN):
                     stream = await self._dial()
-                    channel = FrameChannel(stream, self._identity.max_frame)
-                    await channel.greet(self._identity, dialled=True, expected=self.worker)
+                    channel = FrameChannel(stream, self._identity, dialled=True)
+                    await channel.greet(expected=self.worker)
                 self._channel = channel
                 self._connecting.unpark_all()
                 async with trio.open_nursery() as nursery:
@@ -158,18 +165,17 @@ class PeerLink:
                     await trio.aclose_forcefully(stream)
 
     async def _read(self, channel: FrameChannel) -> None:
-        while (frames := await channel.receive()) is not None:
-            for frame in frames:
-                if isinstance(frame, Forwarded | ForwardedStream | NotHome):
-                    waiting = self._pending.get(frame.id)
-                    if waiting is not None:
-                        waiting.settle(frame)
-                    elif isinstance(frame, ForwardedStream):
-                        channel.send_nowait(Detach(frame.id, "disconnected"))
-                elif isinstance(frame, CloseRemote):
-                    self._on_close(frame.id, frame.retry)
-                else:
-                    raise LinkError(f"worker {self.worker} sent a frame that it must not send")
+        while (frame := await channel.receive()) is not None:
+            if isinstance(frame, Forwarded | ForwardedStream | NotHome):
+                waiting = self._pending.get(frame.id)
+                if waiting is not None:
+                    waiting.settle(frame)
+                elif isinstance(frame, ForwardedStream):
+                    channel.send_nowait(Detach(frame.id, "disconnected"))
+            elif isinstance(frame, CloseRemote):
+                self._on_close(frame.id, frame.retry)
+            else:
+                raise LinkError(f"worker {self.worker} sent a frame that it must not send")
 
     def _lost(self, reason: str) -> None:
         self._channel, self._problem = None, reason

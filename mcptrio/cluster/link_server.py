@@ -27,9 +27,15 @@ logger = logging.getLogger("mcptrio.cluster")
 
 GREET_WITHIN: Final = 1.0
 MAX_RUNNING: Final = 1024
-"""Requests of one peer that are being answered; a peer keeps the same bound, so more is a violation."""
+"""Requests of one peer that are being answered.
+
+A peer keeps the same bound, but requests that it has given up may still be ending here.
+"""
 MAX_LINKS: Final = 1024
 _FAILED: Final = Forwarded(0, 500, ((b"content-type", b"text/plain"),), b"the request failed\n")
+_BUSY: Final = Forwarded(
+    0, 503, ((b"content-type", b"text/plain"), (b"retry-after", b"1")), b"too many requests of another worker\n"
+)
 
 
 class RemoteStream(Protocol):
@@ -62,7 +68,7 @@ class AcceptedLink:
 
     def close_remote(self, number: int, *, retry: bool) -> None:
         """Have the other worker close the connection of a client that follows a stream."""
-        self._send(CloseRemote(number, retry))
+        self._channel.send_nowait(CloseRemote(number, retry))
 
     async def serve(self) -> None:
         """Answer requests until the connection ends. What still runs then has lost its client."""
@@ -70,9 +76,8 @@ class AcceptedLink:
             async with trio.open_nursery() as nursery:
                 self._scope = nursery.cancel_scope
                 nursery.start_soon(self._write)
-                while (frames := await self._channel.receive()) is not None:
-                    for frame in frames:
-                        self._receive(frame, nursery)
+                while (frame := await self._channel.receive()) is not None:
+                    self._receive(frame, nursery)
                 nursery.cancel_scope.cancel()
         finally:
             streams, self._streams = self._streams, {}
@@ -82,8 +87,12 @@ class AcceptedLink:
     def _receive(self, frame: object, nursery: trio.Nursery) -> None:
         match frame:
             case Forward():
-                if len(self._running) >= MAX_RUNNING or frame.id in self._running or frame.id in self._streams:
-                    raise LinkError(f"worker {self.worker} sent too many requests, or one number twice")
+                if frame.id in self._running or frame.id in self._streams:
+                    raise LinkError(f"worker {self.worker} sent one number twice")
+                if len(self._running) >= MAX_RUNNING:
+                    if not self._channel.send_nowait(replace(_BUSY, id=frame.id)):
+                        raise LinkError(f"worker {self.worker} sends requests and does not read the answers")
+                    return
                 self._running[frame.id] = trio.CancelScope()
                 nursery.start_soon(self._serve_one, frame, name=f"request of worker {self.worker}")
             case ClientGone(number):
@@ -99,22 +108,20 @@ class AcceptedLink:
     async def _serve_one(self, request: Forward) -> None:
         try:
             with self._running[request.id]:
-                answer, stream = await self._answer(request, self)
-                if stream is not None:
-                    self._streams[request.id] = stream
-                self._send(answer)
-                if stream is not None:
-                    stream.announce()
-        except Exception:  # a guard: the failure of one request must not end the link
-            logger.exception("a request of worker %s failed", self.worker)
-            self._send(replace(_FAILED, id=request.id))
+                try:
+                    answer, stream = await self._answer(request, self)
+                    if stream is not None:
+                        self._streams[request.id] = stream
+                    await self._channel.send(answer)
+                    if stream is not None:
+                        stream.announce()
+                except LinkError:
+                    raise
+                except Exception:  # a guard: the failure of one request must not end the link
+                    logger.exception("a request of worker %s failed", self.worker)
+                    await self._channel.send(replace(_FAILED, id=request.id))
         finally:
             del self._running[request.id]
-
-    def _send(self, frame: AnswerFrame | CloseRemote) -> None:
-        if not self._channel.send_nowait(frame) and self._scope is not None:
-            logger.error("worker %s does not read: closing the link to it", self.worker)
-            self._scope.cancel()
 
     async def _write(self) -> None:
         try:
@@ -158,9 +165,9 @@ class LinkServer:
         self._links += 1
         try:
             identity = self._identity()
-            channel = FrameChannel(stream, identity.max_frame)
+            channel = FrameChannel(stream, identity, dialled=False)
             with trio.fail_after(GREET_WITHIN):
-                worker = await channel.greet(identity, dialled=False)
+                worker = await channel.greet()
             await AcceptedLink(worker, channel, self._answer).serve()
         except* (trio.TooSlowError, *BROKEN) as errors:
             for error in errors.exceptions:

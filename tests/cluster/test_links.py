@@ -10,7 +10,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from mcptrio.cluster import ClusterConfig, channel, link_client
+from mcptrio.cluster import ClusterConfig, channel, link_client, link_server
 from mcptrio.cluster.channel import FrameChannel, LinkIdentity
 from mcptrio.cluster.frames import (
     AnswerFrame,
@@ -22,6 +22,7 @@ from mcptrio.cluster.frames import (
     FrameReader,
     Hello,
     LinkError,
+    LinkFrame,
     NotHome,
     pack_frame,
 )
@@ -35,8 +36,8 @@ CONFIG = ClusterConfig()
 REQUEST = Forward(0, "sid", "POST", "/mcp", b"", (), b"{}", "http", None, None, None, False)
 
 
-def identity(worker: str, secret: bytes = SECRET, cluster: str = "c", max_frame: int = 2**20) -> LinkIdentity:
-    return LinkIdentity.derive(worker, cluster, secret, max_frame)
+def identity(worker: str, secret: bytes = SECRET, cluster: str = "c", max_request: int = 2**20) -> LinkIdentity:
+    return LinkIdentity.derive(worker, cluster, secret, max_request)
 
 
 class Home:
@@ -69,6 +70,12 @@ class Home:
                 raise RuntimeError("oops")
             case b"lost":
                 return NotHome(request.id), None
+            case b"twice":
+                return Forwarded(request.id, 200, (), bytes(2**20 + 2**19)), None
+            case b"many times":
+                return Forwarded(request.id, 200, (), bytes(2**22)), None
+            case b"900":
+                return Forwarded(request.id, 200, (), bytes(900)), None
             case b"stream":
                 return ForwardedStream(request.id, "sid", "1", 0, b"", (), True, 1), self
         return Forwarded(request.id, 200, ((b"x", b"y"),), request.body), None
@@ -251,6 +258,16 @@ async def ended(stream: trio.abc.Stream) -> bytes:
     return found
 
 
+def frames_of(data: bytes, size: int = 2**20) -> list[LinkFrame]:
+    """Cut bytes that arrive in pieces of one size into frames."""
+    reader, found = FrameReader(2**20), list[LinkFrame]()
+    for at in range(0, len(data), size):
+        reader.feed(data[at : at + size])
+        while (frame := reader.next_frame()) is not None:
+            found.append(frame)
+    return found
+
+
 async def test_a_proof_cannot_be_sent_back() -> None:
     """An impostor without the secret repeats the worker's own greeting."""
     home = Home()
@@ -269,7 +286,7 @@ async def test_a_request_before_the_proof_closes_the_link() -> None:
     server = LinkServer(lambda: identity("home"), home.answer)
     async with server.open(CONFIG), await dial(server.address, CONFIG) as stream:
         await stream.send_all(pack_frame(replace(REQUEST, id=1)))
-        greeting = FrameReader(2**20).feed(await ended(stream))
+        greeting = frames_of(await ended(stream))
         assert isinstance(greeting[0], Hello)
         assert len(greeting) == 1
         assert home.requests == []
@@ -288,10 +305,111 @@ async def test_what_waits_for_a_peer_is_bounded(monkeypatch: pytest.MonkeyPatch)
         home.go_on.set()
 
 
+async def test_one_caller_leaves_places_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_client, "MAX_PENDING", 8)
+    home = Home()
+    async with linked(home) as link, trio.open_nursery() as nursery:
+        nursery.start_soon(link.forward, replace(REQUEST, body=b"wait"), "ada")
+        await settle(lambda: link.pending == 1)
+        for _ in range(5):
+            nursery.start_soon(link.forward, replace(REQUEST, body=b"wait"), "eve")
+        await settle(lambda: link.pending == 6)
+        with pytest.raises(Overloaded):
+            await link.forward(REQUEST, "eve")
+        assert isinstance(await link.forward(REQUEST, "ada"), Forwarded)
+        home.go_on.set()
+
+
+async def test_requests_that_were_given_up_do_not_end_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They still end at the home worker when the next ones arrive."""
+    monkeypatch.setattr(link_server, "MAX_RUNNING", 2)
+    home = Home()
+    async with linked(home) as link:
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(link.forward, replace(REQUEST, body=b"wait"))
+            await settle(lambda: len(home.requests) == 2)
+            answer = await link.forward(replace(REQUEST, body=b"third"))
+            assert isinstance(answer, Forwarded)
+            assert answer.status == 503
+            nursery.cancel_scope.cancel()
+        await settle(lambda: len(home.cancelled) == 2)
+        assert (await link.forward(replace(REQUEST, body=b"fourth"))).body == b"fourth"  # type: ignore[union-attr]
+
+
+async def test_a_large_answer_passes_and_a_larger_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "MAX_ANSWER", 2**21)
+    home = Home()
+    async with linked(home, asks=identity("asks", max_request=2**20)) as link:
+        answers = list[AnswerFrame]()
+
+        async def ask(body: bytes) -> None:
+            answers.append(await link.forward(replace(REQUEST, body=body)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, b"wait")
+            await settle(lambda: home.requests)
+            for factor in (b"twice", b"many times"):
+                await ask(factor)
+            home.go_on.set()
+        assert [answer.status for answer in answers if isinstance(answer, Forwarded)] == [200, 500, 200]
+        assert len(home.links) == 3
+        assert len(set(map(id, home.links))) == 1
+
+
+async def test_a_request_that_is_too_large_is_refused_and_does_not_end_the_link() -> None:
+    home = Home()
+    async with linked(home, asks=identity("asks", max_request=2**20)) as link:
+        with pytest.raises(Overloaded):
+            await link.forward(replace(REQUEST, body=bytes(2**20)))
+        assert isinstance(await link.forward(REQUEST), Forwarded)
+        assert len(home.requests) == 1
+
+
+async def test_a_peer_that_has_not_proved_who_it_is_gets_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_server, "GREET_WITHIN", 600.0)  # it is closed because of the size
+    home = Home()
+    server = LinkServer(lambda: identity("home"), home.answer)
+    async with server.open(CONFIG), await dial(server.address, CONFIG) as stream:
+        await stream.receive_some()
+        with trio.fail_after(10), pytest.raises(trio.BrokenResourceError):
+            await stream.send_all((2**20).to_bytes(4, "big"))
+            while True:
+                await stream.send_all(bytes(1024))
+                await trio.sleep(0.02)
+
+
+async def test_many_large_answers_wait_for_a_slow_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "MAX_UNSENT", 1000)
+    home = Home()
+    async with linked(home) as link:
+        answers = list[AnswerFrame]()
+
+        async def ask(body: bytes) -> None:
+            answers.append(await link.forward(replace(REQUEST, body=body)))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(ask, b"900")
+        assert [len(answer.body) for answer in answers if isinstance(answer, Forwarded)] == [900] * 20
+
+
+async def test_a_stream_is_detached_though_too_much_waits_to_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home()
+    async with linked(home) as link:
+        stream = await link.forward(replace(REQUEST, body=b"stream"))
+        monkeypatch.setattr(channel, "MAX_UNSENT", 0)
+        frames = link._channel
+        assert frames is not None
+        frames.send_nowait(replace(REQUEST, id=900))
+        link.detach(stream.id, "done")
+        await settle(lambda: home.detached == ["done"])
+
+
 async def test_unsent_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "MAX_UNSENT", 1000)
     stream, _ = trio.testing.memory_stream_pair()
-    frames = FrameChannel(stream, 2**20)
+    frames = FrameChannel(stream, identity("asks"), dialled=True)
     assert frames.send_nowait(replace(REQUEST, body=bytes(5000)))  # one large frame is sent alone
     assert not frames.send_nowait(REQUEST)
 
@@ -300,12 +418,11 @@ def test_frames_are_cut_anywhere() -> None:
     sent = [REQUEST, NotHome(1), Detach(2, "done"), CloseRemote(3, True)]
     data = b"".join(map(pack_frame, sent))
     for size in (1, 3, 7, len(data)):
-        reader = FrameReader(2**20)
-        found = [frame for at in range(0, len(data), size) for frame in reader.feed(data[at : at + size])]
+        found = frames_of(data, size)
         assert found == [replace(REQUEST, headers=[]), *sent[1:]]
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\2\x91\xa0", b"\0\0\0\0"])
 def test_bytes_that_are_no_frame_are_refused(data: bytes) -> None:
     with pytest.raises(LinkError):
-        FrameReader(2**20).feed(data)
+        frames_of(data)

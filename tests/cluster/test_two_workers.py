@@ -48,6 +48,36 @@ async def test_a_plain_call(url: str) -> None:
         assert one.sessions[client.session_id].epoch == 0  # it never moved
 
 
+async def test_an_answer_that_is_larger_than_any_request(url: str) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        reply = await other.client(client).post(request(1, "echo", say="x" * 1000, times=6000))
+        assert len(result_of(reply)["echo"]) == 6_000_000
+
+
+async def test_a_client_that_leaves_while_its_stream_is_stored(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home worker does not count it as a connection for ever."""
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        link = one.sessions[client.session_id].link
+        entered = trio.Event()
+
+        async def never() -> None:
+            if link.listening:
+                entered.set()
+                await trio.sleep_forever()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.store, "flush", never)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(other.client(client).listen)
+                with trio.fail_after(10):
+                    await entered.wait()
+                nursery.cancel_scope.cancel()
+            await until(lambda: not link.listening)
+        assert await client.listen()
+
+
 async def test_an_unknown_session_is_unknown_at_every_worker(url: str) -> None:
     async with two_workers(url) as (one, other):
         client = await Client.open(one.endpoint)
