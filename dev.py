@@ -150,7 +150,9 @@ def has_pip(python: str) -> bool:
 def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> int:
     """Runs a command in the project's folder and returns its exit code."""
     say(" ".join(str(part) for part in command))
-    with subprocess.Popen([str(part) for part in command], cwd=cwd, env={**os.environ, **(env or {})}) as child:
+    env = {**os.environ, **(env or {})}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of servers start in the tests: each would compile every module
+    with subprocess.Popen([str(part) for part in command], cwd=cwd, env=env) as child:
         while True:
             try:
                 return child.wait()

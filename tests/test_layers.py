@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,14 @@ DATE = re.compile(r"\b(2024-11-05|2025-03-26|2025-06-18|2025-11-25|2026-07-28)\b
 Parsed = tuple[Path, ast.Module]
 
 
+@cache
 def parsed(folder: Path) -> list[Parsed]:
+    """Parse each file once, and not before a test needs it: every process of a parallel run imports this module."""
     return [(file, ast.parse(file.read_text(), str(file))) for file in sorted(folder.rglob("*.py"))]
 
 
-SOURCES = parsed(PACKAGE)
-TESTS = [(file, tree) for file, tree in parsed(ROOT / "tests") if "peers" not in file.parts]
+def sources() -> list[Parsed]:
+    return parsed(PACKAGE)
 
 
 def layer_of(file: Path) -> str | None:
@@ -73,12 +76,12 @@ def where(file: Path, line: int) -> str:
 
 
 def test_every_module_belongs_to_a_layer() -> None:
-    assert {layer_of(file) for file, _ in SOURCES} - {None} <= set(RANK)
+    assert {layer_of(file) for file, _ in sources()} - {None} <= set(RANK)
 
 
 def test_a_layer_imports_only_what_lies_below_it() -> None:
     faults = []
-    for file, tree in SOURCES:
+    for file, tree in sources():
         own = layer_of(file)
         for line, name in imports_of(file, tree):
             if own is None or not name.startswith("mcptrio."):
@@ -95,7 +98,7 @@ def test_nothing_below_telemetry_imports_trio() -> None:
     """The protocol is a value machine: it has no event loop to wait in."""
     faults = [
         where(file, line)
-        for file, tree in SOURCES
+        for file, tree in sources()
         if layer_of(file) in PURE
         for line, name in imports_of(file, tree)
         if name.split(".")[0] in ("trio", "anyio", "asyncio", "outcome")
@@ -118,7 +121,7 @@ HTTP_FOLDERS: dict[str, set[str]] = {
 def test_the_folders_of_the_http_server_keep_apart() -> None:
     """`endpoint` knows no socket, `listener` no MCP; an engine connects them, and only one knows Hypercorn."""
     faults = []
-    for file, tree in SOURCES:
+    for file, tree in sources():
         if not file.is_relative_to(HTTP_SERVER):
             continue
         folder = file.relative_to(HTTP_SERVER).parts[0]
@@ -151,7 +154,7 @@ def test_no_check_of_the_http_server_is_an_assertion() -> None:
     """`python -O` removes assertions: what must hold is checked and raised."""
     faults = [
         where(file, node.lineno)
-        for file, tree in SOURCES
+        for file, tree in sources()
         if file.is_relative_to(HTTP_SERVER)
         for node in ast.walk(tree)
         if isinstance(node, ast.Assert) and not only_narrows(node.test)
@@ -170,7 +173,7 @@ def texts_of(tree: ast.Module) -> Iterator[ast.Constant]:
 def test_a_protocol_date_is_spelled_only_in_the_eras() -> None:
     faults = [
         f"{where(file, text.lineno)}: {text.value!r}"
-        for file, tree in SOURCES
+        for file, tree in sources()
         if layer_of(file) != "_eras"
         for text in texts_of(tree)
         if DATE.search(str(text.value))
@@ -186,7 +189,7 @@ def calls_of(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 def test_every_channel_states_its_size() -> None:
     faults = [
         where(file, call.lineno)
-        for file, tree in SOURCES
+        for file, tree in sources()
         for name, call in calls_of(tree)
         if "open_memory_channel" in name
         and (not call.args or any("inf" in ast.unparse(argument) for argument in call.args))
@@ -226,7 +229,7 @@ def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_no_file_is_long_without_a_reason() -> None:
     found = {
         str(file.relative_to(ROOT))
-        for file, tree in SOURCES
+        for file, tree in sources()
         if len(file.read_text().splitlines()) > MAX_FILE and not REASON.search(ast.get_docstring(tree) or "")
     }
     assert found == set()
@@ -235,7 +238,7 @@ def test_no_file_is_long_without_a_reason() -> None:
 def test_no_function_is_long() -> None:
     found = {
         f"{file.relative_to(ROOT)} {node.name}"
-        for file, tree in SOURCES
+        for file, tree in sources()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length(node) > MAX_FUNCTION
     }
@@ -245,7 +248,7 @@ def test_no_function_is_long() -> None:
 def test_no_class_name_exists_twice() -> None:
     """One concept, one word: a name that is private or nested counts too."""
     found = defaultdict(set)
-    for file, tree in SOURCES:
+    for file, tree in sources():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name].add(where(file, node.lineno))
@@ -279,7 +282,9 @@ def is_test(node: ast.AST) -> bool:
 def test_no_test_sleeps_on_the_real_clock() -> None:
     """`trio.sleep(0)` is a checkpoint, a longer one needs a clock that jumps; only real sockets have real time."""
     faults = []
-    for file, tree in TESTS:
+    for file, tree in parsed(ROOT / "tests"):
+        if "peers" in file.parts:
+            continue
         marks = [call for name, call in calls_of(tree) if name == "pytest.mark.usefixtures"]
         whole_file = CLOCKS & {str(one.value) for call in marks for one in call.args if isinstance(one, ast.Constant)}
         for test in filter(is_test, ast.walk(tree)):

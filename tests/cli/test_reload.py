@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from mcptrio.cli import main
+from tests.ports import free_port
 from tests.tiers import exhaustive
 
-from .test_workers import PATIENCE, Cluster, command, free_port, wait_until
+from .test_workers import PATIENCE, Cluster, command, wait_until
 
 pytest.importorskip("watchfiles")
 

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from mcptrio.cli import main
+from tests.ports import free_port
 from tests.redis_server import running_server
 from tests.tiers import exhaustive
 
@@ -146,13 +147,6 @@ def is_free(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def command(*arguments: str, app: str = APP) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.conformance.toolchain import ROOT
+from tests.ports import free_port
 
 SERVER = ROOT / "examples" / "conformance" / "server.py"
 PROGRAM = Path(sys.executable).with_name("mcptrio")
@@ -57,13 +57,6 @@ def served(log: Path, engine: str = "hypercorn") -> Iterator[str]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def wait_ready(child: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import trio
 
 from mcptrio.transports.http_server.listener.sockets import BoundAddress
 from tests import engines
+from tests.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -93,10 +93,3 @@ def running(
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -16,7 +16,8 @@ import pytest
 import trio
 
 from mcptrio import ConnectionLost, MCPError, connect
-from tests.e2e.server_process import PROGRAMS, ServerProcess, free_port
+from tests.e2e.server_process import PROGRAMS, ServerProcess
+from tests.ports import free_port
 from tests.tiers import exhaustive, sample
 
 HOSTS = {

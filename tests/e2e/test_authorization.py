@@ -32,7 +32,7 @@ from mcptrio.auth.server import BearerAuth, ClientCertificates, Introspection, P
 from mcptrio.transports.http_server.endpoint.stateless import NAMED
 from mcptrio.transports.oauth import ClientCredentials
 from tests import engines
-from tests.conformance.fixture import free_port
+from tests.ports import free_port
 from tests.stateless.kit import DATE as STATELESS
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import LATEST

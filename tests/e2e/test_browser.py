@@ -20,7 +20,9 @@ from typing import Any
 
 import pytest
 
-from .server_process import PROGRAMS, free_port
+from tests.ports import free_port
+
+from .server_process import PROGRAMS
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import trio
 from mcptrio import Client, MCPError, connect
 from mcptrio.types import ProgressParams, TextContent
 from tests.conformance.toolchain import Unavailable, node, npm_package, python_package
+from tests.ports import free_port
 from tests.tiers import exhaustive, sample
 
 SCRIPT = Path(__file__).parent / "peers" / "serve_mcp.py"
@@ -62,12 +62,6 @@ async def listening(command: list[str], env: dict[str, str], port: int) -> Async
         process.kill()
         with trio.CancelScope(shield=True):
             await process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def text(result: Any) -> str:

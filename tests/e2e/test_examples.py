@@ -29,8 +29,9 @@ from mcptrio._eras.choose import ERAS
 from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
 from mcptrio.extensions.client import extended
 from mcptrio.extensions.tasks import Tasks
-from tests.conformance.fixture import PROGRAM, free_port, last_lines, wait_ready
+from tests.conformance.fixture import PROGRAM, last_lines, wait_ready
 from tests.conformance.toolchain import ROOT
+from tests.ports import free_port
 from tests.redis_server import need_program
 
 EXAMPLES = ROOT / "examples"

@@ -15,10 +15,11 @@ import pytest
 import trio
 
 from mcptrio._wire.sse import ServerSentEvent, SseReader
+from tests.ports import free_port
 from tests.transports.app_for_tests import request as frame_of
 
 from .http_peer import HttpClient, Response
-from .server_process import ServerProcess, free_port, running
+from .server_process import ServerProcess, running
 
 KILLS = int(os.environ.get("MCPTRIO_KILLS", "3"))
 """On each engine."""

@@ -20,8 +20,7 @@ import trustme
 
 from mcptrio import MCPError, connect
 from mcptrio.transports.http_client import HttpClientConfig
-
-from .server_process import free_port
+from tests.ports import free_port
 
 PROGRAM = """
 from mcptrio import Context, Server

@@ -85,7 +85,7 @@ async def test_a_client_calls_a_tool_over_a_socket() -> None:
         assert answer["result"]["structuredContent"] == {"result": 3}
         await socket.send(CloseConnection(code=1000))
         assert await socket.closing_code() == 1000
-        with trio.fail_after(2):
+        with trio.fail_after(20):
             while runtime.supervisor.sessions:
                 await trio.sleep(0.01)
 
