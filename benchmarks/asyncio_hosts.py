@@ -2,7 +2,8 @@
 
 The hosts take turns in every round, so that other work on the machine affects all of them alike. The figure is the CPU
 time of the server's process for one standard call (`add` waits for one turn of the event loop); the ratio to the
-hypercorn engine of `mcptrio run` is taken within each round, and the table shows the median of these ratios.
+hypercorn engine of `mcptrio run` is taken within each round, and the table shows the median of these ratios. The rows
+"fixed response" are the host alone, with an application that always sends the same response.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ HOSTS = {
     "uvicorn, uvloop": (*UVICORN, "{port}", "--loop", "uvloop"),
     "hypercorn -k asyncio": (*HYPERCORN, "127.0.0.1:{port}", "-k", "asyncio"),
     "hypercorn -k trio": (*HYPERCORN, "127.0.0.1:{port}", "-k", "trio"),
+}
+HOSTS |= {
+    f"{host}, fixed response": tuple(part.replace("mcptrio_server:", "static_server:") for part in HOSTS[host])
+    for host in ("uvicorn", "hypercorn -k asyncio")
 }
 BASE = next(iter(HOSTS))
 
@@ -74,7 +79,7 @@ def main() -> None:
             print(f"{number} connections, {given.rounds} rounds")
             for host, found in costs.items():
                 ratios = [cost / base for cost, base in zip(found, costs[BASE], strict=True)]
-                print(f"  {host:22} {statistics.median(found):6.0f} µs   {statistics.median(ratios):5.2f} x")
+                print(f"  {host:38} {statistics.median(found):6.0f} µs   {statistics.median(ratios):5.2f} x")
 
 
 if __name__ == "__main__":

@@ -272,7 +272,7 @@ def test_signature_and_docstring_do_not_count_as_length(source: str, lines: int)
 
 
 CLOCKS = {"autojump_clock", "mock_clock"}
-REAL = {"e2e", "advisories", "bad_inputs", "faults", "cluster"}  # where sockets and processes are real, and so is time
+REAL = {"e2e", "advisories", "bad_inputs", "faults", "cluster", "bridge"}  # real sockets, processes or loops: real time
 
 
 def is_test(node: ast.AST) -> bool:

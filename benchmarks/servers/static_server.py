@@ -15,7 +15,11 @@ from hypercorn.trio import serve
 from mcptrio.hypercorn import install_guard
 
 BODY = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"3"}]}}'
-HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
+HEADERS = [
+    (b"content-type", b"application/json"),
+    (b"content-length", b"%d" % len(BODY)),
+    (b"mcp-session-id", b"the-session-of-all-requests"),
+]
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
