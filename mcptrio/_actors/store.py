@@ -109,6 +109,13 @@ class EventStore(Protocol):
     async def prepare_follow(self, key: StreamKey) -> None:
         """Look for a stream that another process has written, so that what is stored of it can be followed."""
 
+    async def prepare_cursor(self, key: StreamKey) -> None:
+        """Wait until a stream is stored, or the store degrades, because a client is about to get an id of it.
+
+        Raises:
+            UnknownCursor: another process continues the session, and does not know the stream.
+        """
+
     def follow(self, key: StreamKey, after: int = 0) -> Follower:
         """Follow a stream: every event after number `after`, then new ones.
 

@@ -134,6 +134,9 @@ class GroupCommit(StoredStreams):
     async def prepare_follow(self, key: StreamKey) -> None:
         """Do nothing: the streams of an earlier process were loaded with their session."""
 
+    async def prepare_cursor(self, key: StreamKey) -> None:
+        await self.flush()
+
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
         return StreamFollower(check_cursor(self._index.find(key), after), after, self._fetch)
 

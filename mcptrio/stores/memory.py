@@ -82,6 +82,9 @@ class MemoryStore:
             self._index.remove(stream)
             stream.wake()
 
+    async def prepare_cursor(self, key: StreamKey) -> None:
+        """Do nothing: a stream in memory is known at once."""
+
     async def flush(self) -> None:
         await trio.lowlevel.checkpoint()
 

@@ -12,7 +12,7 @@ import trio
 from mcptrio.auth.server import Principal
 from mcptrio.cluster import link_client
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.endpoint.message import HttpRequest
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
 from tests.redis_server import RedisServer, be_patient
 from tests.transports.app_for_tests import Client, app_of, error_of, notification, plain, request, result_of
 
@@ -461,3 +461,36 @@ async def test_a_client_whose_home_has_lost_the_link_connects_again(url: str) ->
         await one.stage.cues.send("end")
         again = await there.listen(event.id)
         assert (await again.frame())["result"] == {"followed": 1}
+
+
+async def test_a_call_whose_session_was_taken_over_is_answered(url: str) -> None:
+    """Its worker has no lease, and a client must not get an id of a stream that the next home does not know."""
+    async with two_workers(url, config=HttpConfig(stream_after=0.01)) as (one, _):
+        client = await Client.open(one.endpoint)
+        one.store.holds_back = True
+        replies: list[Plain] = []
+
+        async def call() -> None:
+            replies.append(await client.post(request(1, "sleep", seconds=60, name="a")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await until(lambda: client.session_id in {stream.key.session for stream in one.store._index})
+            one.store.sessions.lose(str(client.session_id))
+            one.store.holds_back = False
+        assert error_of(replies[0])["data"] == {"mayHaveRun": True}
+
+
+async def test_an_undecided_call_whose_session_was_taken_over_is_answered(url: str) -> None:
+    async with two_workers(url) as (one, _):
+        client = await Client.open(one.endpoint)
+        replies: list[Plain] = []
+
+        async def call() -> None:
+            replies.append(await client.post(request(1, "sleep", seconds=60, name="a")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await until(lambda: one.stage.begun == ["a"])
+            one.store.sessions.lose(str(client.session_id))
+        assert error_of(replies[0])["data"] == {"mayHaveRun": True}

@@ -18,7 +18,7 @@ from mcptrio.stores._backend import BackendFailed
 from mcptrio.stores._group_commit import GroupCommit
 from mcptrio.stores._stored_streams import StoredStream
 from mcptrio.stores._streams import MemoryStream, StreamFollower, open_tasks
-from mcptrio.stores.base import LaggedBehind, StoreLimits, StreamKey
+from mcptrio.stores.base import LaggedBehind, StoreLimits, StreamKey, UnknownCursor
 from mcptrio.stores.redis import scripts
 from mcptrio.stores.redis.address import RedisAddress, RedisUrl
 from mcptrio.stores.redis.backend import RedisBackend
@@ -30,6 +30,9 @@ from mcptrio.stores.redis.mirrors import Mirrors
 from mcptrio.stores.redis.records import SharedMarks, SharedRecords
 
 RETRY_FETCH: Final = 0.1
+LEASE_WITHIN: Final = 10.0
+"""Seconds that a response waits for a lease that has expired; then its client gets an id of a stream that no other
+process knows, because it gets no other answer."""
 
 
 class RedisStore(GroupCommit):
@@ -65,8 +68,8 @@ class RedisStore(GroupCommit):
         self.sessions.on_lost, self.sessions.on_gone = self._on_lost, self._unload
         self.mirrors = Mirrors(self.connection, keys, limits.streams)
         self._on_news: Callable[[bytes], None] | None = None
-        self.holds_back = False
-        """Whether events are not shown before they are stored, also while the server is down: the lease has expired."""
+        self._holds_back = False
+        self._let_go = trio.lowlevel.ParkingLot()
         self.tasks = SharedRecords(own.tasks, tasks, self.flush, self.connection, keys.task)
         self.marks = SharedMarks(own.marks, marks, self.flush, self.connection, keys)
 
@@ -111,6 +114,17 @@ class RedisStore(GroupCommit):
         elif known.visible < known.last:
             await self.flush()  # a mirror may have shown an event before this process knows that it is stored
 
+    async def prepare_cursor(self, key: StreamKey) -> None:
+        """Wait also until the lease is valid again: the next home of the session would not know an unstored stream."""
+        with trio.move_on_after(LEASE_WITHIN):
+            await self.flush()
+            while self.holds_back:
+                await self._let_go.park()
+                await self.flush()
+        known = self._index.find(key)
+        if known is not None and known.fenced:
+            raise UnknownCursor("the session of this stream has another home now")
+
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
         known = self._index.find(key)
         mirror = self.mirrors.find(key)
@@ -151,6 +165,17 @@ class RedisStore(GroupCommit):
         return self._continue(stream)
 
     # -- the cluster
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether events are not shown before they are stored, also while the server is down: the lease has expired."""
+        return self._holds_back
+
+    @holds_back.setter
+    def holds_back(self, value: bool) -> None:
+        self._holds_back = value
+        if not value:
+            self._let_go.unpark_all()
 
     async def listen_to_workers(self, on_news: Callable[[bytes], None]) -> None:
         """Call a function with the news about workers, from now on."""

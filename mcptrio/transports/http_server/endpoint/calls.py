@@ -33,14 +33,19 @@ class CallRecord(Struct, frozen=True, omit_defaults=True):
 
 def encode_call(frame: Frame | Batch, may_rerun: Callable[[str, Mapping[str, Any]], bool]) -> bytes:
     """Return the record of a request or a batch, with the parameters of a request that may run again."""
+    if type(frame) is Request and may_rerun(frame.method, frame.params):
+        data = msgspec.json.encode(CallRecord((frame.id,), frame.method, params=frame.params))
+        if len(data) <= MAX_PARAMS:
+            return data
+    return msgspec.json.encode(call_of(frame))
+
+
+def call_of(frame: Frame | Batch) -> CallRecord:
+    """Return the record of a request or a batch, without parameters."""
     if type(frame) is Request:
-        if may_rerun(frame.method, frame.params):
-            data = msgspec.json.encode(CallRecord((frame.id,), frame.method, params=frame.params))
-            if len(data) <= MAX_PARAMS:
-                return data
-        return msgspec.json.encode(CallRecord((frame.id,), frame.method))
+        return CallRecord((frame.id,), frame.method)
     members = frame if type(frame) is tuple else ()
-    return msgspec.json.encode(CallRecord(tuple(m.id for m in members if type(m) is Request), batch=True))
+    return CallRecord(tuple(m.id for m in members if type(m) is Request), batch=True)
 
 
 def read_call(data: bytes) -> CallRecord | None:

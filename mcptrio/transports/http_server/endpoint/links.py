@@ -154,11 +154,14 @@ class HttpLink:
         """Follow the standalone stream for a GET without a cursor, from the first event that no connection has taken.
 
         Raises:
-            Overloaded: the store has no room for another stream.
+            Overloaded: the store has no room for another stream, or the session has another home now.
         """
         log = self._standalone()
         self.session.last_used = trio.current_time()  # it must not be passivated meanwhile
-        await self.prepare_cursor()
+        try:
+            await self.prepare_cursor(STANDALONE)
+        except UnknownCursor as error:
+            raise Overloaded(str(error), retry_after=1, limit="session") from error
         try:
             return self.follow(STANDALONE, log.taken, log, prime=True, remote=remote)
         except UnknownCursor:
@@ -238,12 +241,16 @@ class HttpLink:
             return None
         return EventIds(self.parts.store.secret, self.session.id, name) if log is None else log.ids
 
-    async def prepare_cursor(self) -> None:
-        """Wait until a stream that was begun is stored, if a client is about to get an id of it."""
+    async def prepare_cursor(self, name: str) -> None:
+        """Wait until a stream that was begun is stored, if a client is about to get an id of it.
+
+        Raises:
+            UnknownCursor: the session has another home now.
+        """
         # A client that holds a cursor of a stream that the next process does not know could never resume.
         era = self.session.peer.era
         if self.parts.store.durable and era is not None and era.http.primes:
-            await self.parts.store.flush()
+            await self.parts.store.prepare_cursor(StreamKey(self.session.id, name))
 
     def _prime(self, ids: EventIds | None, after: int) -> bytes:
         era = self.session.peer.era

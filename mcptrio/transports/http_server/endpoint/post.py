@@ -15,13 +15,13 @@ from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.timers import Timer
-from mcptrio._peer.messages import LinkLost, Received
+from mcptrio._peer.messages import Cause, LinkLost, Received
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, Overloaded
 from mcptrio.stores.base import UnknownCursor
 
-from .calls import encode_call
+from .calls import call_of, died, encode_call
 from .event_stream import LOST, StreamLog, is_notification
 from .message import EVENTS, JSON, Headers, HttpRequest, Plain, Stream, refuse, unknown_session
 from .shared import Shared
@@ -205,17 +205,18 @@ class PostStream(Pending, kw_only=True):
             if whole is not None:
                 return Plain(200, EVENTS + self.headers if self.headers else EVENTS, whole)
             try:
-                await http.prepare_cursor()
-            except BaseException:
-                self._abandon()
-                raise
-            try:
+                await http.prepare_cursor(self.name)
                 response = self._connect()
                 response.request_id = request_id
                 return Stream(200, EVENTS + self.headers, response)
             except UnknownCursor:  # the session and its streams have just ended, or the store has dropped the stream
                 if not http.closed and http.session.ended is None:
                     return refuse(500, LOST, code=INTERNAL_ERROR, request_id=request_id)
+            except BaseException:
+                self._abandon()
+                raise
+        if http.session.ended is Cause.MOVED:
+            return Plain(200, JSON, died(call_of(self.frame)))
         if http.closed or http.session.ended is not None:
             return unknown_session()
         # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one: send an empty one.
