@@ -34,16 +34,13 @@ class Timer(Entity):
         self.expired = False
         entry = self._entry
         if deadline != inf and (entry is None or deadline < entry[0]):
-            self.clear_entry()
+            if entry is not None:
+                self.timers.remove(entry)
             self._entry = self.timers.add(deadline, self)
 
     def stop(self) -> None:
         """Never expire, unless it is set again."""
         self.deadline = inf
-        self.clear_entry()
-
-    def clear_entry(self) -> None:
-        """Remove the entry from the queue."""
         if self._entry is not None:
             self.timers.remove(self._entry)
             self._entry = None

@@ -31,8 +31,8 @@ class Turns(trio.abc.Instrument):
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._first: str | None = None
-        """The only owner so far."""
+        self.only_owner: str | None = None
+        """The only owner so far. Engines do not call `take` for it."""
         self._counting = False
         self._begun: dict[str, int] = {}
         """How many requests each owner began in this turn."""
@@ -42,15 +42,15 @@ class Turns(trio.abc.Instrument):
 
     async def take(self, owner: str) -> None:
         """Wait until the owner may begin a request; does not yield if that is now."""
-        if owner != self._first and not self._begin(owner):
+        if owner != self.only_owner and not self._begin(owner):
             await self._wait(owner)
 
     def _begin(self, owner: str) -> bool:
         if not self._counting:
-            if self._first is None:
-                self._first = owner
+            if self.only_owner is None:
+                self.only_owner = owner
                 return True
-            self._first, self._counting = None, True
+            self.only_owner, self._counting = None, True
             trio.lowlevel.add_instrument(self)
         begun = self._begun.get(owner, 0)
         if begun == _PER_TURN or owner in self._waiting:
@@ -100,5 +100,5 @@ class Turns(trio.abc.Instrument):
     def close(self) -> None:
         """Count no more turns."""
         if self._counting:
-            self._counting, self._first = False, None
+            self._counting, self.only_owner = False, None
             trio.lowlevel.remove_instrument(self)

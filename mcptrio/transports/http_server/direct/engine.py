@@ -164,7 +164,8 @@ class DirectEngine:
         if refusal is None and endpoint.authenticator is not None:
             request.context = copy_context()  # the authenticator's context variables are for this request only
             refusal = await run_in(request.context, endpoint.authenticate(request))
-        await endpoint.runtime.turns.take(request.owner)
+        if request.owner != endpoint.runtime.turns.only_owner:
+            await endpoint.runtime.turns.take(request.owner)
         if refusal is not None:
             return refusal
         body = raw.body

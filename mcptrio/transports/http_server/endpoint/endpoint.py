@@ -314,7 +314,8 @@ class Endpoint:
             return await self.exchanges.post(head, frame)
         if head.date is not None and head.era is None:
             return self._unsupported(head.date, frame.id if type(frame) is Request else None)
-        if (elsewhere := await self.routing.elsewhere(head, body, frame)) is not None:
+        routing = self.routing
+        if routing.cluster is not None and (elsewhere := await routing.elsewhere(head, body, frame)) is not None:
             return elsewhere
         return await self.sessions.post(head, frame)
 

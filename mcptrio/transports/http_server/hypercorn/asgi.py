@@ -64,7 +64,8 @@ class AsgiApp:
             refusal = endpoint.refuse_early(head)
             if refusal is None and endpoint.authenticator is not None:
                 refusal = await endpoint.authenticate(head)
-            await endpoint.runtime.turns.take(head.owner)
+            if head.owner != endpoint.runtime.turns.only_owner:
+                await endpoint.runtime.turns.take(head.owner)
             if refusal is not None:
                 report_refusal(endpoint.runtime.hub, head, refusal)
                 await _refuse(head, refusal, receive, send)
