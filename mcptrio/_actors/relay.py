@@ -33,6 +33,10 @@ class Relay(Entity):
         return self.link.shared
 
     @property
+    def full(self) -> bool:
+        return self.link.full
+
+    @property
     def head(self) -> Any:
         return getattr(self.link, "head", None)
 

@@ -17,6 +17,11 @@ class ReplyLink(Protocol):
         """Whether the link carries several requests (a pipe), or stands for one (an HTTP POST)."""
         ...
 
+    @property
+    def full(self) -> bool:
+        """Whether `room` may wait."""
+        ...
+
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         """Send a frame. `final` marks the response that the link was waiting for."""
         ...

@@ -208,6 +208,10 @@ class Connection:
     def end(self) -> None:
         pass
 
+    @property
+    def full(self) -> bool:
+        return self._link is not None and self._link.full
+
     async def room(self) -> None:
         if self._link is not None:
             await self._link.room()

@@ -129,6 +129,7 @@ class ListLink:
     shared: bool = True
     posted: list[bytes] = field(factory=list)
     ended: bool = False
+    full: bool = False
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         assert not self.ended, "posted after the end"

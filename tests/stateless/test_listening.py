@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server
+from mcptrio._actors.asks import Asks
 from mcptrio._actors.limits import Limits
 from mcptrio._eras.stateless import SERVER_INFO, SUBSCRIPTION
+from mcptrio._peer.messages import Notified
 from mcptrio.extensions import Extension, Heard
-from mcptrio.server.features.listen import MAX_LISTENING
+from mcptrio.server.features.listen import MAX_LISTENING, News
 from mcptrio.transports.http_server.config import HttpConfig
 from tests.server.talk import Talk, open_house, refusal
 from tests.transports.app_for_tests import Client, Reader, request
@@ -224,6 +227,46 @@ async def test_a_slow_reader_hears_each_change_once_and_holds_up_nobody(autojump
             seen.append(frame["params"]["uri"])
         assert len(seen) < 20
         assert set(seen) == {"news://open", "news://by/me"}
+
+
+class Narrow:
+    """A link, and its session, that has room only when the test says so."""
+
+    def __init__(self) -> None:
+        self.full, self.sent = False, list[str]()
+        self.link = self.inbox = self
+        self.has_room = trio.Event()
+
+    async def room(self) -> None:
+        if self.full:
+            await self.has_room.wait()
+
+    def post_nowait(self, message: Notified) -> bool:
+        self.sent.append(message.method)
+        return True
+
+    async def post(self, message: Notified) -> None:
+        self.post_nowait(message)
+
+
+async def test_a_change_that_waits_for_room_is_not_overtaken_by_a_later_one() -> None:
+    link: Any = Narrow()
+    link.asks = Asks(link)
+    news = News(link, cast(Any, SimpleNamespace(start=SimpleNamespace(link=link, call=1))))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(news.deliver)
+        await wait_all_tasks_blocked()
+        news.add("first", {})
+        assert link.sent == ["first"], "at once, without a task switch"
+        link.full = True
+        news.add("second", {})
+        await wait_all_tasks_blocked()
+        link.full = False
+        link.has_room.set()
+        news.add("third", {})  # there is room, but the second has not left yet
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert link.sent == ["first", "second", "third"]
 
 
 async def test_what_happens_before_the_acknowledgement_is_read_is_not_lost(autojump_clock: MockClock) -> None:

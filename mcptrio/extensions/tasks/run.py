@@ -201,6 +201,10 @@ class TaskRun(Entity, kw_only=True):
     def end(self) -> None:
         pass
 
+    @property
+    def full(self) -> bool:
+        return False
+
     async def room(self) -> None:
         await trio.lowlevel.checkpoint()
 

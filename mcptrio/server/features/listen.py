@@ -13,9 +13,13 @@ from msgspec import field
 from mcptrio import telemetry, types
 from mcptrio._actors.call import Call
 from mcptrio._actors.extension import Extensions
+from mcptrio._actors.future import Waiter
 from mcptrio._actors.service import Actor
 from mcptrio._eras.stateless import SUBSCRIPTION
+from mcptrio._peer.link import ReplyLink
+from mcptrio._peer.messages import Notified
 from mcptrio._struct import Entity
+from mcptrio._wire.jsonrpc import encode_value
 from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
@@ -42,35 +46,52 @@ _LISTS: Final[Mapping[str, str]] = {
 
 
 class News(Entity):
-    """Changes that were not sent yet, in order. Equal changes are merged, so a slow client causes no growth."""
+    """The changes for one listener: sent at once, or queued in order while its link is full.
 
+    Equal changes in the queue are merged, so a slow client causes no growth. A change often has a thousand listeners,
+    so the task that `deliver` runs in is resumed only for what was queued.
+    """
+
+    session: Actor
+    call: Call
+    _begun: bool = False
     _waiting: dict[Any, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    _came: trio.Event = field(default_factory=trio.Event)
+    _queued: Waiter = field(default_factory=Waiter)
     _count: int = 0
 
     def add(self, method: str, params: dict[str, Any], about: str | None = None) -> None:
-        """Add a notification; the newest of those with the same `about` wins. At the bound the oldest is dropped."""
+        """Send a notification, whose parameters have a JSON form, or queue it.
+
+        In the queue, the newest of those with the same `about` wins. At the bound the oldest is dropped.
+        """
+        if self._begun and not self._waiting and not self._link.full and self._send(method, params):
+            return
         self._count += 1
         self._waiting[method, self._count if about is None else about] = (method, params)
         if len(self._waiting) > MAX_NEWS:
             del self._waiting[next(iter(self._waiting))]
-        self._came.set()
+        self._queued.wake()
 
-    def take(self) -> list[tuple[str, dict[str, Any]]]:
-        waiting = list(self._waiting.values())
-        self._waiting.clear()
-        self._came = trio.Event()
-        return waiting
+    async def deliver(self) -> None:
+        """Send what is queued when the link has room, and from now on everything else at once."""
+        self._begun = True
+        while True:
+            await self.flush()
+            await self._queued.park()
 
-    async def wait(self) -> list[tuple[str, dict[str, Any]]]:
-        await self._came.wait()
-        return self.take()
+    async def flush(self) -> None:
+        """Send what is queued."""
+        while self._waiting:
+            await self._link.room()  # before it leaves the queue: a later change must not overtake it
+            method, params = self._waiting.pop(next(iter(self._waiting)))
+            await self.session.asks.notify(method, params, call=self.call)
 
+    @property
+    def _link(self) -> ReplyLink:
+        return self.call.start.link or self.session.link
 
-async def _deliver(session: Actor, call: Call, news: News) -> None:
-    while True:
-        for method, params in await news.wait():
-            await session.asks.notify(method, params, call=call)
+    def _send(self, method: str, params: dict[str, Any]) -> bool:
+        return self.session.inbox.post_nowait(Notified(self.call.start.call, method, params))
 
 
 def _with_meta(params: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +122,7 @@ class ListenRequests(Entity):
         heard = [h for extension in self.extensions if (h := await extension.listen(ctx, wanted)) is not None]
         uris = set(honoured.resource_subscriptions or ())
         meta = {SUBSCRIPTION: ctx.request_id}
-        news = News()
+        news = News(session, call)
 
         def list_changed(_topic: str, kind: str) -> None:
             news.add(f"notifications/{kind}/list_changed", {"_meta": meta}, kind)
@@ -114,6 +135,7 @@ class ListenRequests(Entity):
                 uris.discard(uri)  # it was removed, or `visible=` hides it: the subscription ends
 
         def tell(method: str, about: dict[str, Any]) -> None:
+            encode_value(about)  # raise the error in the extension, not later in the session
             news.add(method, _with_meta(about, meta))
 
         acknowledged = {"_meta": meta, "notifications": unstructure(honoured)}
@@ -129,11 +151,10 @@ class ListenRequests(Entity):
         for each in heard:
             ends.callback(each.begin(tell))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_deliver, session, call, news)
+            nursery.start_soon(news.deliver)
             await session.runtime.supervisor.wait_for_drain()
             nursery.cancel_scope.cancel()
-        for method, about in news.take():
-            await session.asks.notify(method, about, call=call)
+        await news.flush()
         return {"_meta": dict(meta)}
 
     async def _honour(self, ctx: Context, wanted: SubscriptionFilter, ends: ExitStack) -> SubscriptionFilter:

@@ -134,10 +134,14 @@ def require(ctx: Context, entry: ScopedEntry) -> None:
 
 def require_scopes(ctx: Context, scopes: Sequence[str]) -> None:
     """Raise the error for a 403 unless the caller holds all of these scopes."""
-    if scopes:
-        held = granted(ctx)
-        if held is not None and not held.issuperset(scopes):
-            raise insufficient(scopes)
+    if not holds_scopes(ctx, scopes):
+        raise insufficient(scopes)
+
+
+def holds_scopes(ctx: Context, scopes: Sequence[str]) -> bool:
+    """Return whether the caller holds all of these scopes, or scopes are not checked."""
+    held = granted(ctx) if scopes else None
+    return held is None or held.issuperset(scopes)
 
 
 def insufficient(scopes: Iterable[str]) -> RemoteProtocolError:

@@ -17,7 +17,7 @@ from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
-from mcptrio.server.features.scopes import shown_to
+from mcptrio.server.features.scopes import holds_scopes
 from mcptrio.server.session_handle import tell_list_changed, updated_params
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Followed(Entity):
 def may_read(resources: Resources, ctx: Context, uri: str) -> bool:
     """Return whether this caller sees the resource at `uri` and holds its scopes."""
     found = resources.find(ctx, uri)
-    return found is not None and shown_to(ctx)(found[0])
+    return found is not None and holds_scopes(ctx, found[0].scopes)
 
 
 class Subscriptions(Entity):

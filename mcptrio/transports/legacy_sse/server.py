@@ -64,6 +64,10 @@ class LegacyLink:
     def end(self) -> None:
         self.outbox.close()
 
+    @property
+    def full(self) -> bool:
+        return self.outbox.full
+
     async def room(self) -> None:
         await self.outbox.room()
 

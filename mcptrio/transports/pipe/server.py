@@ -113,6 +113,10 @@ class PipeLink(Entity):
     def end(self) -> None:
         self.outbox.close()
 
+    @property
+    def full(self) -> bool:
+        return self.outbox.full
+
     async def room(self) -> None:
         await self.outbox.room()
 

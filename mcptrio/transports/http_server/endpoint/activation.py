@@ -32,6 +32,7 @@ class RestoredLink:
 
     head: HttpRequest
     shared: bool = False
+    full: bool = False
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         pass

@@ -116,6 +116,10 @@ class HttpLink:
         """Hide the session from lookups: it is being passivated."""
         self.closed = self.leaving = True
 
+    @property
+    def full(self) -> bool:
+        return self.log is not None and self.log.full
+
     async def room(self) -> None:
         if self.log is not None:
             await self.log.room()

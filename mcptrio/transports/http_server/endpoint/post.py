@@ -130,6 +130,10 @@ class PostStream(Pending, kw_only=True):
             self.log.end(goes_on=self.http.goes_on)
         self._finished()
 
+    @property
+    def full(self) -> bool:
+        return self.log is not None and self.log.full
+
     async def room(self) -> None:
         if self.log is not None:
             await self.log.room()

@@ -99,6 +99,10 @@ class ExchangeLink(Pending, kw_only=True):
         if self._outbox is not None:
             self._outbox.close()
 
+    @property
+    def full(self) -> bool:
+        return self._outbox is not None and self._outbox.full
+
     async def room(self) -> None:
         if self._outbox is not None:
             if self._outbox.full:
