@@ -28,7 +28,7 @@ from mcptrio._actors.places import Threads
 from mcptrio._actors.service import Service
 from mcptrio._actors.session import Session
 from mcptrio._actors.session_ids import new_session_id
-from mcptrio._actors.shares import Shares
+from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.store import Bus, Store
 from mcptrio._actors.supervisor import Supervisor
 from mcptrio._actors.turns import Turns
@@ -89,6 +89,8 @@ class Runtime(Entity, kw_only=True):
     store: Store
     bus: Bus
     supervisor: Supervisor = field(default_factory=Supervisor)
+    owners: Owners = field(default_factory=Owners)
+    """Shared by the tables of places whose owners wait for them."""
     threads: Threads = field(default_factory=Threads)
     homes: Homes | None = None
     """The durable sessions, if the store is durable."""
@@ -111,7 +113,8 @@ class Runtime(Entity, kw_only=True):
 
     def __post_init__(self) -> None:
         self.turns = Turns(self.supervisor)
-        self.subscriptions = Shares(self.supervisor.limits.max_subscriptions, has_several_owners=True)
+        self.threads.shares.owners = self.owners
+        self.subscriptions = Shares(self.supervisor.limits.max_subscriptions, owners=Owners(several=True))
 
     @property
     def hub(self) -> telemetry.Hub:

@@ -5,7 +5,7 @@ all of it. When it is full, there are two policies:
 
 - *Places* (calls, bodies, threads, listeners, running tasks) are waited for. A place that becomes free goes to the
   waiting owners in turn. An owner that holds a quarter of the places gets no further one while another owner waits.
-  What an owner holds cannot be taken back, and a place may be held for minutes. So as soon as the table has a second
+  What an owner holds cannot be taken back, and a place may be held for minutes. So as soon as the server has a second
   owner, the last quarter of it is kept for owners that hold less than a quarter, and no owner can hold all of it.
 - *Stored entries* (parked calls, tasks, marks, sessions, events) make room: the owner that has most loses its oldest
   entry.
@@ -24,6 +24,20 @@ from mcptrio._actors.future import Waiter
 from mcptrio._struct import Entity
 
 
+class Owners(Entity):
+    """Whether a server has several owners of places. The tables of a server share it: an owner that asks one of them
+    for the first time must not find that another has taken all of it."""
+
+    several: bool = False
+    """Set it from the start where places are held for hours."""
+    _first: str | None = None
+
+    def see(self, owner: str) -> None:
+        if owner != self._first and not self.several:
+            self.several = self._first is not None
+            self._first = owner
+
+
 class Shares(Entity):
     """The entries of one bounded table, counted by owner."""
 
@@ -31,15 +45,13 @@ class Shares(Entity):
     """Entries, or units such as bytes, that the table has room for."""
     max_waiting: int = 1024
     """Requests that may wait for a place; beyond it the owner with the longest queue loses its last one."""
-    has_several_owners: bool = False
-    """Whether a second owner has asked for places. Set it from the start where places are held for hours."""
+    owners: Owners = field(default_factory=Owners)
     used: int = 0
     waiting: int = 0
     held: dict[str, int] = field(default_factory=dict)
     """By owner; owners that hold nothing are not in it."""
     reserved: dict[str, int] = field(default_factory=dict)
     """By owner, units that are in use and never given back one by one: calls of sessions with their own connection."""
-    _first_owner: str | None = None
     _queues: dict[str, deque[_WaitingRequest]] = field(default_factory=dict)
     """The waiting requests of each owner; the order of the owners is the order of their turns."""
     _entries: dict[str, dict[Hashable, None]] = field(default_factory=dict)
@@ -66,9 +78,7 @@ class Shares(Entity):
 
     def has_room(self, owner: str, amount: int = 1) -> bool:
         """Return whether `take` would get a place."""
-        if owner != self._first_owner and not self.has_several_owners:
-            self.has_several_owners = self._first_owner is not None
-            self._first_owner = owner
+        self.owners.see(owner)
         return not self._queues and self._fits(owner, amount)
 
     async def wait(self, owner: str, amount: int = 1, *, timeout: float) -> bool:
@@ -140,7 +150,7 @@ class Shares(Entity):
 
     def _fits(self, owner: str, amount: int) -> bool:
         taken = self.used + sum(self.reserved.values()) if self.reserved else self.used
-        if self.has_several_owners and not self._is_small(owner):
+        if self.owners.several and not self._is_small(owner):
             amount += self.size // 4
         return taken + amount <= self.size or not taken  # something larger than the table is let in alone
 

@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.future import Reply
 from mcptrio._actors.outbox import Outbox
-from mcptrio._actors.shares import Shares
+from mcptrio._actors.shares import Owners, Shares
 from mcptrio.errors import ConnectionLost, MCPError
 
 
@@ -68,7 +68,7 @@ async def test_closing_wakes_whoever_waits(autojump_clock: MockClock) -> None:
 
 @pytest.mark.defect("S7")
 async def test_outboxes_of_one_owner_share_their_memory(autojump_clock: MockClock) -> None:
-    memory = Shares(100, has_several_owners=True)
+    memory = Shares(100, owners=Owners(several=True))
     greedy = [Outbox(256, 60, memory, "greedy") for _ in range(4)]
     for outbox in greedy[:2]:
         outbox.put(b"x" * 40)

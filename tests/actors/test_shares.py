@@ -11,7 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcptrio._actors.shares import Shares
+from mcptrio._actors.shares import Owners, Shares
 
 
 async def test_one_owner_may_use_all_places_while_there_is_room() -> None:
@@ -161,7 +161,7 @@ async def test_the_last_quarter_is_kept_for_small_owners(autojump_clock: trio.te
 
 @pytest.mark.defect("S7")
 def test_calls_of_sessions_with_their_own_connection_count_for_their_owner() -> None:
-    shares = Shares(8, has_several_owners=True)
+    shares = Shares(8, owners=Owners(several=True))
     shares.reserved["greedy"] = 6
     assert not shares.take("greedy")
     assert [shares.take("other") for _ in range(3)] == [True, True, False]

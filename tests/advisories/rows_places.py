@@ -34,8 +34,13 @@ MUTANTS = [
         PLACES, "test_one_client_cannot_hold_every_thread",
     ),
     Mutant(
+        "S10", "a client of other tools counts for the threads", "_actors/runtime.py",
+        "        self.threads.shares.owners = self.owners\n", "",
+        PLACES, "test_one_client_cannot_hold_every_thread",
+    ),
+    Mutant(
         "S10", "an owner that is alone may use every thread", "_actors/shares.py",
-        "if self.has_several_owners and not self._is_small(owner):\n", "if not self._is_small(owner):\n",
+        "if self.owners.several and not self._is_small(owner):\n", "if not self._is_small(owner):\n",
         PLACES, "test_the_only_client_may_use_every_thread",
     ),
     Mutant(

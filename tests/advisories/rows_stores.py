@@ -43,7 +43,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "a client leaves places of tasks to others", "extensions/tasks/extension.py",
-        ", has_several_owners=True", "",
+        ", owners=Owners(several=True)", "",
         TASKS, "test_one_client_cannot_take_every_place_of_running_tasks",
     ),
     Mutant(
@@ -89,7 +89,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "a client leaves places of listeners to others", f"{HTTP}/endpoint/stateless.py",
-        ", has_several_owners=True", "",
+        ", owners=Owners(several=True)", "",
         "tests/stateless/test_listening.py", "test_one_client_cannot_take_every_place_of_listeners",
     ),
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from mcptrio._actors.extension import (
 )
 from mcptrio._actors.router import Route
 from mcptrio._actors.runtime import Runtime
-from mcptrio._actors.shares import Shares
+from mcptrio._actors.shares import Owners, Shares
 from mcptrio._wire.jsonrpc import Error
 from mcptrio.errors import (
     INTERNAL_ERROR,
@@ -81,7 +81,7 @@ class Tasks(Extension):
     # -- declared to the server
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
-        running = self._running[runtime] = RunningTasks(Shares(self.max_running, has_several_owners=True))
+        running = self._running[runtime] = RunningTasks(Shares(self.max_running, owners=Owners(several=True)))
 
         def detach() -> None:
             running.end_all()

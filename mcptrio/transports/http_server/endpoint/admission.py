@@ -20,7 +20,7 @@ from attrs import define, field
 from mcptrio import telemetry
 from mcptrio._actors.rates import Rates, whole_seconds
 from mcptrio._actors.session import Session
-from mcptrio._actors.shares import Shares
+from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.supervisor import Supervisor
 from mcptrio._wire.jsonrpc import AnyFrame, Batch, Frame, Malformed, Request
 from mcptrio.errors import Overloaded
@@ -41,6 +41,7 @@ class Admission:
 
     config: HttpConfig
     supervisor: Supervisor
+    owners: Owners
     hub: telemetry.Hub
     places: Shares = field(init=False)
     """One for each request that is being served; `reserved` counts those of WebSocket and HTTP+SSE sessions."""
@@ -59,9 +60,9 @@ class Admission:
 
     def __attrs_post_init__(self) -> None:
         config = self.config
-        self.places = Shares(config.max_calls, config.max_waiting)
-        self.body_memory = Shares(config.max_body_memory, config.max_waiting)
-        self.outbox_memory = Shares(config.max_outbox_memory)
+        self.places = Shares(config.max_calls, config.max_waiting, self.owners)
+        self.body_memory = Shares(config.max_body_memory, config.max_waiting, self.owners)
+        self.outbox_memory = Shares(config.max_outbox_memory, owners=self.owners)
         if config.rate is not None:
             self._rates = Rates(config.rate, config.rate_burst)
 

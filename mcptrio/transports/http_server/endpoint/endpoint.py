@@ -98,7 +98,7 @@ class Endpoint:
             self._authorizer = cast("Authorizer", self.authenticator)
             self._open_paths = self._authorizer.metadata_paths
         self.guard = Guard(config)
-        self.admission = Admission(config, runtime.supervisor, runtime.hub)
+        self.admission = Admission(config, runtime.supervisor, runtime.owners, runtime.hub)
         needed = getattr(runtime.app, "needed_scopes", lambda *_: ())
         scopes = Scopes(needed, self._authorizer)
         timers = Timers(lambda: runtime.supervisor.nursery)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from mcptrio import telemetry
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.outbox import Outbox
-from mcptrio._actors.shares import Shares
+from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.timers import Timer
 from mcptrio._eras.choose import Served
 from mcptrio._eras.stateless import declared_date
@@ -191,7 +191,7 @@ class Exchanges:
 
     def __attrs_post_init__(self) -> None:
         most = self.shared.config.max_listeners
-        self.listen_places = Shares(most, has_several_owners=True)
+        self.listen_places = Shares(most, owners=Owners(several=True))
 
     @property
     def listeners(self) -> int:
