@@ -119,7 +119,7 @@ def run_worker(
     with suppress(OSError, ValueError, RuntimeError):  # stderr is closed
         faulthandler.enable()  # SIGABRT of the parent writes the stacks of a worker that is stuck
     if not control.alone:
-        name_worker(control.slot)
+        name_worker(control.slot, control.worker_id)
     control.watch()
     try:
         serve_as_worker(settings, server, control, sockets)

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 import trio
-from msgspec import field
 
-from mcptrio._struct import Entity
+from mcptrio import telemetry
 from mcptrio._wire.jsonrpc import Batch, Frame, Request
 from mcptrio.cluster.channel import LinkIdentity
 from mcptrio.cluster.config import ClusterConfig
+from mcptrio.cluster.followed import FollowedSession
 from mcptrio.cluster.frames import OVERHEAD, AnswerFrame, Forward, Forwarded, ForwardedStream, NotHome
 from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
 from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
 from mcptrio.cluster.membership import Membership, WorkerInfo
-from mcptrio.cluster.messages import error_may_have_run, forwarded_head, make_forward, may_have_run, unavailable
-from mcptrio.cluster.placement import Outcome, RouteStep, SessionRoute
+from mcptrio.cluster.messages import forwarded_head, make_forward, may_have_run, unavailable
+from mcptrio.cluster.pages import METRICS, gather_pages, own_page
+from mcptrio.cluster.placement import REPORTED, Outcome, RouteStep, SessionRoute
 from mcptrio.cluster.sockets import dial
 from mcptrio.errors import Overloaded
 from mcptrio.stores.base import HomeAt, StreamKey, UnknownCursor
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.event_stream import EventIds, StreamResponse
-from mcptrio.transports.http_server.endpoint.links import STANDALONE
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream, overloaded, unknown_session
 from mcptrio.transports.http_server.endpoint.remote import RemoteConnection
 from mcptrio.transports.http_server.endpoint.remote_exchange import RemoteExchangeLink, is_of_exchange
@@ -45,33 +45,13 @@ TAKEOVERS: Final = 8
 """Sessions of dead workers that are taken over at the same time, because clients follow them here."""
 
 
-class FollowedSession(Entity):
-    """A session of another worker whose streams have clients here."""
-
-    home: str
-    stateless: bool = False
-    """Whether it is one stateless request, which cannot be resumed."""
-    responses: dict[StreamResponse, str] = field(default_factory=dict)
-    """The responses, and the names of their streams."""
-
-    def send_back(self, *, calls: bool) -> None:
-        """Have clients connect again, so that the home of the session knows them: also those of calls, or not."""
-        for response, stream in list(self.responses.items()):
-            if self.stateless and response.request_id is not None:
-                response.say_last(error_may_have_run(response.request_id))
-                response.close()
-            elif calls or stream == STANDALONE:
-                response.say_retry()
-                response.close()
-
-
 class WorkerCluster:
     """The `Cluster` of one endpoint, see `open_cluster`."""
 
     def __init__(
         self, endpoint: Endpoint, store: RedisStore, config: ClusterConfig, info: WorkerInfo, worker: str | None
     ) -> None:
-        self.membership = Membership(store, config, info, self._on_alive, worker)
+        self.membership = Membership(store, config, info, self._on_alive, worker, endpoint.runtime.hub)
         self.membership.on_id = endpoint.runtime.parking.rename
         endpoint.exchanges.remote_link = RemoteExchangeLink
         self._endpoint = endpoint
@@ -135,6 +115,7 @@ class WorkerCluster:
             forward = make_forward(head, body, session, may_claim=may_claim)
             answer, outcome = await self._send(home, forward, head.owner)
             route, step = route.step(outcome, trio.current_time(), self._lease_of(home.worker))
+            self._forwarded(session, home, REPORTED.get(step))
             if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
                 return await self._reply(answer, home.worker, frame)
             if step is RouteStep.UNAVAILABLE:
@@ -146,6 +127,7 @@ class WorkerCluster:
                 await trio.sleep(route.pause)
             found = await self._locate(session, head, home if outcome is Outcome.NOT_HOME else None)
             if isinstance(found, bool):
+                self._forwarded(session, home, "here" if found else "gone")
                 return None if found else unknown_session()
             home = found
 
@@ -168,6 +150,7 @@ class WorkerCluster:
                 route, _ = route.step(Outcome.AT)
                 answer, outcome = await self._send(home, make_forward(head, body, "", may_claim=False), head.owner)
                 route, step = route.step(outcome, trio.current_time(), self._lease_of(worker))
+                self._forwarded("-", home, REPORTED.get(step))
                 if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
                     return await self._reply(answer, worker, frame)
                 if step is RouteStep.UNAVAILABLE:
@@ -187,6 +170,11 @@ class WorkerCluster:
         if known is None:
             return await self._store.sessions.find_worker(worker)
         return HomeAt(worker, msgspec.json.encode(known[1]).decode())
+
+    def _forwarded(self, session: str, home: HomeAt, outcome: str | None) -> None:
+        hub = self._endpoint.runtime.hub
+        if hub and outcome is not None:
+            hub.emit(telemetry.RequestForwarded(session=session, worker=home.worker, outcome=outcome))
 
     async def _locate(self, session: str, head: HttpRequest, denied: HomeAt | None) -> HomeAt | bool | None:
         """Look a session up again: its home; True if it is here now, False if it is gone, None if any may claim it."""
@@ -275,6 +263,9 @@ class WorkerCluster:
                 response.say_retry()
             response.close()
 
+    async def other_pages(self) -> list[str]:
+        return await gather_pages(self.membership, self._link)
+
     # -- workers that died
 
     def _on_alive(self, alive: set[str]) -> None:
@@ -319,6 +310,8 @@ class WorkerCluster:
 
     async def answer(self, request: Forward, link: AcceptedLink) -> tuple[AnswerFrame, RemoteStream | None]:
         """Answer a request that another worker forwarded. It is not forwarded again (R5)."""
+        if request.path == METRICS.path and not request.session:
+            return own_page(self._endpoint, request.id), None
         head = forwarded_head(request)
         head.remote = lambda retry: link.close_remote(request.id, retry=retry)
         reply = await self._endpoint.answer_forwarded(
@@ -365,7 +358,13 @@ class WorkerCluster:
 
 @asynccontextmanager
 async def open_cluster(
-    endpoint: Endpoint, config: ClusterConfig, *, server: str, version: str, worker: str | None = None
+    endpoint: Endpoint,
+    config: ClusterConfig,
+    *,
+    server: str,
+    version: str,
+    worker: str | None = None,
+    parent: str = "",
 ) -> AsyncIterator[WorkerCluster]:
     """Join the cluster of an endpoint as one of its workers, under the id `worker` if its parent has given it one.
 
@@ -373,7 +372,7 @@ async def open_cluster(
         StoreFailed: another server uses the same name in the store.
     """
     store = cast("RedisStore", endpoint.runtime.store)  # the one store that is shared
-    cluster = WorkerCluster(endpoint, store, config, WorkerInfo("", server, version, config.slot), worker)
+    cluster = WorkerCluster(endpoint, store, config, WorkerInfo("", server, version, config.slot, parent), worker)
     async with cluster.open():
         endpoint.routing.cluster = cluster
         try:

@@ -17,6 +17,7 @@ import msgspec
 import trio
 from msgspec import Struct
 
+from mcptrio import telemetry
 from mcptrio.cluster.config import ClusterConfig
 from mcptrio.cluster.lease import RENEWALS, LeaseAction, LeaseEvent, WorkerLease
 from mcptrio.errors import Overloaded
@@ -41,6 +42,9 @@ class WorkerInfo(Struct, frozen=True):
     server: str
     version: str
     slot: str
+    parent: str = ""
+    """The parent process that has started it, which is the same for all workers behind one socket; empty without one.
+    """
 
 
 class Membership:
@@ -57,6 +61,7 @@ class Membership:
         info: WorkerInfo,
         on_alive: Callable[[set[str]], None],
         worker: str | None = None,
+        hub: telemetry.Hub | None = None,
     ) -> None:
         self.info = info
         self.workers: dict[str, tuple[int, WorkerInfo]] = {}
@@ -64,6 +69,7 @@ class Membership:
         self._store = store
         self._config = config
         self._on_alive = on_alive
+        self._hub = hub or telemetry.Hub()
         self.on_id: Callable[[str], None] = lambda worker: None
         """Called with the id of this worker when it joins, and when it got another one because it was declared dead."""
         self._first_id = worker or f"{config.slot}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -80,6 +86,11 @@ class Membership:
     def serves(self) -> bool:
         """Whether session requests are served."""
         return self._lease.serves(trio.current_time())
+
+    @property
+    def lease_left(self) -> float:
+        """Seconds until the lease ends unless it is renewed."""
+        return max(0.0, self._lease.until - trio.current_time()) if self.serves else 0.0
 
     @property
     def may_claim(self) -> bool:
@@ -168,6 +179,7 @@ class Membership:
                 self._renewed.set()
             case "dead" | "stranger":
                 logger.error("worker %s was declared dead: its sessions are lost", self.worker)
+                self._hub.emit(telemetry.LeaseLost(worker=self.worker, reason="declared_dead"))
                 self._lease, _ = self._lease.step(LeaseEvent.DECLARED_DEAD)
                 self._store.holds_back = True
                 sessions.start_over()
@@ -185,6 +197,7 @@ class Membership:
             else:
                 if not self._store.holds_back:
                     logger.error("the lease of worker %s has expired: session requests get 503", self.worker)
+                    self._hub.emit(telemetry.LeaseLost(worker=self.worker, reason="expired"))
                     self._store.holds_back = True
                 self._renewed = trio.Event()
                 await self._renewed.wait()
@@ -192,14 +205,19 @@ class Membership:
     # -- the other workers
 
     def _note_workers(self, found: dict[str, tuple[int, str]]) -> None:
-        self.workers = {}
+        known, self.workers = self.workers, {}
         for worker, (expires, text) in found.items():
             with suppress(msgspec.DecodeError):  # of another version: it lives, but cannot be reached
                 self.workers[worker] = expires, msgspec.json.decode(text, type=WorkerInfo)
+        for worker in self.workers.keys() - known.keys():
+            self._hub.emit(telemetry.WorkerJoined(worker=worker, slot=self.workers[worker][1].slot))
+        for worker in known.keys() - found.keys() - {self.worker}:
+            self._hub.emit(telemetry.WorkerDied(worker=worker))
         self._on_alive(set(found))
 
     def _on_news(self, message: bytes) -> None:
         kind, _, worker = message.decode("ascii", "replace").partition(" ")
         if kind == "dead" and worker != self.worker and self.workers.pop(worker, None) is not None:
             logger.info("worker %s is gone", worker)
+            self._hub.emit(telemetry.WorkerDied(worker=worker))
             self._on_alive(set(self.workers))

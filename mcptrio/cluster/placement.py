@@ -56,6 +56,13 @@ class RouteStep(enum.Enum):
     MAY_HAVE_RUN = "the error that it may have been done"
 
 
+REPORTED: Final = {
+    RouteStep.REPLY: "answered",
+    RouteStep.UNAVAILABLE: "unavailable",
+    RouteStep.MAY_HAVE_RUN: "may_have_run",
+}
+"""The last steps of a forwarded request -> the outcomes in `mcptrio.telemetry.RequestForwarded`."""
+
 _P, _O, _S = RoutePlace, Outcome, RouteStep
 ROUTE_TABLE: Final[Mapping[tuple[RoutePlace, Outcome], tuple[RoutePlace, RouteStep]]] = {
     (_P.CLAIMING, _O.NONE): (_P.DONE, _S.NOT_FOUND),

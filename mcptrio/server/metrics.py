@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._actors.watchdog import Watchdog
 from mcptrio.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from mcptrio.cluster.cluster import WorkerCluster
+    from mcptrio.stores.redis import RedisStore
 
 
 def measure(runtime: Runtime, metrics: Metrics) -> Runtime:
@@ -31,3 +36,14 @@ def measure(runtime: Runtime, metrics: Metrics) -> Runtime:
         ready=lambda: runtime.ready and not runtime.stalled,
     )
     return runtime
+
+
+def measure_cluster(metrics: Metrics, cluster: WorkerCluster, store: RedisStore) -> None:
+    """Connect `metrics` to a cluster that a server has joined, and to its store."""
+    metrics.look_at(
+        writes_fenced_total=lambda: store.sessions.fenced,
+        stream_mirrors=lambda: len(store.mirrors),
+        workers=lambda: len(cluster.membership.workers),
+        lease_remaining_seconds=lambda: cluster.membership.lease_left,
+    )
+    store.connection.on_roundtrip = metrics.measure_store()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from mcptrio.server.options import Auth
     from mcptrio.server.program import Program
     from mcptrio.stores import Store
+    from mcptrio.stores.redis import RedisStore
+    from mcptrio.telemetry.metrics import Metrics
     from mcptrio.transports.http_server.config import HttpConfig
     from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
     from mcptrio.transports.http_server.endpoint.message import Authenticator
@@ -144,7 +147,7 @@ async def serve_http(
             endpoint = Endpoint(runtime, http, page, authenticator, open_scopes=auth is None)
             listener = Listener(make_engine(endpoint), http, runtime.hub, sockets=sockets)
             metrics.look_at(connections_open=lambda: listener.connections)
-            async with _joined(endpoint, cluster, program) as joined, trio.open_nursery() as nursery:
+            async with _joined(endpoint, cluster, program, metrics) as joined, trio.open_nursery() as nursery:
                 try:
                     bound = await nursery.start(listener.serve)
                 except OSError as error:
@@ -175,7 +178,7 @@ async def serve_http(
 
 @asynccontextmanager
 async def _joined(
-    endpoint: Endpoint, config: ClusterConfig | None, program: Program | None
+    endpoint: Endpoint, config: ClusterConfig | None, program: Program | None, metrics: Metrics
 ) -> AsyncIterator[WorkerCluster | None]:
     """Join the other workers of the endpoint, if its store is shared."""
     app = cast("App", endpoint.runtime.app)
@@ -186,6 +189,7 @@ async def _joined(
     from mcptrio.cluster.cluster import open_cluster
     from mcptrio.cluster.config import ClusterConfig
     from mcptrio.server.app import own_version
+    from mcptrio.server.metrics import measure_cluster
 
     parent = None if program is None else program.parent
     config = config or ClusterConfig()
@@ -194,8 +198,14 @@ async def _joined(
     worker = None if parent is None else parent.worker_id
     info = app.info
     async with open_cluster(
-        endpoint, config, server=info.name, version=info.version or own_version(), worker=worker
+        endpoint,
+        config,
+        server=info.name,
+        version=info.version or own_version(),
+        worker=worker,
+        parent="" if parent is None else f"{socket.gethostname()} {os.getppid()}",
     ) as joined:
+        measure_cluster(metrics, joined, cast("RedisStore", store))
         if program is not None:
             program.on_worker_death = joined.declare_dead
         yield joined
@@ -273,7 +283,7 @@ def asgi(
         authenticator=_authenticator(app, auth, None),
         open_scopes=auth is None,
         metrics=metrics.text,
-        join=lambda endpoint: _joined(endpoint, None, None),
+        join=lambda endpoint: _joined(endpoint, None, None, metrics),
     )
 
 

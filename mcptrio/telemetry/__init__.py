@@ -57,6 +57,42 @@ class SessionTakenOver(Event, frozen=True):
     reason: str
 
 
+class RequestForwarded(Event, frozen=True):
+    """A request that another worker was to answer: the home of its session, or the one that has its parked call.
+
+    `session` is - for a parked call. `outcome` is answered, unavailable (503), may_have_run (the worker died), gone
+    (the session ended meanwhile) or here (this worker became its home meanwhile).
+    """
+
+    session: str
+    worker: str
+    outcome: str
+
+
+class WorkerJoined(Event, frozen=True):
+    """A worker of the cluster that this worker has seen for the first time; also this worker itself."""
+
+    worker: str
+    slot: str
+
+
+class WorkerDied(Event, frozen=True):
+    """Another worker that is no longer in the cluster: it has ended, was killed, or its lease has expired."""
+
+    worker: str
+
+
+class LeaseLost(Event, frozen=True):
+    """The end of this worker's lease.
+
+    `reason` is expired (session requests get 503 until the store can be reached again) or declared_dead (other workers
+    have its sessions).
+    """
+
+    worker: str
+    reason: str
+
+
 class CallStarted(Event, frozen=True):
     """The start of a handler, emitted in its task.
 

@@ -239,9 +239,9 @@ _process_fields: Final[dict[str, str]] = {}
 """Fields of every line of this process."""
 
 
-def name_worker(slot: int) -> None:
+def name_worker(slot: int, worker_id: str) -> None:
     """Name the worker in every line that this process logs."""
-    _process_fields["worker"] = str(slot)
+    _process_fields.update(worker=str(slot), worker_id=worker_id)
 
 
 def _call_ids(record: logging.LogRecord) -> dict[str, Any]:

@@ -58,6 +58,10 @@ GAUGES: Final[Mapping[str, str]] = {
     "mcptrio_connections_open": "Connections that are open.",
     "mcptrio_store_degraded": "1 while the store cannot write.",
     "mcptrio_ready": "1 while the server accepts work.",
+    "mcptrio_writes_fenced_total": "Writes that the store refused, because the session has another home.",
+    "mcptrio_stream_mirrors": "Streams of other workers that are followed here.",
+    "mcptrio_workers": "Workers of the cluster that this worker knows, itself included.",
+    "mcptrio_lease_remaining_seconds": "Time until the lease of this worker ends unless it is renewed.",
     "mcptrio_worker_restarts_total": "Workers that the parent process restarted since it started (--workers).",
 }
 """Gauges, which are read when the page is requested; `Metrics.look_at` sets their sources."""
@@ -139,11 +143,16 @@ class Metrics:
         self._queues: dict[str, Histogram] = {}
         self._gauges: dict[str, Callable[[], float]] = {}
         self.loop_lag = Histogram(_LAGS)
+        self.store_roundtrip: Histogram | None = None
+        """Set where a shared store is used."""
         self.sessions_created = Family("mcptrio_sessions_created_total", "Sessions opened.", "transport")
         self.sessions_closed = Family("mcptrio_sessions_closed_total", "Sessions closed.", "cause")
         self.sessions_refused = Family("mcptrio_sessions_refused_total", "Sessions refused at a limit.")
         self.passivated = Family("mcptrio_sessions_passivated_total", "Sessions stored and removed from memory.")
         self.takeovers = Family("mcptrio_session_takeovers_total", "Stored sessions that were continued.", "reason")
+        self.forwarded = Family("mcptrio_requests_forwarded_total", "Requests for another worker.", "outcome")
+        self.workers_died = Family("mcptrio_workers_died_total", "Other workers that left the cluster.")
+        self.leases_lost = Family("mcptrio_leases_lost_total", "Times the lease of this worker ended.", "reason")
         self.limits = Family("mcptrio_limits_hit_total", "Limits that were reached.", "name")
         self.dropped = Family("mcptrio_dropped_total", "Messages that were dropped on purpose.", "kind")
         self.streams_opened = Family("mcptrio_streams_opened_total", "Event streams opened.")
@@ -163,6 +172,9 @@ class Metrics:
             telemetry.SessionClosed: lambda event: self.sessions_closed.add(event.cause),
             telemetry.SessionPassivated: lambda event: self.passivated.add(),
             telemetry.SessionTakenOver: lambda event: self.takeovers.add(event.reason),
+            telemetry.RequestForwarded: lambda event: self.forwarded.add(event.outcome),
+            telemetry.WorkerDied: lambda event: self.workers_died.add(),
+            telemetry.LeaseLost: lambda event: self.leases_lost.add(event.reason),
             telemetry.StreamOpened: self._stream_opened,
             telemetry.StreamClosed: self._stream_closed,
             telemetry.ReplayRefused: lambda event: self.replays.add("refused"),
@@ -266,6 +278,29 @@ class Metrics:
             yield from family.lines()
         yield from _head("mcptrio_loop_lag_seconds", "How late the event loop turned.", "histogram")
         yield from self.loop_lag.lines("mcptrio_loop_lag_seconds")
+        if self.store_roundtrip is not None:
+            yield from _head("mcptrio_store_roundtrip_seconds", "How long the shared store took to reply.", "histogram")
+            yield from self.store_roundtrip.lines("mcptrio_store_roundtrip_seconds")
+
+    def measure_store(self) -> Callable[[float], None]:
+        """Return the function that takes the seconds of each round trip to a shared store."""
+        self.store_roundtrip = Histogram(_LAGS)
+        return self.store_roundtrip.add
+
+
+def merge_pages(pages: Iterable[str]) -> str:
+    """Join pages of several workers, whose samples differ in a label: the format has each family in one group."""
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    for page in pages:
+        head, samples = list[str](), list[str]()
+        for line in page.splitlines():
+            if line.startswith("# HELP "):
+                head, samples = families.setdefault(line.split(" ", 3)[2], ([], []))
+            if not line.startswith("#"):
+                samples.append(line)
+            elif line not in head:
+                head.append(line)
+    return "".join(f"{line}\n" for parts in families.values() for part in parts for line in part)
 
 
 def _both(prefix: str, ended: str, seconds: str, rows: Mapping[tuple[str, str | None], Calls]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -173,6 +174,12 @@ def serving(
         process.wait()
 
 
+def fetch_metrics(port: int) -> str:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as sock:
+        sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return b"".join(iter(lambda: sock.recv(65536), b"")).decode()
+
+
 class Load(threading.Thread):
     """Calls without a pause until it is stopped; every failure is kept."""
 
@@ -236,7 +243,7 @@ def test_a_worker_that_is_killed_is_replaced_and_no_connection_is_refused(tmp_pa
         assert before[1] in cluster.workers
         assert cluster.end() == 0
     assert cluster.said.count("without a shared store") == 1
-    assert " worker=0\n" in cluster.said, "log lines name the slot"
+    assert re.search(r" worker=0 worker_id=0-\d+-[0-9a-f]{8}\n", cluster.said), "log lines name the worker"
 
 
 @exhaustive
@@ -248,12 +255,21 @@ def test_calls_are_spread_over_the_workers_and_metrics_name_them(tmp_path: Path)
         os.kill(cluster.workers[0], signal.SIGKILL)
         cluster.wait_for("was ended by signal 9")
         wait_until(lambda: len(cluster.workers) == 2)
-        with socket.create_connection(("127.0.0.1", cluster.port), timeout=PATIENCE) as sock:
-            sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            page = b"".join(iter(lambda: sock.recv(65536), b"")).decode()
+        page = fetch_metrics(cluster.port)
     assert 'mcptrio_worker_restarts_total{worker="' in page
     restarts = next(line for line in page.splitlines() if line.startswith("mcptrio_worker_restarts_total{"))
     assert restarts.endswith(" 1")
+
+
+def test_the_metrics_of_all_workers_are_on_one_page_if_there_is_a_shared_store(tmp_path: Path) -> None:
+    app = str(Path(__file__).parents[1] / "faults" / "cluster_app.py")
+    with running_server() as redis, serving(tmp_path, "--store", redis.url, app=app) as cluster:
+
+        def has_both() -> bool:
+            page = fetch_metrics(cluster.port)
+            return all(f'mcptrio_lease_remaining_seconds{{worker="{slot}"}}' in page for slot in (0, 1))
+
+        wait_until(has_both)  # a worker knows the other one after its next renewal
 
 
 @exhaustive

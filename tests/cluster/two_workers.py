@@ -53,12 +53,13 @@ async def working(
     lease: float = 60.0,
     config: HttpConfig | None = None,
     server: str = "orders",
+    parent: str = "",
     **options: Any,
 ) -> AsyncIterator[Worker]:
     store = RedisStore.from_url(url)
     async with open_endpoint(config, store=store, **options) as endpoint:
         settings = ClusterConfig(lease=lease, slot=slot)
-        async with open_cluster(endpoint, settings, server=server, version="1") as cluster:
+        async with open_cluster(endpoint, settings, server=server, version="1", parent=parent) as cluster:
             yield Worker(endpoint, cluster, store)
 
 

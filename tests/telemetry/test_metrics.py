@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mcptrio import telemetry
-from mcptrio.telemetry.metrics import GAUGES, Metrics
+from mcptrio.server.workers import label_samples
+from mcptrio.telemetry.metrics import GAUGES, Metrics, merge_pages
 
 LINE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+)\})? (-?[0-9.e+-]+|\+Inf|NaN)$')
 LABEL = re.compile(r'([a-z]+)="((?:[^"\\]|\\.)*)"')
@@ -169,6 +170,23 @@ def test_gauges_are_looked_up_when_the_page_is_asked_for() -> None:
         metrics.look_at(nonsense=lambda: 1)
 
 
+def test_the_pages_of_workers_become_one_page_with_each_family_in_one_group() -> None:
+    pages = []
+    for slot in range(2):
+        metrics = Metrics()
+        metrics(ended())
+        metrics(telemetry.LeaseLost(worker="w", reason="expired"))
+        pages.append(label_samples(metrics.text, slot)())
+    both = merge_pages(pages)
+    assert read(both) == read(pages[0]) | read(pages[1])
+    groups = [line.split()[2] for line in both.splitlines() if line.startswith("# TYPE")]
+    assert len(groups) == len(set(groups))
+    at = both.index("# TYPE mcptrio_leases_lost_total")
+    assert both[at:].splitlines()[1:3] == [
+        f'mcptrio_leases_lost_total{{reason="expired",worker="{slot}"}} 1' for slot in range(2)
+    ]
+
+
 def test_the_start_of_a_call_is_not_even_built_for_the_metrics() -> None:
     assert not telemetry.Hub([Metrics()]).wants(telemetry.CallStarted)
 
@@ -176,5 +194,7 @@ def test_the_start_of_a_call_is_not_even_built_for_the_metrics() -> None:
 def test_every_metric_is_in_the_reference_and_the_other_way_round() -> None:
     reference = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
     documented = set(re.findall(r"`(mcptrio_[a-z_]+)", reference))
-    served = {line.split()[2] for line in Metrics().text().splitlines() if line.startswith("# TYPE")}
+    metrics = Metrics()
+    metrics.measure_store()
+    served = {line.split()[2] for line in metrics.text().splitlines() if line.startswith("# TYPE")}
     assert documented == served | set(GAUGES)

@@ -88,6 +88,8 @@ class RedisConnection:
     ) -> None:
         self.address = address
         self.problem = "not connected yet"
+        self.on_roundtrip: Callable[[float], None] | None = None
+        """Called with the seconds that each group of commands took."""
         self._scripts = scripts or {}  # by hash
         self._on_message = on_message
         self._on_connected = on_connected
@@ -121,7 +123,10 @@ class RedisConnection:
             if self._failures:
                 raise StoreUnavailable(self.problem)
             await self._connecting.park()
+        began = time.perf_counter()
         replies: list[Reply] = await self._enqueue(commands).done.wait()
+        if self.on_roundtrip is not None:
+            self.on_roundtrip(time.perf_counter() - began)
         unknown = [
             at for at, reply in enumerate(replies) if isinstance(reply, ServerError) and reply.code == "NOSCRIPT"
         ]

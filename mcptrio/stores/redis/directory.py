@@ -68,6 +68,8 @@ class RedisDirectory:
         self._expires = 0  # of the lease of this worker, in ms by the clock of the server
         self._margin = 0
         self._patient_until = self._restoring_until = 0.0
+        self.fenced = 0
+        """Writes that the server has refused, because the session has another home."""
         self.generation = b""
         """The generation of the server; set by the backend."""
         self.on_lost: Callable[[str], None] = lambda session: None
@@ -172,6 +174,7 @@ class RedisDirectory:
             # here, and the next claim succeeds either way.
             given_up = 1
         if not given_up:
+            self.fenced += 1
             self.lose(session)
         elif self._held.get(session) is held:
             del self._held[session]
@@ -231,6 +234,7 @@ class RedisDirectory:
     def written(self, session: str, row: SessionRow | None, reply: int) -> None:
         """Handle the reply to `command`."""
         if not reply:
+            self.fenced += 1
             self.lose(session)
         elif row is None:
             self._held.pop(session, None)

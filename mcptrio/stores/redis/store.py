@@ -200,6 +200,7 @@ class RedisStore(GroupCommit):
 
     def _fence(self, stream: StoredStream) -> None:
         super()._fence(stream)
+        self.sessions.fenced += 1
         self.sessions.lose(stream.key.session)
 
     def _on_lost(self, session: str) -> None:

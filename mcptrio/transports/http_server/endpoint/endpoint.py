@@ -23,6 +23,7 @@ from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import require_principal
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, Overloaded, RemoteProtocolError
+from mcptrio.telemetry.metrics import merge_pages
 from mcptrio.transports.decoding import decode_in_turns
 from mcptrio.transports.http_server.config import HttpConfig
 
@@ -248,7 +249,7 @@ class Endpoint:
         if head.path in self._open_paths and self._authorizer is not None:
             app: Any = self.runtime.app
             return self._authorizer.metadata(app.all_scopes(), app.info.title or app.info.name)
-        return self._health(head.path)
+        return await self._health(head.path)
 
     async def answer_watched(
         self, head: HttpRequest, body: bytes, gone: Callable[[], Awaitable[None]]
@@ -339,7 +340,7 @@ class Endpoint:
 
     # -- health
 
-    def _health(self, path: str) -> Plain:
+    async def _health(self, path: str) -> Plain:
         if path == "/livez":
             return Plain(200, TEXT, b"ok\n")
         if path == "/readyz":
@@ -349,13 +350,16 @@ class Endpoint:
                 return Plain(503, TEXT, b"the event loop was blocked\n")
             if self.routing.expired and all(era.http.sessions for era in self.dates.values()):
                 return Plain(503, TEXT, b"the lease of this worker has expired\n")
-            degraded = self.shared.store.degraded
-            return Plain(
-                200, TEXT, b"ok\n" if degraded is None else f"ok, but the store is degraded: {degraded}\n".encode()
-            )
+            problems = ["the lease of this worker has expired"] if self.routing.expired else []
+            if (degraded := self.shared.store.degraded) is not None:
+                problems.append(f"the store is degraded: {degraded}")
+            return Plain(200, TEXT, f"ok, but {'; '.join(problems)}\n".encode() if problems else b"ok\n")
         if self.metrics is None:
             return refuse(404, "there are no metrics here")
-        return Plain(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), self.metrics().encode())
+        page, cluster = self.metrics(), self.routing.cluster
+        if cluster is not None and (others := await cluster.other_pages()):
+            page = merge_pages([page, *others])
+        return Plain(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), page.encode())
 
 
 def _not_allowed(allow: bytes = b"GET, POST, DELETE") -> Plain:

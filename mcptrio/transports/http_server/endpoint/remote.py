@@ -53,6 +53,10 @@ class Cluster(Protocol):
         """Have a worker answer a stateless request; None: it is dead, or does not have what the request needs."""
         ...
 
+    async def other_pages(self) -> list[str]:
+        """Return the metrics of the other workers behind the same socket."""
+        ...
+
 
 CloseRemotely = Callable[[bool], None]
 """Has the other worker close the connection of a client; the argument says whether the client is to come back."""

@@ -1,0 +1,30 @@
+"""Clients of this worker that follow streams of a session which lives in another one."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from mcptrio._struct import Entity
+from mcptrio.cluster.messages import error_may_have_run
+from mcptrio.transports.http_server.endpoint.event_stream import StreamResponse
+from mcptrio.transports.http_server.endpoint.links import STANDALONE
+
+
+class FollowedSession(Entity):
+    """A session of another worker whose streams have clients here."""
+
+    home: str
+    stateless: bool = False
+    """Whether it is one stateless request, which cannot be resumed."""
+    responses: dict[StreamResponse, str] = field(default_factory=dict)
+    """The responses, and the names of their streams."""
+
+    def send_back(self, *, calls: bool) -> None:
+        """Have clients connect again, so that the home of the session knows them: also those of calls, or not."""
+        for response, stream in list(self.responses.items()):
+            if self.stateless and response.request_id is not None:
+                response.say_last(error_may_have_run(response.request_id))
+                response.close()
+            elif calls or stream == STANDALONE:
+                response.say_retry()
+                response.close()
