@@ -21,6 +21,7 @@ from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.record import record_of
+from mcptrio._actors.shares import Shares
 from mcptrio._actors.store import Claimed, HomeAt
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcptrio.sessions")
 
 RETRY_RELEASE: Final = 0.5
+RELEASE_WITHIN: Final = 30.0
+"""Seconds in which a session that is about to expire is released all the same."""
+MAX_ACTIVATIONS: Final = 256
+"""Sessions that are being activated at the same time; owners have fair shares of them."""
 LEAVING: Final = (Cause.PASSIVATED, Cause.MOVED)
 """Causes after which a session goes on elsewhere, or later."""
 
@@ -53,6 +58,7 @@ class Homes(Entity):
 
     runtime: Runtime
     moving: dict[str, Moving] = field(default_factory=dict)
+    activations: Shares = field(default_factory=lambda: Shares(MAX_ACTIVATIONS))
 
     # -- records
 
@@ -139,13 +145,22 @@ class Homes(Entity):
             session.close_nowait(Cause.PASSIVATED)
             await over.wait()  # the session function may save a value at its end
             record = record_of(session)
-            release = partial(runtime.store.sessions.release, session.id, session.epoch, record, ttl=left)
-            while not await release():  # noqa: ASYNC110 - until the store is available again
-                await trio.sleep(RETRY_RELEASE)
-            if runtime.hub:
+            if not await self._release(session, record, left):
+                self.forget(session)  # the store was not available for so long that the session has expired
+            elif runtime.hub:
                 runtime.hub.emit(telemetry.SessionPassivated(session=session.id))
         finally:
             self._moved(session.id, moving)
+
+    async def _release(self, session: Session, record: bytes, left: float) -> bool:
+        """Give a session up, as soon as the store is available; return False if that takes longer than it lives."""
+        release = partial(self.runtime.store.sessions.release, session.id, session.epoch, record, ttl=left)
+        until = trio.current_time() + max(left, RELEASE_WITHIN)
+        while not await release():
+            if trio.current_time() >= until:
+                return False
+            await trio.sleep(RETRY_RELEASE)
+        return True
 
     def _moved(self, session_id: str, moving: Moving) -> None:
         del self.moving[session_id]
@@ -169,11 +184,20 @@ class Homes(Entity):
         session = supervisor.find(session_id)
         if session is not None:
             return session
-        supervisor.check_room(owner)  # also refuses while the process drains
+        if not await self.activations.wait(owner, timeout=self._patience):
+            raise Overloaded("too many sessions are being loaded", retry_after=1, limit="activations")
+        if session_id in self.moving or supervisor.find(session_id) is not None:
+            self.activations.give_back(owner)  # another request has begun it meanwhile
+            return await self.activate(session_id, revive, owner, denied)
+        try:
+            supervisor.check_room(owner)  # also refuses while the process drains
+        except Overloaded:
+            self.activations.give_back(owner)
+            raise
         moving = self.moving[session_id] = Moving()
         # In a task of its own: a client that disconnects must not leave a session that is claimed and does not exist.
         supervisor.nursery.start_soon(
-            self._activate, session_id, moving, revive, denied, name=f"activation · session {session_id[:8]}"
+            self._activate, session_id, moving, revive, owner, denied, name=f"activation · session {session_id[:8]}"
         )
         await moving.done.wait()
         if moving.failure is not None:
@@ -197,7 +221,9 @@ class Homes(Entity):
     def _patience(self) -> float:
         return self.runtime.supervisor.limits.busy_timeout
 
-    async def _activate(self, session_id: str, moving: Moving, revive: Revive, denied: HomeAt | None) -> None:
+    async def _activate(
+        self, session_id: str, moving: Moving, revive: Revive, owner: str, denied: HomeAt | None
+    ) -> None:
         try:
             found = await self.runtime.store.sessions.claim(session_id, denied)
             moving.found = await self._revive(session_id, found, revive) if isinstance(found, Claimed) else found
@@ -208,6 +234,7 @@ class Homes(Entity):
             moving.failure = Overloaded("the session could not be activated", retry_after=1, limit="session")
             moving.failure.__cause__ = error
         finally:
+            self.activations.give_back(owner)
             self._moved(session_id, moving)
 
     async def _revive(self, session_id: str, claimed: Claimed, revive: Revive) -> Session | None:

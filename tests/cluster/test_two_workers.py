@@ -320,6 +320,22 @@ async def test_a_call_that_may_run_twice_runs_again_at_the_new_home(url: str, si
         await one.stage.cues.send("end")
 
 
+async def test_a_call_runs_again_only_if_there_is_a_place_for_it(url: str) -> None:
+    async with two_workers(url, config=HttpConfig(max_calls=1)) as (one, other):
+        app_of(one.endpoint).reruns = app_of(other.endpoint).reruns = True
+        client = await Client.open(one.endpoint)
+        reader = await other.client(client).stream(request(1, "follow"))
+        await one.stage.cues.send("tell")
+        assert await progress(reader, 1) == [0]
+        busy = await Client.open(other.endpoint)
+        occupied = await busy.stream(request(1, "follow"))
+        await kill(one, other)
+        assert (await reader.frame())["error"]["data"] == {"mayHaveRun": True}
+        await other.stage.cues.send("end")
+        assert (await occupied.frame())["result"] == {"followed": 0}
+        await one.stage.cues.send("end")
+
+
 async def test_a_waiting_forward_is_answered_when_the_home_worker_dies(url: str) -> None:
     """R5, R11: it may have run, so it is not sent again."""
     async with two_workers(url, config=HttpConfig(json_only=True)) as (one, other):

@@ -18,6 +18,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Limits, Server, SessionHandle, SessionRefused, telemetry
+from mcptrio._actors import homes
 from mcptrio._actors.session import Session
 from mcptrio._actors.session_ids import is_session_id, new_session_id
 from mcptrio.auth.server import Principal
@@ -410,6 +411,59 @@ async def test_a_session_with_a_connection_or_a_call_stays(path: Path) -> None:
         await wait_all_tasks_blocked()
         assert endpoint.runtime.homes.may_leave(listener.session)
         assert not endpoint.runtime.homes.may_leave(caller.session)
+
+
+async def test_a_session_that_cannot_be_stored_while_it_lives_has_expired(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "RELEASE_WITHIN", 0.01)
+    monkeypatch.setattr(homes, "RETRY_RELEASE", 0.001)
+    async with serving(make_server(), path) as endpoint:
+        client = await Client.open(endpoint)
+        tries = 0
+
+        async def release(*_: Any, **__: Any) -> bool:
+            nonlocal tries
+            tries += 1
+            return False
+
+        monkeypatch.setattr(type(endpoint.runtime.store.sessions), "release", release)
+        client.session.last_used = float("-inf")
+        with trio.fail_after(10):
+            await passivated(client)
+        assert tries > 1
+        assert (await client.post(request(1, "ping"))).status == 404
+
+
+async def test_sessions_that_are_being_activated_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "MAX_ACTIVATIONS", 2)
+    async with serving(make_server(busy_timeout=0.05), path) as endpoint:
+        clients = [await Client.open(endpoint) for _ in range(3)]
+        for client in clients:
+            await passivated(client)
+        claim, replies = type(endpoint.runtime.store.sessions).claim, dict[int, Any]()
+        go = trio.Event()
+
+        async def slow(*arguments: Any) -> Any:
+            await go.wait()
+            return await claim(*arguments)
+
+        monkeypatch.setattr(type(endpoint.runtime.store.sessions), "claim", slow)
+
+        async def ping(number: int) -> None:
+            replies[number] = await clients[number].post(request(1, "ping"))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(2):
+                nursery.start_soon(ping, number)
+            await wait_all_tasks_blocked()
+            await ping(2)
+            assert replies[2].status == 503
+            assert b'"activations"' in replies[2].body
+            go.set()
+        assert [replies[number].status for number in range(2)] == [200, 200]
+        await ping(2)
+        assert replies[2].status == 200
 
 
 async def test_requests_during_passivation_wait_and_are_served(path: Path) -> None:

@@ -150,7 +150,6 @@ class Activation:
             key = StreamKey(http.session.id, name)
             last = await self.shared.store.reopen(key, owner=http.session.owner)
             # The declaration of now decides: another version of the server may run.
-            if may_rerun and call.params is not None and app.may_rerun(call.method, call.params):
-                await run_again(http, head, name, call, last)
-            else:
+            reruns = may_rerun and call.params is not None and app.may_rerun(call.method, call.params)
+            if not (reruns and await run_again(http, head, name, call, last)):
                 self.shared.store.append(key, died(call), last=True)

@@ -37,8 +37,11 @@ class RerunPost(PostStream, kw_only=True):
         super().post(data, final=final, status=status)
 
 
-async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallRecord, last: int) -> None:
-    """Run a call again whose stream has `last` events; `head` is the request that continues the session."""
+async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallRecord, last: int) -> bool:
+    """Run a call again whose stream has `last` events; `head` is the request that continues the session.
+
+    Return False if its caller has too many calls, or too many are being served: it does not run then.
+    """
     parts, session = http.parts, http.session
     request = Request(call.ids[0], call.method, call.params or {})
     own = copy.copy(head)
@@ -46,6 +49,9 @@ async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallReco
     own.session = own.context = None
     log = http.new_log(name)
     log.last = log.taken = last
+    seen = await _seen(parts.store, StreamKey(session.id, name), last)
+    if not parts.admission.enter_at_once(own):
+        return False
     post = http.posts[name] = RerunPost(
         head=own,
         frame=request,
@@ -56,10 +62,11 @@ async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallReco
         json_only=False,
         phase=ReplyPhase.STREAMING,
         log=log,
-        seen=await _seen(parts.store, StreamKey(session.id, name), last),
+        seen=seen,
     )
     session.inbox.post_soon(Received(request, post))
     post.detached()  # the client has `resume_grace` to come back
+    return True
 
 
 async def _seen(store: Store, key: StreamKey, last: int) -> float:
