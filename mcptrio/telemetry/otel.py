@@ -206,22 +206,25 @@ class OpenTelemetry:
         if meta and not self._fields.isdisjoint(meta):
             parent = self._extract(meta)
             # The conventions: the parent is in `_meta`, and the span of the transport is linked.
-            ambient = trace.get_current_span().get_span_context()
-            if ambient.is_valid and trace.get_current_span(parent).get_span_context() != ambient:
-                links += (trace.Link(ambient),)
+            current = trace.get_current_span()
+            if current is not trace.INVALID_SPAN:
+                ambient = current.get_span_context()
+                if ambient.is_valid and trace.get_current_span(parent).get_span_context() != ambient:
+                    links += (trace.Link(ambient),)
         return self._tracer.start_span(kind.span_name, parent, span_kind, attributes, links)
 
     def _extract(self, meta: Mapping[str, Any]) -> context.Context:
         """Return the context in `_meta`."""
-        found = {name: value for name in self._fields if type(value := meta.get(name)) is str}
-        if found.keys() == {"traceparent"} and self._fields == _W3C:
+        given = meta.get("traceparent")
+        if type(given) is str and self._fields == _W3C and "tracestate" not in meta and "baggage" not in meta:
             # The usual case, by hand: the general way takes as long as half a span.
-            match = _TRACEPARENT.fullmatch(found["traceparent"])
+            match = _TRACEPARENT.fullmatch(given)
             if match is not None:
                 flags = trace.TraceFlags(int(match[3], 16))
                 remote = trace.SpanContext(int(match[1], 16), int(match[2], 16), is_remote=True, trace_flags=flags)
                 if remote.is_valid:
                     return trace.set_span_in_context(trace.NonRecordingSpan(remote))
+        found = {name: value for name in self._fields if type(value := meta.get(name)) is str}
         return propagate.extract({name: value for name, value in found.items() if len(value) <= _LONGEST})
 
     def _end(
