@@ -1,4 +1,4 @@
-"""The client for asyncio programs: `async with mcptrio.aio.connect(target) as client`.
+"""The client for asyncio programs: `async with mcptrio.aio.connect(target) as client`, and `connect_all`.
 
 Trio runs as a guest of the program's loop. Everything that is called or awaited belongs to asyncio, callbacks included.
 """
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import trio
 
@@ -20,44 +20,92 @@ from mcptrio._bridge.to_asyncio import run_in_asyncio
 from mcptrio._bridge.to_trio import TrioCall, held
 from mcptrio.client.client import Client
 from mcptrio.client.features.subscriptions import Change, Changes
+from mcptrio.client.multi import Clients
+from mcptrio.client.multi import connect_all as connect_all_in_trio
+from mcptrio.client.wrapped import CALLBACKS, WrappedClient, WrappedClients, unwrapped
 from mcptrio.errors import LocalProtocolError
-from mcptrio.types import CallToolResult, Implementation, Prompt, Resource, ResourceTemplate, ServerCapabilities, Tool
+from mcptrio.types import CallToolResult, Prompt, Resource, ResourceTemplate, Tool
 
 if TYPE_CHECKING:
     from mcptrio.client.options import ClientOptions
     from mcptrio.client.requester import How
     from mcptrio.client.targets import Target
 
-__all__ = ["AsyncioChanges", "AsyncioClient", "AsyncioPages", "connect"]
+__all__ = ["AsyncioChanges", "AsyncioClient", "AsyncioClients", "AsyncioPages", "connect", "connect_all"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_CALLBACKS: Final = ("elicit", "visited", "sample", "roots", "log", "on_notification")
-
 
 def _crossing(
-    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[AsyncioClient, P], Coroutine[Any, Any, T]]:
-    """Make the asyncio method for one of `Client`."""
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Crossed, P], Coroutine[Any, Any, T]]:
+    """Make the asyncio method for one of `Client` or `Clients`."""
 
     @functools.wraps(method)
-    async def crossed(self: AsyncioClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def crossed(self: _Crossed, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run(partial(method, self._client, *args, **self._adapted(kwargs)))
 
     return crossed
 
 
-class AsyncioClient:
-    """A connection to one server, for asyncio: the methods of `mcptrio.Client`, opened with `async with`."""
+class _Crossed:
+    """An object of Trio that is used from asyncio."""
 
-    def __init__(self, target: Target, options: ClientOptions) -> None:
-        self._guest: Guest | None = None
-        self._opened: AsyncExitStack | None = None
-        adapted: dict[str, Any] = self._adapted(options)
+    _client: Any
+    _guest: Guest | None = None
+
+    async def _run(self, fn: Callable[[], Awaitable[T]]) -> T:
+        """Run a Trio function."""
+        guest = self._here()
+        result: T = await TrioCall(guest.way, guest.nursery, fn).wait()
+        return result
+
+    def _here(self) -> Guest:
+        if self._guest is None:
+            raise LocalProtocolError("the client is not open: use `async with`")
+        return self._guest
+
+    def _adapted(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Let the callbacks among the options run in asyncio."""
+        adapted: dict[str, Any] = {
+            name: self._in_asyncio(value) if name in CALLBACKS and callable(value) else value
+            for name, value in options.items()
+        }
         if routes := adapted.get("routes"):
             adapted["routes"] = {method: self._in_asyncio(handler) for method, handler in routes.items()}
-        self._client = Client(target, **cast("ClientOptions", adapted))
+        return adapted
+
+    def _in_asyncio(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        @functools.wraps(callback)
+        async def call(*args: Any) -> Any:
+            return await run_in_asyncio(self._here().way, partial(_settled, callback, args))
+
+        return call
+
+    @overload
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **how: Unpack[How]
+    ) -> CallToolResult: ...
+    @overload
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: type[T], **how: Unpack[How]
+    ) -> T: ...
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: Any = None, **how: Unpack[How]
+    ) -> Any:
+        """Call a tool, see `mcptrio.Client.call_tool`."""
+        return await self._run(partial(self._client.call_tool, name, arguments, into=into, **self._adapted(how)))
+
+
+class AsyncioClient(_Crossed, WrappedClient):
+    """A connection to one server, for asyncio: the methods of `mcptrio.Client`, opened with `async with`."""
+
+    def __init__(self, target: Target | Client, options: ClientOptions) -> None:
+        self._opened: AsyncExitStack | None = None
+        self._client: Client = (
+            target if isinstance(target, Client) else Client(target, **cast("ClientOptions", self._adapted(options)))
+        )
 
     # -- life cycle
 
@@ -81,73 +129,7 @@ class AsyncioClient:
 
     aclose = _crossing(Client.aclose)
 
-    async def _run(self, fn: Callable[[], Awaitable[T]]) -> T:
-        """Run a Trio function."""
-        guest = self._here()
-        result: T = await TrioCall(guest.way, guest.nursery, fn).wait()
-        return result
-
-    def _here(self) -> Guest:
-        if self._guest is None:
-            raise LocalProtocolError("the client is not open: use `async with`")
-        return self._guest
-
-    def _adapted(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Let the callbacks among the options run in asyncio."""
-        return {
-            name: self._in_asyncio(value) if name in (*_CALLBACKS, "on_progress") and callable(value) else value
-            for name, value in options.items()
-        }
-
-    def _in_asyncio(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        @functools.wraps(callback)
-        async def call(*args: Any) -> Any:
-            return await run_in_asyncio(self._here().way, partial(_settled, callback, args))
-
-        return call
-
-    # -- the server
-
-    @property
-    def transport(self) -> str:
-        """The kind of transport: `http`, `stdio`, `memory`, `websocket`, `sse`."""
-        return self._client.transport
-
-    @property
-    def server_info(self) -> Implementation | None:
-        """Name and version of the server, as it reports them."""
-        return self._client.server_info
-
-    @property
-    def capabilities(self) -> ServerCapabilities:
-        return self._client.capabilities
-
-    @property
-    def protocol_version(self) -> str:
-        """The protocol version of the connection."""
-        return self._client.protocol_version
-
-    @property
-    def instructions(self) -> str | None:
-        """The server's instructions for its use."""
-        return self._client.instructions
-
     # -- requests
-
-    @overload
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, **how: Unpack[How]
-    ) -> CallToolResult: ...
-    @overload
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: type[T], **how: Unpack[How]
-    ) -> T: ...
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, into: Any = None, **how: Unpack[How]
-    ) -> Any:
-        """Call a tool, see `mcptrio.Client.call_tool`."""
-        adapted = cast("How", self._adapted(how))
-        return await self._run(partial(self._client.call_tool, name, arguments, into=into, **adapted))
 
     list_tools = _crossing(Client.list_tools)
     list_resources = _crossing(Client.list_resources)
@@ -198,6 +180,27 @@ class AsyncioClient:
             yield AsyncioChanges(self, changes)
 
 
+class AsyncioClients(_Crossed, WrappedClients[AsyncioClient]):
+    """The open clients of `connect_all`, by name, for asyncio: the methods of `mcptrio.client.Clients`."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+
+    def _open(self, clients: Clients, servers: Mapping[str, Any]) -> None:
+        self._client: Clients = clients
+        self._wrapped = {}
+        for name in clients:
+            given = servers[name]
+            one = given if isinstance(given, AsyncioClient) else AsyncioClient(clients[name], {})
+            one._guest = self._guest
+            self._wrapped[name] = one
+
+    list_tools = _crossing(Clients.list_tools)
+    list_prompts = _crossing(Clients.list_prompts)
+    get_prompt = _crossing(Clients.get_prompt)
+    list_resources = _crossing(Clients.list_resources)
+
+
 class AsyncioPages(Generic[T]):
     """An iterator of a client, for asyncio."""
 
@@ -240,3 +243,28 @@ def connect(target: Target, **options: Unpack[ClientOptions]) -> AsyncioClient:
     The target and the options are those of `mcptrio.connect`; callbacks may be asyncio functions.
     """
     return AsyncioClient(target, options)
+
+
+@asynccontextmanager
+async def connect_all(
+    servers: Mapping[str, Target | Mapping[str, Any] | AsyncioClient],
+    *,
+    separator: str = "_",
+    **options: Unpack[ClientOptions],
+) -> AsyncIterator[AsyncioClients]:
+    """Connect to several servers at once from asyncio; see `mcptrio.connect_all`.
+
+    Clients among the servers are those of `connect` here, and callbacks may be asyncio functions.
+    """
+    if trio.lowlevel.in_trio_task():
+        raise LocalProtocolError("mcptrio.aio is for asyncio, and Trio runs here: use mcptrio.connect_all")
+    async with open_guest() as guest:
+        clients = AsyncioClients(guest)
+        for one in servers.values():
+            if isinstance(one, AsyncioClient):
+                one._guest = guest  # its callbacks may be called while it connects
+        adapted = cast("ClientOptions", clients._adapted(options))
+        opening = connect_all_in_trio(unwrapped(servers), separator=separator, **adapted)
+        async with held(guest.way, guest.nursery, opening) as opened:
+            clients._open(opened, servers)
+            yield clients

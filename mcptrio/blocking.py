@@ -1,4 +1,4 @@
-"""The client for programs without an event loop: `with mcptrio.blocking.connect(target) as client`.
+"""The client for programs without an event loop: `with mcptrio.blocking.connect(target) as client`, and `connect_all`.
 
 Trio runs in a thread of the client. Callbacks are plain functions, and run in worker threads.
 """
@@ -13,149 +13,126 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import trio
 
 from mcptrio.client.client import Client
 from mcptrio.client.features.subscriptions import Change, Changes
+from mcptrio.client.multi import Clients
+from mcptrio.client.multi import connect_all as connect_all_in_trio
 from mcptrio.client.pages import Pages
+from mcptrio.client.wrapped import CALLBACKS, WrappedClient, WrappedClients, unwrapped
 from mcptrio.errors import ConnectionLost, DeclarationError, LocalProtocolError
-from mcptrio.types import CallToolResult, Implementation, Prompt, Resource, ResourceTemplate, ServerCapabilities, Tool
+from mcptrio.types import CallToolResult, Prompt, Resource, ResourceTemplate, Tool
 
 if TYPE_CHECKING:
     from mcptrio.client.options import ClientOptions
     from mcptrio.client.requester import How
     from mcptrio.client.targets import Target
 
-__all__ = ["BlockingChanges", "BlockingClient", "BlockingPages", "connect"]
+__all__ = ["BlockingChanges", "BlockingClient", "BlockingClients", "BlockingPages", "connect", "connect_all"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_CALLBACKS: Final = ("elicit", "visited", "sample", "roots", "log", "on_notification", "on_progress")
-
 
 def _blocking(
-    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[BlockingClient, P], T]:
-    """Make the blocking method for one of `Client`."""
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Blocked, P], T]:
+    """Make the blocking method for one of `Client` or `Clients`."""
 
     @functools.wraps(method)
-    def blocks(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(partial(method, self._client, *args, **_adapted(kwargs)))
+    def blocks(self: _Blocked, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._home.run(partial(method, self._client, *args, **_adapted(kwargs)))
 
     return blocks
 
 
-class BlockingClient:
-    """A connection to one server, for programs without an event loop: the methods of `mcptrio.Client`, without `await`.
+class _TrioThread:
+    """A thread in which Trio runs, for as long as it holds a context manager of Trio. Any thread may use it.
 
-    Owns: a thread in which Trio runs, while the client is open. Any thread may use it.
+    Owns: the thread, the Trio run, and the nursery of the calls.
     """
 
-    def __init__(self, target: Target, options: ClientOptions) -> None:
-        adapted: dict[str, Any] = _adapted(options)
-        if routes := adapted.get("routes"):
-            adapted["routes"] = {method: _in_thread("routes", handler) for method, handler in routes.items()}
-        self._client = Client(target, **cast("ClientOptions", adapted))
+    def __init__(self) -> None:
         self._thread: threading.Thread | None = None
+        self._closed = False
         self._token: trio.lowlevel.TrioToken
-        self._nursery: trio.Nursery
         self._leave: trio.Event
+        self.nursery: trio.Nursery
 
-    # -- life cycle
-
-    def __enter__(self) -> BlockingClient:
+    def open(self, manager: AbstractAsyncContextManager[T]) -> T:
+        """Start the thread, and return when the context manager is entered."""
         if self._thread is not None:
             raise LocalProtocolError("a client is opened once; make another one")
-        opened: Future[None] = Future()
-        self._thread = threading.Thread(target=self._main, args=(opened,), name="mcptrio client", daemon=True)
+        opened: Future[T] = Future()
+        self._thread = threading.Thread(target=self._main, args=(manager, opened), name="mcptrio client", daemon=True)
         self._thread.start()
         try:
-            opened.result()
+            return opened.result()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.close()
             raise
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Leave the context manager, and wait for the end of the thread."""
         if self._thread is None:
             raise LocalProtocolError("the client is not open: use `with`")
+        self._closed = True  # first, for a thread that has no token yet
         with suppress(trio.RunFinishedError, AttributeError):
             self._token.run_sync_soon(self._leave.set)
         self._thread.join()
 
-    def _main(self, opened: Future[None]) -> None:
+    def _main(self, manager: AbstractAsyncContextManager[T], opened: Future[T]) -> None:
         try:
-            trio.run(self._serve, opened)
+            trio.run(self._serve, manager, opened)
         except BaseException as error:  # noqa: BLE001 - it goes to the thread that opens the client
             if not opened.done():
                 opened.set_exception(error)
 
-    async def _serve(self, opened: Future[None]) -> None:
+    async def _serve(self, manager: AbstractAsyncContextManager[T], opened: Future[T]) -> None:
         self._leave, self._token = trio.Event(), trio.lowlevel.current_trio_token()
+        if self._closed:
+            self._leave.set()
         async with trio.open_nursery() as opening:
             opening.start_soon(_cancel_after, self._leave, opening.cancel_scope)
             failure: Exception | None = None
             try:
-                async with self._client, trio.open_nursery() as self._nursery:
-                    opened.set_result(None)
+                async with manager as value, trio.open_nursery() as self.nursery:
+                    opened.set_result(value)
                     await self._leave.wait()
-                    self._nursery.cancel_scope.cancel()
+                    self.nursery.cancel_scope.cancel()
             except Exception as error:  # noqa: BLE001 - raised below, alone instead of in a group
                 failure = error
             opening.cancel_scope.cancel()
         if failure is not None:
             raise failure
 
-    def _run(self, fn: Callable[[], Awaitable[T]]) -> T:
+    def run(self, fn: Callable[[], Awaitable[T]]) -> T:
         """Run a Trio function and wait for it; an interrupt cancels it."""
         call: _BlockingCall[T] = _BlockingCall(fn)
         try:
-            self._token.run_sync_soon(call.start, self._nursery)
+            self._token.run_sync_soon(call.start, self.nursery)
         except (AttributeError, trio.RunFinishedError):
             raise LocalProtocolError("the client is not open: use `with`") from None
         try:
             return call.future.result()
         except BaseException:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(call.scope.cancel)
+            self.soon(call.scope.cancel)
             raise
 
-    def close(self) -> None:
-        """Close the client, from any thread: pending requests fail with `ConnectionLost`."""
-        self._run(self._client.aclose)
+    def soon(self, fn: Callable[[], object]) -> None:
+        """Call a plain function in Trio, if Trio still runs."""
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(fn)
 
-    # -- the server
 
-    @property
-    def transport(self) -> str:
-        """The kind of transport: `http`, `stdio`, `memory`, `websocket`, `sse`."""
-        return self._client.transport
+class _Blocked:
+    """An object of Trio whose methods block."""
 
-    @property
-    def server_info(self) -> Implementation | None:
-        """Name and version of the server, as it reports them."""
-        return self._client.server_info
-
-    @property
-    def capabilities(self) -> ServerCapabilities:
-        return self._client.capabilities
-
-    @property
-    def protocol_version(self) -> str:
-        """The protocol version of the connection."""
-        return self._client.protocol_version
-
-    @property
-    def instructions(self) -> str | None:
-        """The server's instructions for its use."""
-        return self._client.instructions
-
-    # -- requests
+    _client: Any
+    _home: _TrioThread
 
     @overload
     def call_tool(
@@ -169,8 +146,37 @@ class BlockingClient:
         self, name: str, arguments: Mapping[str, Any] | None = None, *, into: Any = None, **how: Unpack[How]
     ) -> Any:
         """Call a tool, see `mcptrio.Client.call_tool`."""
-        adapted = cast("How", _adapted(how))
-        return self._run(partial(self._client.call_tool, name, arguments, into=into, **adapted))
+        return self._home.run(partial(self._client.call_tool, name, arguments, into=into, **_adapted(how)))
+
+
+class BlockingClient(_Blocked, WrappedClient):
+    """A connection to one server, for programs without an event loop: the methods of `mcptrio.Client`, without `await`.
+
+    Owns: a thread in which Trio runs, while the client is open. Any thread may use it.
+    """
+
+    def __init__(self, target: Target | Client, options: ClientOptions) -> None:
+        self._home = _TrioThread()
+        self._client: Client = (
+            target if isinstance(target, Client) else Client(target, **cast("ClientOptions", _adapted(options)))
+        )
+
+    # -- life cycle
+
+    def __enter__(self) -> BlockingClient:
+        self._home.open(self._client)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._home.close()
+
+    def close(self) -> None:
+        """Close the client, from any thread: pending requests fail with `ConnectionLost`."""
+        self._home.run(self._client.aclose)
+
+    # -- requests
 
     list_tools = _blocking(Client.list_tools)
     list_resources = _blocking(Client.list_resources)
@@ -188,7 +194,7 @@ class BlockingClient:
 
     def set_roots(self, roots: Any) -> None:
         """Replace the roots, see `mcptrio.Client.set_roots`."""
-        self._run(partial(self._client.set_roots, _in_thread("roots", roots) if callable(roots) else roots))
+        self._home.run(partial(self._client.set_roots, _in_thread("roots", roots) if callable(roots) else roots))
 
     def iter_tools(self, *, cached: bool = True) -> BlockingPages[Tool]:
         """Iterate over the server's tools, page by page."""
@@ -224,15 +230,33 @@ class BlockingClient:
                 await leave.wait()
 
         async def enter() -> Changes:
-            changes: Changes = await self._nursery.start(hold)
+            changes: Changes = await self._home.nursery.start(hold)
             return changes
 
-        changes = self._run(enter)
+        changes = self._home.run(enter)
         try:
             yield BlockingChanges(self, changes)
         finally:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(leave.set)
+            self._home.soon(leave.set)
+
+
+class BlockingClients(_Blocked, WrappedClients[BlockingClient]):
+    """The open clients of `connect_all`, by name: the methods of `mcptrio.client.Clients`, without `await`."""
+
+    def __init__(self, home: _TrioThread, clients: Clients, servers: Mapping[str, Any]) -> None:
+        self._home = home
+        self._client: Clients = clients
+        self._wrapped = {}
+        for name in clients:
+            given = servers[name]
+            one = given if isinstance(given, BlockingClient) else BlockingClient(clients[name], {})
+            one._home = home
+            self._wrapped[name] = one
+
+    list_tools = _blocking(Clients.list_tools)
+    list_prompts = _blocking(Clients.list_prompts)
+    get_prompt = _blocking(Clients.get_prompt)
+    list_resources = _blocking(Clients.list_resources)
 
 
 class _BlockingCall(Generic[T]):
@@ -272,7 +296,7 @@ class BlockingPages(Generic[T]):
 
     def __next__(self) -> T:
         try:
-            item: T = self._client._run(self._items.__anext__)
+            item: T = self._client._home.run(self._items.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
         return item
@@ -300,10 +324,13 @@ async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
 
 def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
     """Let the callbacks among the options run in worker threads, so that they may block."""
-    return {
-        name: _in_thread(name, value) if name in _CALLBACKS and callable(value) else value
+    adapted: dict[str, Any] = {
+        name: _in_thread(name, value) if name in CALLBACKS and callable(value) else value
         for name, value in options.items()
     }
+    if routes := adapted.get("routes"):
+        adapted["routes"] = {method: _in_thread("routes", handler) for method, handler in routes.items()}
+    return adapted
 
 
 def _in_thread(name: str, callback: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
@@ -323,3 +350,24 @@ def connect(target: Target, **options: Unpack[ClientOptions]) -> BlockingClient:
     The target and the options are those of `mcptrio.connect`; callbacks are plain functions, and may block.
     """
     return BlockingClient(target, options)
+
+
+@contextmanager
+def connect_all(
+    servers: Mapping[str, Target | Mapping[str, Any] | BlockingClient],
+    *,
+    separator: str = "_",
+    **options: Unpack[ClientOptions],
+) -> Iterator[BlockingClients]:
+    """Connect to several servers at once from a plain program; see `mcptrio.connect_all`.
+
+    Clients among the servers are those of `connect` here; callbacks are plain functions, and may block.
+    All clients share one thread with Trio.
+    """
+    home = _TrioThread()
+    adapted = cast("ClientOptions", _adapted(options))
+    clients = home.open(connect_all_in_trio(unwrapped(servers), separator=separator, **adapted))
+    try:
+        yield BlockingClients(home, clients, servers)
+    finally:
+        home.close()

@@ -105,6 +105,9 @@ class TrioCall:
             del self  # an exception must not hold its own traceback
 
     def _start(self) -> None:
+        if not trio.lowlevel.in_trio_run():  # a client that is used after its end
+            self._finish(Error(_over()))
+            return
         try:
             self._nursery.start_soon(self._run, name=getattr(self._async_fn, "__qualname__", None))
         except RuntimeError:  # the nursery is closed

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from mcptrio import (
     blocking,
     user,
 )
-from mcptrio.client import Change
+from mcptrio.client import Change, Clients
 
 ERAS = ("2025-11-25", "2026-07-28")
 each_era = pytest.mark.parametrize("era", ERAS)
@@ -91,6 +92,12 @@ def test_no_method_of_the_client_is_missing(other: type) -> None:
     public = {name for name in dir(mcptrio.Client) if name[0] != "_"}
     renamed = {"aclose"} if other is blocking.BlockingClient else set()  # `close`, as there is nothing to await
     assert public - set(dir(other)) == {"result_types", *renamed}, "handlers of extensions run in Trio"
+
+
+@pytest.mark.parametrize("other", [aio.AsyncioClients, blocking.BlockingClients])
+def test_no_method_of_several_clients_is_missing(other: type) -> None:
+    public = {name for name in dir(Clients) if name[0] != "_"}
+    assert public - set(dir(other)) == {"separator"}
 
 
 # -- asyncio
@@ -305,3 +312,85 @@ def test_an_async_callback_of_a_blocking_client_is_refused() -> None:
 
     with pytest.raises(DeclarationError, match="plain functions"):
         blocking.connect(shop(), elicit=elicit)
+
+
+# -- several servers
+
+
+def test_an_asyncio_program_connects_to_several_servers() -> None:
+    asked: list[str] = []
+
+    async def elicit(params: Any) -> dict[str, int]:
+        await asyncio.sleep(0)
+        asked.append(params.message)
+        return {"size": 7}
+
+    async def main() -> None:
+        own = aio.connect(shop(), elicit=elicit, sample=lambda params: "own")
+        servers = {"one": shop(), "own": own, "bad": ["/no/such/program"]}
+        async with aio.connect_all(servers, elicit=elicit, sample=lambda params: "hi") as clients:
+            assert list(clients) == ["one", "own"]
+            assert ("one" in clients, "bad" in clients, len(clients)) == (True, False, 2)
+            assert "bad" in clients.failed
+            with pytest.raises(LocalProtocolError, match="could not be connected to"):
+                clients["bad"]
+            assert clients["own"] is own
+            assert {"one_order", "own_order"} <= {tool.name for tool in await clients.list_tools()}
+            assert {prompt.name for prompt in await clients.list_prompts()} == {"one_complain", "own_complain"}
+            assert set(await clients.list_resources()) == {"one", "own"}
+            assert "about it" in str(await clients.get_prompt("one_complain", {"about": "it"}))
+            assert (await clients.call_tool("one_order", {"item": "hat"})).text == "hat 7 hi"
+            assert (await own.call_tool("order", {"item": "cap"})).text == "cap 7 own"
+            assert await clients["one"].call_tool("touch", into=str) == "touched"
+            assert len(asked) == 2
+        with pytest.raises(ConnectionLost):
+            await own.ping()
+
+    asyncio.run(main())
+    assert not trio.lowlevel.in_trio_run()
+
+
+def test_a_plain_program_connects_to_several_servers_in_one_thread() -> None:
+    own = blocking.connect(shop(), elicit=lambda params: {"size": 8}, sample=lambda params: "own")
+    servers = {"one": shop(), "own": own, "bad": ["/no/such/program"]}
+    with blocking.connect_all(servers, elicit=lambda params: {"size": 7}, sample=lambda params: "hi") as clients:
+        assert [thread.name for thread in threading.enumerate()].count("mcptrio client") == 1
+        assert list(clients) == ["one", "own"]
+        assert "bad" in clients.failed
+        assert clients["own"] is own
+        assert {"one_order", "own_order"} <= {tool.name for tool in clients.list_tools()}
+        assert clients.call_tool("one_order", {"item": "hat"}).text == "hat 7 hi"
+        assert own.call_tool("order", {"item": "cap"}).text == "cap 8 own"
+        assert clients["one"].call_tool("touch", into=str) == "touched"
+        with clients["one"].listen(resources=["shop://hats"]) as changes:
+            clients["one"].call_tool("touch")
+            assert next(changes).uri == "shop://hats"
+    with pytest.raises(LocalProtocolError, match="not open"):
+        own.ping()
+    assert "mcptrio client" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_an_interrupt_before_the_thread_has_started_trio_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted = threading.Event()
+    run = trio.run
+
+    class Interrupted(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            raise KeyboardInterrupt
+
+    def late(*args: Any) -> None:
+        interrupted.wait()
+        run(*args)
+
+    join = threading.Thread.join
+
+    def joining(thread: threading.Thread, timeout: float | None = None) -> None:
+        interrupted.set()
+        join(thread, 10)
+        assert not thread.is_alive()
+
+    monkeypatch.setattr(blocking, "Future", Interrupted)
+    monkeypatch.setattr(trio, "run", late)
+    monkeypatch.setattr(threading.Thread, "join", joining)
+    with pytest.raises(KeyboardInterrupt):
+        blocking.connect(shop()).__enter__()

@@ -87,3 +87,17 @@ async def several(server: Server) -> None:
         pass
     make_client({"url": "https://example.org/mcp"}, timeout=3)
     make_client({"url": "https://example.org/mcp"}, tiemout=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def several_in_asyncio(server: Server) -> None:
+    async with aio.connect_all({"a": server, "c": aio.connect(server)}, timeout=3, elicit=elicit) as clients:
+        assert_type(clients["a"], aio.AsyncioClient)
+        assert_type(await clients.call_tool("a_order", into=Order), Order)
+        assert_type(await clients.list_tools(), tuple[Tool, ...])
+
+
+def several_in_a_plain_program(server: Server) -> None:
+    with blocking.connect_all({"a": server, "c": blocking.connect(server)}, timeout=3, elicit=elicit) as clients:
+        assert_type(clients["a"], blocking.BlockingClient)
+        assert_type(clients.call_tool("a_order", into=Order), Order)
+        assert_type(clients.list_tools(), tuple[Tool, ...])
