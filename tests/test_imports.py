@@ -23,7 +23,7 @@ NOT_YET = (
     "argparse",
     "mcptrio._bridge",
     "cattrs",
-    "dataclasses",
+    *(() if sys.version_info >= (3, 14) else ("dataclasses",)),  # the module traceback of 3.14 imports it
     "difflib",
     "docstring_parser",
     "importlib.metadata",

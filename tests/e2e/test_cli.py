@@ -41,7 +41,7 @@ both_lives = pytest.mark.parametrize("date", sample([OLDER, NEWEST], NEWEST))
 
 def environment(**more: str) -> dict[str, str]:
     plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    return {**plain, "TERM": "xterm-256color", **more}
+    return {**plain, "TERM": "xterm-256color", "PYTHONUNBUFFERED": "", **more}
 
 
 def mcptrio(*arguments: str, stdin: bytes = b"", cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ write anything to its stdout that is not a valid MCP message).
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import stat
@@ -84,6 +85,8 @@ def private_stdio() -> Iterator[tuple[int, int]]:
             os.dup2(2, 1)
         except OSError:  # standard error is closed
             os.dup2(nowhere, 1)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)  # as standard error: what is printed stands in the log at once
         yield wire_in, wire_out
     finally:
         with suppress(OSError, ValueError):
