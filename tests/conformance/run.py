@@ -2,7 +2,7 @@
 
 The suite's own tick is not enough for us. A scenario passes here when its checks hold no FAILURE, no WARNING, and at
 least one SUCCESS that is more than the check of the wire schema; one that was never run fails. The legs of the server
-run on both engines, and under servers that run on asyncio.
+run on both engines, under servers that run on asyncio, and on two workers without sticky routing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OF_SERVERS = (
     ("2026-07-28", NEWEST, ("--requirements", "2026-07-28")),
     (NEWEST, NEWEST, ("--suite", "all")),
 )
-SERVED = (*ENGINES, *fixture.ASYNCIO_HOSTS)
+SERVED = (*ENGINES, *fixture.ASYNCIO_HOSTS, fixture.WORKERS)
 RUNS = (
     *(
         Run(title=f"{name} server {engine}", release=release, leg="server", choice=choice, engine=engine)
@@ -224,6 +224,8 @@ def main() -> int:
         if (not args.run or run.title in args.run)
         and (args.leg is None or run.leg == args.leg)
         and (args.engine is None or run.engine == args.engine)
+        # Not by default: scenarios that change the server, or a task, expect to meet the same process again.
+        and (run.engine != fixture.WORKERS or args.engine or args.run)
     ]
     if not chosen:
         parser.error(f"no such run; there are: {', '.join(run.title for run in RUNS)}")

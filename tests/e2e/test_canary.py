@@ -1,7 +1,7 @@
 """No byte of one client reaches another, and every request has one outcome, whatever else happens.
 
 200 clients use the same ids and meet every fault at once. `make fault-test` has them exchange a million messages in one
-process, and a million over sockets, on both engines together.
+process, a million over sockets, on both engines together, and a million with two workers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import sys
 from pathlib import Path
 
 import psutil
@@ -19,11 +20,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from tests.e2e.programs.canary import server as canary_server
+from tests.redis_server import running_server
 
 from .canary import STATEFUL, STATELESS, Tally, sing_together
 from .canary_pipe import open_pipe
 from .server_process import PROGRAMS, running
-from .wires import InnerWire, SocketWire, Wire
+from .wires import InnerWire, SocketWire, SpreadWire, Wire
 
 FULL = "MCPTRIO_FAULTS" in os.environ
 CLIENTS = 200
@@ -66,6 +68,28 @@ async def test_nobody_hears_anybody_else_over_sockets(engine: str, tmp_path: Pat
         assert process.num_threads() <= threads
         assert server.process.poll() is None
     report(tally)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the Redis server of the tests listens on a unix socket")
+@pytest.mark.timeout(6000 if FULL else 300)
+async def test_nobody_hears_anybody_else_over_two_workers(tmp_path: Path) -> None:
+    """Each request of a client goes to the other worker, so half of those with a session are forwarded."""
+    with running_server() as redis:
+        # A lease that no load on this machine ends: a worker that dies is another test's subject.
+        shared = ("--store", redis.url, "--lease", "600", "--log-level", "error")
+        with (
+            running("canary.py", tmp_path / "1", *shared) as one,
+            running("canary.py", tmp_path / "2", *shared) as other,
+        ):
+            await one.wait_ready()
+            await other.wait_ready()
+            clients = CLIENTS if FULL else 60
+            spread = [SpreadWire([SocketWire(one.port), SocketWire(other.port)]) for _ in range(clients)]
+            wires: list[Wire] = [*spread]
+            tally = await sing_together(wires, 1100 if FULL else 8, seed=4, patience=5400 if FULL else 240)
+            assert one.process.poll() is other.process.poll() is None
+    report(tally)
+    print(f"{sum(wire.repeated for wire in spread)} requests were repeated after 503")
 
 
 @pytest.mark.parametrize("life", [STATEFUL, STATELESS])

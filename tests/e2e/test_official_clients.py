@@ -19,6 +19,7 @@ from tests.e2e.peer_envs import (
     stateless,
     typescript_features,
 )
+from tests.redis_server import need_program
 from tests.tiers import sample
 
 NEWEST = "python-mcp-2"
@@ -52,6 +53,14 @@ def test_every_feature_works_under_an_asyncio_server(client: Program, host: str,
         assert drive(client, url) == dict.fromkeys([*python_features(), "close"], "ok")
 
 
+@pytest.mark.exhaustive
+def test_every_feature_works_with_two_workers(client: Program, tmp_path: Path) -> None:
+    """Each request goes to the other worker, as behind a load balancer without sticky routing."""
+    need_program()
+    with fixture.served(tmp_path / "server.log", fixture.WORKERS) as url:
+        assert drive(client, url) == dict.fromkeys([*python_features(), "close"], "ok")
+
+
 @pytest.fixture(params=sample(STATELESS, NEWEST))
 def modern_client(request: pytest.FixtureRequest) -> Program:
     return stateless(brought(DRIVERS[request.param]))
@@ -72,6 +81,19 @@ def test_every_feature_works_under_an_asyncio_server_without_sessions(
 ) -> None:
     with fixture.served(tmp_path / "server.log", host) as url:
         assert drive(modern_client, url) == WITHOUT_SESSIONS
+
+
+IN_ONE_WORKER = ("subscription", "tools_list_changed", "prompts_list_changed", "resources_list_changed")
+"""Features for which the fixture server changes its own memory: without a session, another worker may be asked next."""
+
+
+@pytest.mark.exhaustive
+def test_every_feature_works_with_two_workers_without_sessions(modern_client: Program, tmp_path: Path) -> None:
+    need_program()
+    with fixture.served(tmp_path / "server.log", fixture.WORKERS) as url:
+        done = drive(modern_client, url)
+    assert done.keys() == WITHOUT_SESSIONS.keys()
+    assert {name: said for name, said in done.items() if name not in IN_ONE_WORKER and said != "ok"} == {}
 
 
 @pytest.mark.slow

@@ -196,3 +196,27 @@ class SocketWire:
         for stream in self._idle:
             stream.socket.close()
         self._idle.clear()
+
+
+@define
+class SpreadWire:
+    """Requests go to one worker after the other, and are repeated where a worker asks for it with 503."""
+
+    wires: list[SocketWire]
+    repeated: int = 0
+    _sent: int = 0
+
+    async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> SocketAnswer:
+        while True:
+            self._sent += 1
+            answer = await self.wires[self._sent % len(self.wires)].send(method, headers, body)
+            if answer.status != 503:
+                return answer
+            while await answer.next() is not None:
+                pass
+            self.repeated += 1
+            await trio.sleep(0.2)
+
+    def close(self) -> None:
+        for wire in self.wires:
+            wire.close()
