@@ -147,6 +147,8 @@ class Threads(Entity):
                 place.abandoned_at = trio.current_time()
 
     async def _admit(self, place: ThreadPlace, call: Call) -> None:
+        if place.take_nowait():
+            return
         timeout = call.session.service.limits.busy_timeout
         began = trio.current_time()
         place.held = await self.shares.wait(call.session.owner, timeout=timeout)

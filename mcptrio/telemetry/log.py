@@ -60,7 +60,7 @@ class LogListener:
         self.principals = principals
         self._clock = clock
         self._floods: dict[str, tuple[float, int]] = {}
-        self._on: dict[type[telemetry.Event], Callable[[Any], None]] = {
+        self.hears: dict[type[telemetry.Event], Callable[[Any], None]] = {
             telemetry.SessionOpened: self._session_opened,
             telemetry.SessionClosed: self._session_closed,
             telemetry.CallEnded: self._call_ended,
@@ -74,10 +74,9 @@ class LogListener:
             telemetry.ConnectionEvent: self._connection,
             telemetry.RequestServed: self._request_served,
         }
-        self.hears = frozenset(self._on)
 
     def __call__(self, event: telemetry.Event) -> None:
-        write = self._on.get(type(event))
+        write = self.hears.get(type(event))
         if write is not None:
             write(event)
 

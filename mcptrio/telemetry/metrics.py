@@ -207,7 +207,9 @@ class Metrics:
         calls.seconds.add(event.seconds - event.queued - event.asking)
         if event.queued:
             method = event.method if event.method in self._known else OTHER
-            self._queues.setdefault(method, Histogram(_SECONDS)).add(event.queued)
+            if method not in self._queues:
+                self._queues[method] = Histogram(_SECONDS)
+            self._queues[method].add(event.queued)
 
     def _calls_of(self, method: str, name: str | None) -> Calls:
         """Return the row of a call that has no row of its own yet."""
