@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.engines import ENGINES, VARIABLE
+from tests.patience import FairClock
 from tests.redis_server import RedisServer, running_server
 
 # No deadline in either: a slow machine is no bug, and no test asserts speed.
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if parameters.get("engine") == ENGINES[1] and item.get_closest_marker("slow"):
             item.add_marker("exhaustive")
+
+
+@pytest.fixture
+def fair_clock() -> FairClock:
+    """The clock of a test that measures a promised deadline."""
+    return FairClock()
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,7 @@ async def test_calls_at_the_same_time_take_the_time_of_one(date: str) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(client.call_tool, "wait", {"seconds": 0.5})
-        assert trio.current_time() - began < 5
+        assert trio.current_time() - began < 10, "one after the other they would take ten seconds"
 
 
 @both_lives
@@ -96,7 +96,7 @@ async def test_cancelling_over_http_cancels_the_handler(date: str) -> None:
     async with served(server) as port, at(port, protocol=date) as client:
         with trio.move_on_after(0.3):
             await client.call_tool("wait", {"seconds": 60})
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             while "cancelled" not in server.calls:  # type: ignore[attr-defined]
                 await trio.sleep(0.01)
 

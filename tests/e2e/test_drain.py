@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from tests.engines import both_engines
+from tests.patience import Stopwatch
 from tests.stateless.kit import DATE, meta
 from tests.tiers import sample
 from tests.transports.app_for_tests import initialize, request
@@ -76,10 +77,15 @@ async def test_a_drain_ends_in_time_with_everything_open(tmp_path: Path) -> None
         late = await begin_late(server, clients[3])
         await server.wait_ready()  # connections are accepted in their order: it has these too
 
-        began = trio.current_time()
         server.signal(signal.SIGTERM)
         results: dict[int, object] = {}
+        codes: list[int] = []
+
+        async def leave() -> None:
+            codes.append(await server.wait(within=GRACE + 1.0))
+
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave)
             nursery.start_soon(find_the_door_closed, server, DOOR)
             for response in [*calls, asking]:
                 nursery.start_soon(take, response, results)
@@ -89,8 +95,7 @@ async def test_a_drain_ends_in_time_with_everything_open(tmp_path: Path) -> None
                 nursery.start_soon(expect_completion, stream, number)
             for begun in late:
                 nursery.start_soon(expect_refusal, server, begun)
-        code = await server.wait(within=GRACE + 1.0 - (trio.current_time() - began))
-        assert code == 0, server.log.read_text()[-2000:]
+        assert codes == [0], server.log.read_text()[-2000:]
         for number in range(25):
             assert results[number] == "counted to 1"
         for number in [*range(100, 125), 500]:
@@ -101,11 +106,11 @@ async def test_a_drain_ends_in_time_with_everything_open(tmp_path: Path) -> None
 
 
 async def find_the_door_closed(server: ServerProcess, within: float) -> None:
-    began = trio.current_time()
+    watch = Stopwatch.of(server.process.pid)
     with pytest.raises(OSError):
         while True:
             (await trio.open_tcp_stream("127.0.0.1", server.port)).socket.close()
-            assert trio.current_time() - began <= within
+            assert watch.read() <= within
             await trio.sleep(0.005)
 
 
@@ -206,7 +211,7 @@ async def test_a_handler_that_misbehaves_disturbs_nobody(tmp_path: Path, tool: s
         bad, good = await HttpClient.open(server), await HttpClient.open(server)
         arguments = {"seconds": 30} if tool == "blocked" else {}
         misbehaving = await call(bad, 1, tool, **arguments)
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             answer = await call(good, 1, "wait", seconds=0)
             assert (await answer.json())["result"]["content"][0]["text"] == "waited"
         if tool in ("leave", "fail"):
@@ -222,5 +227,5 @@ async def test_a_keyboard_interrupt_reaches_the_program_that_embeds_a_server(tmp
         client = await HttpClient.open(server)
         await call(client, 1, "spin")
         server.signal(signal.SIGINT)
-        assert await server.wait(within=5) != 0
+        assert await server.wait(within=20) != 0
         assert b"KeyboardInterrupt" in server.log.read_bytes()

@@ -126,7 +126,7 @@ async def test_w01_a_head_that_comes_too_slowly_is_answered_with_408() -> None:
 
             started = trio.current_time()
             assert status(await read_all(stream)) == 408
-            assert 0.2 < trio.current_time() - started < 2
+            assert 0.2 < trio.current_time() - started < 10, "a byte each 20 ms would take twenty seconds"
             nursery.cancel_scope.cancel()
 
 

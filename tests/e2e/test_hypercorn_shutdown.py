@@ -8,6 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.engines import both_engines
+from tests.patience import FairClock
 
 from .raw_peer import Streaming, answer, echo, get, post, read_all, read_body, read_until, serving, status
 
@@ -101,7 +102,7 @@ async def test_p13_open_streams_say_goodbye_before_connections_end() -> None:
         assert order == ["drain", "drained"]
 
 
-async def test_what_does_not_end_by_the_deadline_is_cut_and_cancelled() -> None:
+async def test_what_does_not_end_by_the_deadline_is_cut_and_cancelled(fair_clock: FairClock) -> None:
     app = Streaming()
 
     async def drain(deadline: float) -> None:
@@ -130,7 +131,7 @@ async def test_f18_a_second_signal_shortens_the_wait() -> None:
                 await server.listener.close(trio.current_time())
 
 
-async def test_an_app_that_shields_itself_cannot_hold_up_close() -> None:
+async def test_an_app_that_shields_itself_cannot_hold_up_close(fair_clock: FairClock) -> None:
     opened, release = trio.Event(), trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -148,7 +149,7 @@ async def test_an_app_that_shields_itself_cannot_hold_up_close() -> None:
             release.set()
 
 
-async def test_closing_an_idle_listener_takes_no_time() -> None:
+async def test_closing_an_idle_listener_takes_no_time(fair_clock: FairClock) -> None:
     async with serving(echo) as server:
         started = trio.current_time()
         await server.listener.close(started + 60)

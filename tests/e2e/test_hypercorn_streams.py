@@ -11,6 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.engines import both_engines
+from tests.patience import FairClock
 
 from .raw_peer import Streaming, answer, get, listening, post, read_all, read_body, read_until, serving, status
 
@@ -54,14 +55,14 @@ async def test_p5_a_peer_that_stops_reading_is_cut_at_the_write_deadline() -> No
         async with await server.connect() as stalled:
             small_window(stalled)
             await stalled.send_all(get("/"))
-            with trio.fail_after(5):
+            with trio.fail_after(20):
                 await app.ended.wait()
         await wait_all_tasks_blocked()
         assert server.count("write_timeout") == 1
         assert server.listener.connections == 0
 
 
-async def test_p5_shutdown_ends_on_time_with_a_peer_that_does_not_read() -> None:
+async def test_p5_shutdown_ends_on_time_with_a_peer_that_does_not_read(fair_clock: FairClock) -> None:
     app = Flood()
     async with serving(app) as server:
         async with await server.connect() as stalled:
@@ -81,7 +82,7 @@ async def test_p5_shutdown_ends_on_time_with_a_peer_that_does_not_read() -> None
 async def test_p5_cancelling_serve_from_outside_does_not_wait_for_a_stalled_peer() -> None:
     app = Flood()
     listener = listening(app, port=0)
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             bound = await nursery.start(listener.serve)
             stalled = await trio.open_tcp_stream(bound[0].host, bound[0].port)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from tests.bad_inputs.tokens import good
 from tests.e2e.canary import JSON_AND_EVENTS
 from tests.e2e.wires import Broken, SocketWire
 from tests.extensions.kit import WITH_TASKS
+from tests.patience import RunQueue
 from tests.stateless.kit import DATE, meta
 
 Json = dict[str, Any]
@@ -25,29 +25,6 @@ STATEFUL: Final = "2025-11-25"
 PACE: Final = 0.04
 WITHIN: Final = 10.0
 """Seconds after which a request counts as unanswered."""
-
-
-@define(eq=False)
-class RunQueue:
-    """The time that two processes were ready to run and waited for a processor: the machine's part of a response time.
-
-    The attacked server uses a processor all the time, so on a busy machine it waits for one far longer than the control
-    does, whatever it serves in that time. Linux counts this for each thread; elsewhere nothing is subtracted.
-    """
-
-    files: tuple[Path, ...]
-
-    @classmethod
-    def of(cls, server: int) -> RunQueue:
-        return cls(tuple(path for pid in (server, "self") if (path := Path(f"/proc/{pid}/schedstat")).exists()))
-
-    def waited(self) -> list[float]:
-        """Return the seconds so far, of the server's event loop and of this process."""
-        return [int(path.read_text().split()[1]) / 1e9 for path in self.files]
-
-    def since(self, before: list[float]) -> float:
-        """Return the longer of the two waits: they may have been at the same time."""
-        return max((now - then for now, then in zip(self.waited(), before, strict=True)), default=0.0)
 
 
 @define(eq=False)

@@ -23,8 +23,9 @@ from tests.bad_inputs.tokens import good
 from tests.e2e.server_process import ServerProcess, running
 from tests.e2e.wires import SocketWire
 from tests.engines import ENGINES, VARIABLE
+from tests.patience import RunQueue
 
-from .bystanders import Bystander, Group, RunQueue, Wrong
+from .bystanders import Bystander, Group, Wrong
 from .hostile_peer import ATTACKS
 
 FULL = "MCPTRIO_FAULTS" in os.environ
