@@ -99,7 +99,7 @@ def answer_of_a_stranger(scene: Scene) -> Reply:
 @action
 def id_in_use(scene: Scene) -> Reply:
     request_id = scene.case.data.get("request_id", 1)
-    with start(scene, scene.speaker, "wait", request_id, seconds=0.3) as first:
+    with start(scene, scene.speaker, "wait", request_id, seconds=1.5) as first:
         reply = first.read_start() if not scene.speaker.modern else None  # it is under way: its stream has begun
         second = scene.speaker.call("echo", request_id, text="me too")
         if reply is None:

@@ -17,7 +17,7 @@ from .speaking import Speaker
 from .wire import Connection
 
 ROOT = Path(__file__).parents[2]
-SETTLE = 3.0
+SETTLE = 15.0
 """How long tasks, descriptors and sessions of a case may take to be gone."""
 
 

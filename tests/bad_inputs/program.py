@@ -90,7 +90,8 @@ def make_server(**options: Any) -> Server:
 
     @server.tool
     async def slow_mark(text: str, seconds: float) -> str:
-        """Leave a mark in the process, later."""
+        """Leave a mark in the process now, and another one later."""
+        marks.add(f"{text} begun")
         await trio.sleep(seconds)
         marks.add(text)
         return "marked"

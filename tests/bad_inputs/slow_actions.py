@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 
 from .actions import Scene, action, start
 from .wire import Connection, Reply
 
 
-def trickle(connection: Connection, data: bytes, pause: float, within: float = 5.0) -> None:
+def trickle(connection: Connection, data: bytes, pause: float, within: float = 30.0) -> None:
     """Send byte by byte until the server has had enough."""
     end = time.monotonic() + within
     connection.socket.settimeout(pause)
@@ -20,7 +21,7 @@ def trickle(connection: Connection, data: bytes, pause: float, within: float = 5
                 break
         except TimeoutError:
             assert time.monotonic() < end, "the server is still waiting"
-    connection.socket.settimeout(5)
+    connection.socket.settimeout(20)
 
 
 @action
@@ -52,7 +53,7 @@ def slow_body(scene: Scene) -> Reply:
 def silence(scene: Scene) -> Reply:
     with Connection(scene.speaker.port) as connection:
         time.sleep(scene.case.data.get("pause", 0))
-        connection.socket.settimeout(5)
+        connection.socket.settimeout(20)
         said = connection.receive()
         assert said == b"", said
     return Reply()
@@ -75,7 +76,7 @@ def stalled_reader(scene: Scene) -> Reply:
         reply = connection.read_start()
         stalled.append(connection)
     before = open_connections(scene)
-    end = time.monotonic() + 8
+    end = time.monotonic() + 30
     while open_connections(scene) > before - len(stalled):
         assert time.monotonic() < end, "the server still waits for a reader that has stopped"
         time.sleep(0.05)
@@ -88,9 +89,11 @@ def stalled_reader(scene: Scene) -> Reply:
 def gone_after_request(scene: Scene) -> Reply:
     """Whether the call went on to its end is asked of the server afterwards."""
     mark = f"{time.monotonic()}"
-    connection = start(scene, scene.speaker, "slow_mark", 4, text=mark, seconds=0.25)
+    modern = scene.speaker.modern  # it is cancelled; otherwise it goes on to its end
+    connection = start(scene, scene.speaker, "slow_mark", 4, text=mark, seconds=20 if modern else 0.25)
     connection.send(scene.case.data.get("behind", "").encode())
-    time.sleep(0.1)  # it has been read, and the call is under way
+    wait_until(lambda: "true" in str(scene.speaker.call("marked", text=f"{mark} begun").body))
+    assert not modern or is_running(scene, "slow_mark")
     match scene.case.data["how"]:
         case "half":
             connection.socket.shutdown(socket.SHUT_WR)
@@ -98,16 +101,23 @@ def gone_after_request(scene: Scene) -> Reply:
             connection.socket.close()
         case "reset":
             connection.reset()
-    if scene.speaker.modern:
-        time.sleep(0.5)  # twice as long as the call would have taken
-    end = time.monotonic() + 5
-    while True:
-        reply = scene.speaker.call("marked", text=mark)
-        if scene.speaker.modern or "true" in str(reply.body) or time.monotonic() > end:
-            break
-        time.sleep(0.02)
+    if modern:
+        wait_until(lambda: not is_running(scene, "slow_mark"))
+    else:
+        wait_until(lambda: "true" in str(scene.speaker.call("marked", text=mark).body))
     connection.socket.close()
-    return reply
+    return scene.speaker.call("marked", text=mark)
+
+
+def is_running(scene: Scene, tool: str) -> bool:
+    return any(tool in name for name in scene.server.state()["names"])
+
+
+def wait_until(condition: Callable[[], bool], within: float = 30.0) -> None:
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @action

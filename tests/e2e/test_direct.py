@@ -197,16 +197,19 @@ async def test_a_connection_goes_on_after_handlers_that_wait_and_leaves_no_task_
         assert server.caught() == 0
 
 
-async def test_a_call_that_is_cancelled_leaves_its_connection_in_peace(engine: str) -> None:
+@pytest.mark.parametrize("stream_after", [60, 0.02])
+async def test_a_call_that_is_cancelled_leaves_its_connection_in_peace(engine: str, stream_after: float) -> None:
+    """Before its response has begun as a stream, and after it."""
     stage = Stage()
-    async with served(engine=engine, stage=stage) as (server, _):
+    async with served(HttpConfig(stream_after=stream_after), engine=engine, stage=stage) as (server, _):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
             await stream.send_all(post(request(1, "sleep", seconds=60, name="long"), session=client.session_id))
             await until(lambda: stage.begun == ["long"])
+            head = b"" if stream_after == 60 else await read_until(stream, b"\r\n\r\n")
             cancel = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
             assert status(await server.ask(post(cancel, "Connection: close", session=client.session_id))) == 202
-            head = await read_until(stream, b":\n\n")
+            head += await read_until(stream, b":\n\n" if stream_after == 60 else b"0\r\n\r\n")
             assert status(head) == 200
             assert stage.ended == ["long"]
             await stream.send_all(post(request(2, "echo", say=2), session=client.session_id))
