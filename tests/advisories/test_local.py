@@ -147,7 +147,7 @@ async def test_neg_stdio_argv_metachar_inert(tmp_path: Path) -> None:
 
 
 async def test_neg_stdio_argv_nul() -> None:
-    with pytest.raises((mcptrio.MCPTrioError, ValueError)), trio.fail_after(10):
+    with pytest.raises((mcptrio.MCPTrioError, ValueError)), trio.fail_after(30):
         async with connect([sys.executable, "-c", "pass", "a\x00b"]):
             pass
 

@@ -173,7 +173,7 @@ async def test_neg_refused_open_leaks_nothing(engine: str) -> None:
                 speaker.close()
 
         await trio.to_thread.run_sync(knock)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while server._app.publisher.runtimes[0].supervisor.sessions:
                 await trio.sleep(0.01)
         nursery.cancel_scope.cancel()

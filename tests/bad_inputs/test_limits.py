@@ -461,7 +461,7 @@ async def test_a_line_that_is_too_long_is_thrown_away_and_counted() -> None:
     heard: list[telemetry.Event] = []
     server.on_event(heard.append)
     ours, theirs = os.pipe(), os.pipe()
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with server._app.make_runtime().open() as runtime, trio.open_nursery() as nursery:
             serve = partial(serve_stdio, runtime, stdin_fd=ours[0], stdout_fd=theirs[1], max_line=1000)
             nursery.start_soon(serve)

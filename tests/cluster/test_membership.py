@@ -53,7 +53,7 @@ async def joined(url: str, slot: str, server: str = "orders", lease: float = LEA
 
 
 async def until(condition: object) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while not condition():  # type: ignore[operator]
             await trio.sleep(0.005)
 

@@ -232,7 +232,7 @@ async def test_a_stream_of_a_worker_that_dies_ends_with_an_error(redis_server: R
         for _ in range(3):
             await reader.frame()
         await freeze(one, other)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             assert (await reader.frame())["error"]["data"] == {"mayHaveRun": True}
             assert await reader.frame() is None
 

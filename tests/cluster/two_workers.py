@@ -72,6 +72,6 @@ async def two_workers(url: str, **options: Any) -> AsyncIterator[tuple[Worker, W
 
 
 async def until(condition: Callable[[], object]) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while not condition():
             await trio.sleep(0.002)

@@ -127,7 +127,7 @@ class Pipe:
     async def leave(self) -> int:
         assert self.process.stdin is not None
         await self.process.stdin.aclose()
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             return await self.process.wait()
 
 

@@ -145,7 +145,7 @@ async def test_an_application_mounted_in_fastapi_is_told_of_changes_from_asyncio
                 httpx2.AsyncClient() as web,
             ):
                 await web.get(url_of(served, "/touch"))
-                with trio.fail_after(5):
+                with trio.fail_after(30):
                     async for change in changes:
                         assert "hosted://thing" in str(change)
                         break

@@ -140,7 +140,7 @@ async def test_a_listener_that_ends_by_itself_ends_the_server(
             await make_server().serve_http(port=0, engine=engines.current(), task_status=task_status)
 
     monkeypatch.setattr(Listener, "serve", keep)
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             await nursery.start(serve)
             (listener,) = listeners

@@ -278,7 +278,7 @@ async def test_every_response_is_in_hypercorns_access_log(caplog: pytest.LogCapt
     config.access_log_format = "%(m)s %(U)s %(s)s"
     stop = trio.Event()
     try:
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             async with open_endpoint(HttpConfig()) as endpoint, trio.open_nursery() as nursery:
                 app: Any = AsgiApp(endpoint)
                 serve = partial(hypercorn.trio.serve, app, config, shutdown_trigger=stop.wait, mode="asgi")

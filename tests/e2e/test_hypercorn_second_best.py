@@ -39,7 +39,7 @@ async def test_hypercorns_own_worker_survives_an_app_that_raises_system_exit() -
 
     stop = trio.Event()
     config = hypercorn_config(HttpConfig(port=0, drain_timeout=0.2))
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             serve = partial(hypercorn.trio.serve, app, config, shutdown_trigger=stop.wait, mode="asgi")
             binds: list[str] = await nursery.start(serve)

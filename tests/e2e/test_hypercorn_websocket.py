@@ -14,6 +14,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 from mcptrio import telemetry
 from mcptrio.transports.http_server.hypercorn.websocket import WebSocket
 from tests.engines import both_engines
+from tests.patience import FairClock
 
 from .raw_peer import WEBSOCKET, Served, echo, read_all, read_until, serving, status
 
@@ -161,7 +162,7 @@ async def test_a_breach_of_the_protocol_is_told_and_ends_the_connection(frame: b
         assert server.caught() == 0
 
 
-async def test_p20_the_server_pings() -> None:
+async def test_p20_the_server_pings(fair_clock: FairClock) -> None:
     async with serving(echo, websocket_ping_interval=0.05) as server:
         socket, _ = await open_socket(server)
         with trio.fail_after(20):
@@ -183,7 +184,7 @@ async def test_a_peer_that_answers_no_ping_is_closed_with_1011() -> None:
 
 
 @pytest.mark.defect("S21")
-async def test_a_peer_in_the_middle_of_a_long_frame_may_answer_a_ping_later() -> None:
+async def test_a_peer_in_the_middle_of_a_long_frame_may_answer_a_ping_later(fair_clock: FairClock) -> None:
     async with serving(echo, websocket_ping_interval=0.1) as server:
         socket, _ = await open_socket(server)
         await socket.stream.send_all(b"\x82\xfe\x00\xc8\x00\x00\x00\x00")
@@ -200,7 +201,7 @@ async def test_a_peer_in_the_middle_of_a_long_frame_may_answer_a_ping_later() ->
 
 
 @pytest.mark.defect("S21")
-async def test_a_pong_that_waits_behind_a_slow_application_is_not_missed() -> None:
+async def test_a_pong_that_waits_behind_a_slow_application_is_not_missed(fair_clock: FairClock) -> None:
     go_on = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

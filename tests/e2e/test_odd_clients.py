@@ -153,7 +153,7 @@ async def test_elicitation_that_only_says_how_defaults_are_used_means_forms() ->
         begin = line(initialize(0, elicitation={"applyDefaults": True})) + line(READY)
         await process.stdin.send_all(begin + line(call(1, "ask", text="size")))
         data = b""
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while b"elicitation/create" not in data:
                 data += await process.stdout.receive_some()
             asked = json.loads(data.splitlines()[-1])

@@ -121,7 +121,7 @@ def split(answers: bytes) -> list[tuple[bytes, Any]]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         while not true():
             await trio.sleep(0.005)
 

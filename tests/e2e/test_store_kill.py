@@ -87,7 +87,7 @@ async def test_no_event_that_was_shown_is_lost_when_the_process_is_killed(tmp_pa
             assert stored[: len(events)] == events
             assert stored == [(seq, f"{name}#{seq}") for seq in range(1, len(stored) + 1)]
             for after in {0, len(events) // 2, len(stored)}:
-                with trio.fail_after(5):
+                with trio.fail_after(30):
                     rest = [event.seq async for event in store.follow(key, after)]
                 assert rest == list(range(after + 1, len(stored) + 1))
     assert shown

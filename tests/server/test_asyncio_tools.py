@@ -50,7 +50,7 @@ class Size:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for something that happens in asyncio, in real time."""
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         while not condition():
             await trio.sleep(0.001)
 
@@ -344,7 +344,7 @@ def test_calls_run_side_by_side(run: Any) -> None:
 
     @server.tool(runs="asyncio")
     async def work(ctx: Context) -> str:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1)
         await ctx.progress(1)
         return ""
 
@@ -353,7 +353,7 @@ def test_calls_run_side_by_side(run: Any) -> None:
         async with connect(server) as client, trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(client.call_tool, "work")
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20, "one after the other they would take twenty seconds"
 
     run(main)
 

@@ -143,7 +143,7 @@ async def test_a_plain_function_that_finds_no_thread_is_answered_as_overloaded()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk.text, "block")
             await wait_all_tasks_blocked()
-            with trio.fail_after(10):
+            with trio.fail_after(30):
                 refused = await refusal(talk, "tools/call", name="quick", arguments={})
             assert "every worker thread is busy" in refused.message
             assert refused.data == {"retryAfter": 1, "limit": "threads"}
@@ -154,7 +154,7 @@ async def test_a_plain_function_that_finds_no_thread_is_answered_as_overloaded()
 
 @pytest.mark.defect("S10")
 async def test_one_client_cannot_hold_every_thread() -> None:
-    server, release, _ = plain(threads=4, busy_timeout=5)
+    server, release, _ = plain(threads=4, busy_timeout=60)
     async with posting(server) as greedy, trio.open_nursery() as nursery:
         greedy.client = ("192.0.2.1", 1)
         honest = Poster(greedy.endpoint, client=("192.0.2.2", 1))
@@ -163,7 +163,7 @@ async def test_one_client_cannot_hold_every_thread() -> None:
             nursery.start_soon(greedy.call, "block")
         await wait_all_tasks_blocked()
         assert greedy.endpoint.runtime.threads.shares.used == 3
-        with trio.fail_after(3):
+        with trio.fail_after(30):
             assert (await honest.call("quick")).text.startswith("tools/call quick")
         release.set()
 
@@ -210,7 +210,7 @@ async def test_an_abandoned_thread_is_counted_and_named_until_it_ends(caplog: py
         assert [event.method for event in events if isinstance(event, telemetry.Zombie)] == ["tools/call"]
         assert runtime.threads.shares.used == 1
         release.set()
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while runtime.threads.zombies or runtime.threads.shares.used:
                 await wait_all_tasks_blocked(0.01)
 

@@ -205,7 +205,7 @@ async def test_requests_of_one_owner_match_their_resources_one_after_the_other()
 
         for _ in range(5):
             nursery.start_soon(one)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert most <= 2, "the next one begins before the acknowledgement of the last is read"

@@ -10,7 +10,7 @@ KEY = StreamKey("alice", "1")
 
 
 async def take(follower: Follower, count: int) -> list[tuple[int, bytes]]:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         events = [await follower.receive() for _ in range(count)]
     return [(event.seq, event.data) for event in events]
 
@@ -18,7 +18,7 @@ async def take(follower: Follower, count: int) -> list[tuple[int, bytes]]:
 async def drain(follower: Follower) -> list[tuple[int, bytes]]:
     """Everything up to the end of a finished stream."""
     found: list[StoredEvent] = []
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while True:
             try:
                 found.append(await follower.receive())

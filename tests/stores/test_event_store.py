@@ -90,7 +90,7 @@ async def test_a_finished_stream_ends_without_a_last_event(store: Store) -> None
 async def test_a_waiting_follower_ends_when_its_stream_is_finished(store: Store) -> None:
     store.begin(KEY)
     follower = store.follow(KEY)
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with trio.open_nursery() as reading:
             reading.start_soon(drain, follower)
             await wait_all_tasks_blocked()
@@ -210,7 +210,7 @@ async def test_a_forgotten_session_is_unknown_and_its_followers_end(store: Store
 async def test_a_flush_ends_although_everything_that_was_begun_is_forgotten(store: Store) -> None:
     store.begin(KEY)
     store.forget("alice")
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await store.flush()
 
 
@@ -317,7 +317,7 @@ async def test_closing_a_follower_wakes_the_task_that_waits_in_it(store: Store) 
         with pytest.raises(trio.ClosedResourceError):
             await old.receive()
 
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with trio.open_nursery() as reading:
             reading.start_soon(read_old)
             await wait_all_tasks_blocked()

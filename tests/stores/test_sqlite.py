@@ -62,7 +62,7 @@ class States:
         self._changed.set()
 
     async def next(self) -> str | None:
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             await self._changed.wait()
         self._changed = trio.Event()
         return self.seen[-1]
@@ -389,7 +389,7 @@ async def test_a_session_forgotten_while_a_commit_fails_stays_forgotten(
                 await trio.lowlevel.checkpoint()
             store.forget("alice")
             gate.opened.set()
-            with trio.fail_after(10):
+            with trio.fail_after(30):
                 while store.degraded is None:
                     await trio.lowlevel.checkpoint()
     assert rows(path, "SELECT * FROM streams") == []
@@ -541,7 +541,7 @@ async def test_a_commit_notices_that_the_file_was_removed(path: Path) -> None:
         await store.flush()
         assert "removed" in (states.seen[0] or "")  # not by the periodic check, which comes later
         assert await take(store.follow(KEY), 2) == events
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while store.degraded is not None:
                 await trio.lowlevel.checkpoint()
     assert rows(path, "SELECT count(*) FROM events") == [(2,)]
@@ -555,7 +555,7 @@ async def test_a_file_put_in_place_of_the_store_is_left_alone(path: Path) -> Non
         os.unlink(path)
         write(path, b"something else")
         fill(store, 1)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while "another file" not in (store.degraded or ""):
                 await trio.lowlevel.checkpoint()
     assert read(path) == b"something else"
@@ -652,7 +652,7 @@ async def test_damage_found_by_a_reader_starts_a_fresh_file(path: Path, monkeypa
         monkeypatch.setattr(store._file, "read", failing(error))
         with pytest.raises(LaggedBehind):
             await store.follow(KEY).receive()
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while store.moved_aside is None:
                 await trio.lowlevel.checkpoint()
         key = StreamKey("alice", "2")

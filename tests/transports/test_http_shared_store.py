@@ -18,7 +18,7 @@ async def test_a_resume_that_needs_the_store_is_refused_while_its_server_is_down
         async with open_endpoint(store=store) as endpoint:
             client = await Client.open(endpoint)
             server.stop()
-            with trio.fail_after(10):
+            with trio.fail_after(30):
                 while not store.connection._failures:
                     await trio.lowlevel.checkpoint()
             request = head("GET", mcp_session_id=new_session_id(store.secret), last_event_id="0.1.mac")
