@@ -143,7 +143,9 @@ class WorkerCluster:
             return None, Outcome.BROKEN
         return answer, Outcome.NOT_HOME if isinstance(answer, NotHome) else Outcome.ANSWERED
 
-    async def forward_to(self, worker: str, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
+    async def forward_to(
+        self, worker: str, head: HttpRequest, body: bytes, frame: Frame | Batch
+    ) -> Plain | Stream | None:
         route = SessionRoute()
         try:
             while (home := await self._find_worker(worker)) is not None:
@@ -161,7 +163,8 @@ class WorkerCluster:
                     return None
                 await trio.sleep(route.pause)
         except Overloaded as error:
-            return overloaded(str(error), error.retry_after, request_id=frame.id, limit=error.limit)
+            request_id = frame.id if isinstance(frame, Request) else None
+            return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
         return None
 
     async def _find_worker(self, worker: str) -> HomeAt | None:

@@ -52,6 +52,8 @@ class Canary:
     dice: random.Random
     word: str = field(init=False)
     last_id: int = 0
+    resumes: bool = False
+    """Whether a stream may end before its answer, as a worker without the store does: it is taken up again then."""
     steps: ClassVar[dict[str, int]] = {}
 
     def __attrs_post_init__(self) -> None:
@@ -114,6 +116,10 @@ class Canary:
             self.tally.messages += 1
         return last
 
+    async def read_answer(self, answer: Answer, frames: list[dict[str, Any]]) -> None:
+        """Take what comes to the end."""
+        await self.read(answer, frames)
+
     def look(self, data: bytes) -> None:
         strange = set(WORD.findall(data)) - {self.word.encode()}
         assert not strange, f"{self.word} was sent {strange}: {data[:500]!r}"
@@ -135,7 +141,7 @@ class Canary:
     async def call(self, tool: str, **more: Any) -> dict[str, Any]:
         request_id = self.new_id()
         frames: list[dict[str, Any]] = []
-        await self.read(await self.begin_call(tool, request_id, **more), frames)
+        await self.read_answer(await self.begin_call(tool, request_id, **more), frames)
         return self.outcome(frames, request_id)
 
     # -- what a client does
@@ -173,7 +179,7 @@ class Canary:
         request_id = self.new_id()
         times = self.dice.randrange(1, 16)
         frames: list[dict[str, Any]] = []
-        await self.read(
+        await self.read_answer(
             await self.begin_call("tell", request_id, arguments={"times": times}, **self.token(request_id)), frames
         )
         self.check_told(frames, request_id, times)
@@ -211,6 +217,17 @@ class StatefulCanary(Canary):
     async def sing(self, steps: int) -> None:
         await self.open()
         await super().sing(steps)
+
+    async def read_answer(self, answer: Answer, frames: list[dict[str, Any]]) -> None:
+        cursor = await self.read(answer, frames)
+        while self.resumes and cursor and all("method" in frame for frame in frames):
+            cursor = await self.read(await self.take_up(cursor), frames) or cursor
+
+    async def take_up(self, cursor: str) -> Answer:
+        self.tally.outcomes["taken up again"] += 1
+        answer = await self.wire.send("GET", {**self.headers("", None), "last-event-id": cursor}, b"")
+        assert answer.status == 200, (answer.status, cursor)
+        return answer
 
     async def open(self) -> None:
         info = {"name": self.word, "version": "1"}
@@ -260,7 +277,7 @@ class StatefulCanary(Canary):
             self.lend(self.tally.cursors, cursor)
             answer = await self.wire.send("GET", {**self.headers("", None), "last-event-id": cursor}, b"")
             assert answer.status == 200, (answer.status, cursor)
-        await self.read(answer, frames)
+        await self.read_answer(answer, frames)
         self.check_told(frames, request_id, times)
 
     async def tell_and_leave(self) -> None:
@@ -292,21 +309,24 @@ class StatefulCanary(Canary):
         if "error" in refused:
             self.tally.outcomes["id in use"] += 1
         frames = []
-        await self.read(first, frames)
+        await self.read_answer(first, frames)
         assert self.text(self.outcome(frames, request_id)) == self.word
 
     async def ask(self) -> None:
         request_id = self.new_id()
         frames: list[dict[str, Any]] = []
         answer = await self.begin_call("ask", request_id)
-        await self.read(answer, frames, only=1)
+        cursor = await self.read(answer, frames, only=1)
+        while self.resumes and not frames:
+            answer = await self.take_up(cursor)
+            cursor = await self.read(answer, frames, only=1) or cursor
         (question,) = frames
         assert question["method"] == "elicitation/create"
         assert question["params"]["message"] == f"{self.word}?"
         result = {"action": "accept", "content": {"word": self.word}}
         told = await self.post({"id": question["id"], "result": result}, self.headers("", None))
         assert told.status == 202
-        await self.read(answer, frames)
+        await self.read_answer(answer, frames)
         assert self.text(self.outcome(frames, request_id)) == f"{self.word} {self.word}"
 
     async def steal(self) -> None:
@@ -388,12 +408,20 @@ class StatelessCanary(Canary):
 
 
 async def sing_together(
-    wires: list[Wire], steps: int, seed: int, tally: Tally | None = None, *, patience: float = 300
+    wires: list[Wire],
+    steps: int,
+    seed: int,
+    tally: Tally | None = None,
+    *,
+    patience: float = 300,
+    resumes: bool = False,
 ) -> Tally:
     """One client per wire, every second one in the stateful life, all at once; sessions are closed at the end."""
     tally = tally or Tally()
     singers = [
-        (StatefulCanary if number % 2 else StatelessCanary)(wire, tally, random.Random(seed * 10_000 + number))
+        (StatefulCanary if number % 2 else StatelessCanary)(
+            wire, tally, random.Random(seed * 10_000 + number), resumes=resumes
+        )
         for number, wire in enumerate(wires)
     ]
 

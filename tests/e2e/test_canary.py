@@ -86,7 +86,9 @@ async def test_nobody_hears_anybody_else_over_two_workers(tmp_path: Path) -> Non
             clients = CLIENTS if FULL else 60
             spread = [SpreadWire([SocketWire(one.port), SocketWire(other.port)]) for _ in range(clients)]
             wires: list[Wire] = [*spread]
-            tally = await sing_together(wires, 1100 if FULL else 8, seed=4, patience=5400 if FULL else 240)
+            tally = await sing_together(
+                wires, 1100 if FULL else 8, seed=4, patience=5400 if FULL else 240, resumes=True
+            )
             assert one.process.poll() is other.process.poll() is None
     report(tally)
     print(f"{sum(wire.repeated for wire in spread)} requests were repeated after 503")

@@ -40,8 +40,8 @@ class OldClient:
         self.query = query.encode()
 
     @classmethod
-    async def open(cls, endpoint: Endpoint, root: str = "") -> OldClient:
-        reader = await stream(endpoint, head("GET", "/sse", root=root))
+    async def open(cls, endpoint: Endpoint, root: str = "", **changes: Any) -> OldClient:
+        reader = await stream(endpoint, head("GET", "/sse", root=root, **changes))
         event = await reader.event()
         assert event is not None
         assert event.event == "endpoint"

@@ -1,11 +1,13 @@
 """The deprecated transport HTTP+SSE (2024-11-05), server side, next to the HTTP endpoint.
 
 One connection is one session: GET opens both, and its first event names the address to POST to. When the connection
-ends, the session ends too. There are no cursors, and nothing is stored.
+ends, the session ends too. There are no cursors, and no events are stored. In a cluster the directory knows which
+worker has the connection, so that messages which reach another worker are forwarded to it.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -33,6 +35,7 @@ from mcptrio.transports.http_server.endpoint.message import (
     refuse,
     refuse_frame,
 )
+from mcptrio.transports.http_server.endpoint.routing import Routing
 from mcptrio.transports.http_server.endpoint.shared import Shared
 from mcptrio.transports.http_server.endpoint.stateful import ACCEPTED, Sessions
 
@@ -112,6 +115,7 @@ class LegacyEndpoint:
     parts: Shared
     guard: Guard
     sessions: Sessions
+    routing: Routing
 
     def refuse_early(self, head: HttpRequest) -> Plain | None:
         guard = self.guard
@@ -126,10 +130,10 @@ class LegacyEndpoint:
 
     async def answer(self, head: HttpRequest, body: bytes) -> Plain | Stream:
         if head.method == "GET":
-            return self._open(head)
+            return await self._open(head)
         return await self._deliver(head, body)
 
-    def _open(self, head: HttpRequest) -> Plain | Stream:
+    async def _open(self, head: HttpRequest) -> Plain | Stream:
         parts = self.parts
         config = parts.config
         outbox = Outbox(config.outbox_events, config.outbox_bytes, parts.admission.outbox_memory, head.owner)
@@ -143,6 +147,8 @@ class LegacyEndpoint:
         try:
             parts.admission.check_sessions(link.identity)
             session = parts.runtime.new_session(link, transport="sse", principal=head.principal, owner=head.owner)
+            if self.routing.cluster is not None:
+                await self._register(session, link)
         except Overloaded as error:
             return overloaded(str(error), error.retry_after, close=parts.draining, limit=error.limit)
         parts.admission.carry(session, link.identity)
@@ -152,6 +158,25 @@ class LegacyEndpoint:
         if hub:
             hub.emit(telemetry.StreamOpened(session=session.id, resumed=False))
         return leased(head, Stream(200, EVENTS, link))
+
+    async def _register(self, session: Session, link: LegacyLink) -> None:
+        """Have the directory name this worker as the home; the session is pinned, because its connection is here.
+
+        Raises:
+            Overloaded: the store cannot be written at present.
+        """
+        runtime, store = self.parts.runtime, self.parts.store
+        try:
+            store.sessions.put(session.id, session.epoch, b"", owner=session.owner, pinned=True)
+            if runtime.homes is not None:
+                session.on_end.append(partial(runtime.homes.forget, session))
+            await store.flush()  # the client learns the id only afterwards
+            if store.degraded is not None:
+                raise Overloaded("the store is not available", retry_after=1, limit="store")
+        except BaseException:
+            link.outbox.close()
+            session.close_nowait(Cause.DISCONNECT)
+            raise
 
     async def _deliver(self, head: HttpRequest, body: bytes) -> Plain:
         parts = self.parts
@@ -163,6 +188,8 @@ class LegacyEndpoint:
         if len(ids) != 1:
             return refuse(400, "session_id is missing: POST to the address that the endpoint event named")
         session = parts.runtime.supervisor.find(ids[0])
+        if session is None and (elsewhere := await self.routing.message_elsewhere(ids[0], head, body, frame)):
+            return elsewhere
         link = None if session is None else session.link
         if session is None or not isinstance(link, LegacyLink) or not self._owns(link, head):
             return refuse(404, "there is no such session; open a new stream")

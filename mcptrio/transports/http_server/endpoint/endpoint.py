@@ -119,7 +119,7 @@ class Endpoint:
         if config.legacy_sse:
             from mcptrio.transports.legacy_sse.server import LegacyEndpoint
 
-            self._legacy = LegacyEndpoint(self.shared, self.guard, self.sessions)
+            self._legacy = LegacyEndpoint(self.shared, self.guard, self.sessions, self.routing)
 
     @property
     def calls(self) -> int:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from mcptrio import telemetry
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Batch, Frame, Request
+from mcptrio._wire.jsonrpc import Batch, Frame
 from mcptrio.stores.base import HomeAt
 
 from .event_stream import StreamLog, StreamResponse
@@ -49,8 +49,10 @@ class Cluster(Protocol):
         """
         ...
 
-    async def forward_to(self, worker: str, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
-        """Have a worker answer a stateless request; None: it is dead, or does not have what the request needs."""
+    async def forward_to(
+        self, worker: str, head: HttpRequest, body: bytes, frame: Frame | Batch
+    ) -> Plain | Stream | None:
+        """Have a worker answer a stateless request, or a message of HTTP+SSE; None: it is dead, or cannot."""
         ...
 
     async def other_pages(self) -> list[str]:

@@ -65,6 +65,21 @@ class Routing:
         worker = self.shared.runtime.parking.worker_of(frame.method, frame.params, head.principal)
         return None if worker is None else await self.cluster.forward_to(worker, head, body, frame)
 
+    async def message_elsewhere(
+        self, session_id: str, head: HttpRequest, body: bytes, frame: Frame | Batch
+    ) -> Plain | None:
+        """Have the worker answer a message of HTTP+SSE that has the connection of its session; None: there is none."""
+        cluster = self.cluster
+        if cluster is None or head.remote is not None or not self.sessions.activation.may_exist(session_id):
+            return None
+        try:
+            home = await cluster.look(session_id)
+        except Overloaded as error:
+            request_id = frame.id if type(frame) is Request else None
+            return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
+        reply = None if home is None else await cluster.forward_to(home.worker, head, body, frame)
+        return reply if isinstance(reply, Plain) else None
+
     def _stays(self, session_id: str, head: HttpRequest) -> bool:
         """Return whether a session is in memory here; one that is quiet leaves a worker that drains."""
         session, homes = self.shared.runtime.supervisor.find(session_id), self.shared.runtime.homes
@@ -81,13 +96,14 @@ class Routing:
         """Return whether a forwarded request is served here.
 
         Its session is in memory here, or was claimed now for a worker that drains. A stateless one is not served by a
-        worker that drains itself, and has given up the calls that wait for their clients.
+        worker that drains itself, and has given up the calls that wait for their clients. A message of HTTP+SSE always
+        is: the stream of its session is here, or nowhere.
 
         Raises:
             Overloaded: that cannot be found out at present, or this worker may not serve its sessions.
         """
         if stateless:
-            return not self.shared.draining
+            return not self.shared.draining or head.path == self.shared.config.messages_path
         if self.expired:
             raise Overloaded(_NO_LEASE, retry_after=1, limit="lease")
         session_id, homes = head.fields[b"mcp-session-id"].decode("latin-1"), self.shared.runtime.homes
