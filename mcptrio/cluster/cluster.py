@@ -24,7 +24,7 @@ from mcptrio.cluster.frames import OVERHEAD, AnswerFrame, Forward, Forwarded, Fo
 from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
 from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
 from mcptrio.cluster.membership import Membership, WorkerInfo
-from mcptrio.cluster.messages import forwarded_head, make_forward, may_have_run, unavailable
+from mcptrio.cluster.messages import forwarded_head, make_forward, unanswered, unavailable
 from mcptrio.cluster.pages import METRICS, gather_pages, own_page
 from mcptrio.cluster.placement import REPORTED, Outcome, RouteStep, SessionRoute
 from mcptrio.cluster.sockets import dial
@@ -122,7 +122,7 @@ class WorkerCluster:
                 return unavailable(frame)
             if step is RouteStep.MAY_HAVE_RUN:
                 self._take_over_soon(session)
-                return may_have_run(frame)
+                return unanswered(frame)
             if step is RouteStep.PAUSE:
                 await trio.sleep(route.pause)
             found = await self._locate(session, head, home if outcome is Outcome.NOT_HOME else None)
@@ -158,7 +158,7 @@ class WorkerCluster:
                 if step is RouteStep.UNAVAILABLE:
                     return unavailable(frame)
                 if step is RouteStep.MAY_HAVE_RUN:
-                    return may_have_run(frame)
+                    return unanswered(frame)
                 if step is RouteStep.CLAIM:
                     return None
                 await trio.sleep(route.pause)
@@ -220,7 +220,7 @@ class WorkerCluster:
             return Plain(answer.status, tuple(answer.headers), answer.body)
         link = self._links.get(worker)
         if link is None:
-            return may_have_run(frame)  # it died a moment ago
+            return unanswered(frame)  # it died a moment ago
         key = StreamKey(answer.session, answer.stream)
         try:
             await self._store.prepare_follow(key)
@@ -231,7 +231,7 @@ class WorkerCluster:
             link.detach(answer.id, "disconnected")
             if answer.prologue:
                 return Plain(200, tuple(answer.headers), answer.prologue)
-            return unavailable(frame) if frame is None else may_have_run(frame)
+            return unanswered(frame)
         except BaseException:
             link.detach(answer.id, "disconnected")
             raise

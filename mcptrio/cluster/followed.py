@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from mcptrio._struct import Entity
-from mcptrio.cluster.messages import error_may_have_run
+from mcptrio.transports.http_server.endpoint.calls import CallRecord, died
 from mcptrio.transports.http_server.endpoint.event_stream import StreamResponse
 from mcptrio.transports.http_server.endpoint.links import STANDALONE
 
@@ -23,7 +23,7 @@ class FollowedSession(Entity):
         """Have clients connect again, so that the home of the session knows them: also those of calls, or not."""
         for response, stream in list(self.responses.items()):
             if self.stateless and response.request_id is not None:
-                response.say_last(error_may_have_run(response.request_id))
+                response.say_last(died(CallRecord((response.request_id,))))
                 response.close()
             elif calls or stream == STANDALONE:
                 response.say_retry()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
-
 import msgspec
 
-from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, encode
+from mcptrio._wire.jsonrpc import Batch, Frame, Request
 from mcptrio.auth.server.principal import Principal
 from mcptrio.cluster.frames import Caller, Forward
-from mcptrio.errors import INTERNAL_ERROR, Overloaded
-from mcptrio.transports.http_server.endpoint.message import JSON, SECRET_HEADERS, HttpRequest, Plain, overloaded
-
-MAY_HAVE_RUN: Final = "the worker that ran this call died; it may have been done"
+from mcptrio.errors import Overloaded
+from mcptrio.transports.http_server.endpoint.calls import may_have_run
+from mcptrio.transports.http_server.endpoint.message import SECRET_HEADERS, HttpRequest, Plain, overloaded
 
 
 def make_forward(head: HttpRequest, body: bytes, session: str, *, may_claim: bool) -> Forward:
@@ -80,23 +76,9 @@ def _principal(caller: Caller) -> Principal:
     )
 
 
-def _ids(frame: Frame | Batch | None) -> Iterable[int | str]:
-    members = frame if isinstance(frame, tuple) else (frame,)
-    return [member.id for member in members if isinstance(member, Request)]
-
-
-def error_may_have_run(id: int | str) -> bytes:
-    return encode(Error(id, INTERNAL_ERROR, MAY_HAVE_RUN, {"mayHaveRun": True}))
-
-
-def may_have_run(frame: Frame | Batch | None) -> Plain:
-    """Build the response to a request whose worker died: it is not run again, because it may have been done."""
-    if frame is None:
-        return unavailable(frame)
-    errors = [error_may_have_run(id) for id in _ids(frame)]
-    if not errors:
-        return Plain(202)  # as for a call that no longer exists
-    return Plain(200, JSON, b"[" + b",".join(errors) + b"]" if isinstance(frame, tuple) else errors[0])
+def unanswered(frame: Frame | Batch | None) -> Plain:
+    """Build the response to a request whose worker died after it was sent: it is never sent again (R5)."""
+    return unavailable(frame) if frame is None else may_have_run(frame)
 
 
 def unavailable(frame: Frame | Batch | None) -> Plain:

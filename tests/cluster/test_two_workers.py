@@ -354,6 +354,36 @@ async def test_a_waiting_forward_is_answered_when_the_home_worker_dies(url: str)
         await until(lambda: client.session_id in other.sessions)
 
 
+async def test_a_call_whose_worker_loses_the_session_before_the_answer(url: str) -> None:
+    """Its client is connected to that worker. The session exists, so the answer is not 404."""
+    async with two_workers(url, config=HttpConfig(json_only=True)) as (one, other):
+        client = await Client.open(one.endpoint)
+        replies: list[Any] = []
+
+        async def call() -> None:
+            replies.append(await client.post(request(1, "sleep", seconds=60, name="a")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await until(lambda: one.stage.begun == ["a"])
+            await kill(one, other)
+            await one.cluster.membership._renew()
+        assert error_of(replies[0])["data"] == {"mayHaveRun": True}
+        assert result_of(await other.client(client).post(request(2, "ping"))) == {}
+
+
+async def test_a_session_that_moves_while_its_request_waits_is_not_unknown(url: str) -> None:
+    """The request was routed to this worker, and waited until another one had claimed the session."""
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        await kill(one, other)
+        await one.cluster.membership._renew()  # under a new id
+        assert result_of(await other.client(client).post(request(1, "ping"))) == {}
+        refused = await one.endpoint.sessions.activation.find(client.head())
+        assert isinstance(refused, Plain)
+        assert refused.status == 503
+
+
 async def test_a_worker_whose_lease_expired_answers_503(url: str) -> None:
     async with working(url, "1") as one:
         client = await Client.open(one.endpoint)

@@ -83,8 +83,10 @@ class Activation:
         except Overloaded as error:
             close = self.shared.draining
             return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit, close=close)
+        if isinstance(found, HomeAt):  # another worker has claimed it since this request was routed
+            return overloaded("the session moves to another worker", 1, request_id=request_id, limit="session")
         # Do not reveal that the session of another client exists. One that was deleted is in memory until it has ended.
-        link = found.link if isinstance(found, Session) else None
+        link = None if found is None else found.link
         if type(link) is not HttpLink or link.closed or link.identity != head.identity:
             return unknown_session(request_id)
         return link.session

@@ -1,4 +1,4 @@
-"""The calls of a process that died: what is stored of a call whose POST has become a stream, and how it is ended.
+"""The calls of a process that died: the record of a call whose POST has become a stream, and the error that ends it.
 
 A call record is stored with the stream, before its client gets an id of it, and removed at the end of the stream. The
 process that continues the session finds the records of the calls that were not answered.
@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, encode, encode_batch
 from mcptrio.errors import INTERNAL_ERROR
+
+from .message import JSON, Plain
 
 DIED: Final = "the worker that ran this call died; it may have been done"
 MAX_PARAMS: Final = 64 * 1024
@@ -59,3 +61,9 @@ def died(call: CallRecord) -> bytes:
     """Return the error that ends the stream of a call whose process died."""
     errors = tuple(Error(id, INTERNAL_ERROR, DIED, MAY_HAVE_RUN) for id in call.ids)
     return encode_batch(errors) if call.batch else encode(errors[0])
+
+
+def may_have_run(frame: Frame | Batch) -> Plain:
+    """Build the response to a message whose process died, or lost the session: it may have been done."""
+    call = call_of(frame)
+    return Plain(200, JSON, died(call)) if call.ids else Plain(202)  # 202: as for a call that no longer exists
