@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from msgspec import Struct
 
 _MAX_SOCKET_PATH: Final = 80
 """Bytes of the directory of a unix socket; the whole path has at most 104 on some systems."""
+_EVERY_ADDRESS: Final = (ip_address("0.0.0.0"), ip_address("::"))
 _TLS: Final = ("forward_ca", "forward_cert", "forward_key")
 
 
@@ -23,8 +24,8 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     """Where the unix socket for requests of the other workers is made, in a directory of its own that only this user
     can enter; by default among the temporary files."""
     forward_address: str | None = None
-    """`HOST:PORT` for requests of workers on other machines, instead of a unix socket; port 0 is any free one. An
-    address that is not of the loopback needs TLS."""
+    """`HOST:PORT` for requests of workers on other machines, instead of a unix socket; port 0 is any free one. The
+    others connect to this host, so it is not 0.0.0.0. An address that is not of the loopback needs TLS."""
     forward_ca: str | None = None
     """The file of the certificate authority that has signed the certificates of all workers."""
     forward_cert: str | None = None
@@ -57,6 +58,11 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"ClusterConfig.{given[0]} needs forward_address: a unix socket has no TLS")
             return
         host, _ = split_address(self.forward_address)
+        if _as_ip(host) in _EVERY_ADDRESS:
+            raise ValueError(
+                f"ClusterConfig.forward_address {self.forward_address!r} is no address that other workers can connect "
+                "to: name the one by which they reach this machine"
+            )
         # The greeting of a link proves who dials, but only TLS protects what follows on a network.
         if not given and not _is_loopback(host):
             raise ValueError(
@@ -82,8 +88,13 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def _as_ip(host: str) -> IPv4Address | IPv6Address | None:
     try:
-        return ip_address(host).is_loopback
+        return ip_address(host)
     except ValueError:
-        return host == "localhost"
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    address = _as_ip(host)
+    return host == "localhost" if address is None else address.is_loopback

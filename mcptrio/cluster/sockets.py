@@ -17,6 +17,8 @@ from mcptrio.cluster.config import ClusterConfig, split_address
 
 BACKLOG: Final = 64
 _TCP: Final = "tcp:"
+_SILENCE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
+"""Options that end a connection about ten seconds after the last sign of its peer."""
 
 
 @asynccontextmanager
@@ -42,6 +44,7 @@ async def open_link_listener(config: ClusterConfig) -> AsyncIterator[tuple[trio.
     (tcp, *others) = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     for other in others:  # a name with several addresses
         await other.aclose()
+    _notice_silence(tcp.socket)
     bound: int = tcp.socket.getsockname()[1]
     async with tcp:
         secured = trio.SSLListener(tcp, _context(config, ssl.Purpose.CLIENT_AUTH)) if config.tls else tcp
@@ -57,10 +60,20 @@ async def dial(address: str, config: ClusterConfig) -> trio.abc.Stream:
     if not address.startswith(_TCP):
         return await trio.open_unix_socket(address)
     host, port = split_address(address.removeprefix(_TCP))
-    stream: trio.abc.Stream = await trio.open_tcp_stream(host, port)
-    if config.tls:
-        stream = trio.SSLStream(stream, _context(config, ssl.Purpose.SERVER_AUTH))
-    return stream
+    stream = await trio.open_tcp_stream(host, port)
+    _notice_silence(stream.socket)
+    return trio.SSLStream(stream, _context(config, ssl.Purpose.SERVER_AUTH)) if config.tls else stream
+
+
+def _notice_silence(sock: trio.socket.SocketType) -> None:
+    """Have the system end a connection whose peer is silent. Connections that are accepted get this from their socket.
+
+    A request has no deadline of its own, and a worker behind a network that drops packets still renews its lease.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _SILENCE.items():
+        if hasattr(socket, name):  # of Linux; others use their own times
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _context(config: ClusterConfig, purpose: ssl.Purpose) -> ssl.SSLContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -28,7 +29,7 @@ from mcptrio.cluster.frames import (
 )
 from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
 from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
-from mcptrio.cluster.sockets import dial
+from mcptrio.cluster.sockets import dial, open_link_listener
 from mcptrio.errors import Overloaded
 
 SECRET = b"s" * 32
@@ -140,6 +141,32 @@ async def test_a_link_over_tcp(certificates: dict[str, str], tls: bool) -> None:
         answer = await link.forward(replace(REQUEST, body=b"over tcp"))
         assert isinstance(answer, Forwarded)
         assert answer.body == b"over tcp"
+
+
+async def test_the_system_ends_a_tcp_link_whose_peer_is_silent() -> None:
+    """In both directions: a network that drops packets ends no connection by itself."""
+    config = ClusterConfig(forward_address="127.0.0.1:0")
+    async with open_link_listener(config) as (listener, address), trio.open_nursery() as nursery:
+        accepted: list[trio.abc.Stream] = []
+
+        async def accept() -> None:
+            accepted.append(await listener.accept())
+
+        nursery.start_soon(accept)
+        dialled = await dial(address, config)
+        await settle(lambda: accepted)
+        for stream in (dialled, *accepted):
+            assert isinstance(stream, trio.SocketStream)
+            assert stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                assert stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+            await stream.aclose()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7000", "[::]:7000"])
+def test_an_address_that_others_cannot_dial_is_refused(certificates: dict[str, str], address: str) -> None:
+    with pytest.raises(ValueError, match="reach this machine"):
+        ClusterConfig(forward_address=address, **certificates)  # type: ignore[arg-type]
 
 
 async def test_a_worker_without_a_certificate_of_the_authority_is_not_heard(certificates: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ import trio
 
 from mcptrio.auth.server import Principal
 from mcptrio.cluster import link_client
+from mcptrio.stores.redis.keys import Keys
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
 from tests.redis_server import RedisServer, be_patient
@@ -261,6 +262,18 @@ async def test_the_caller_of_a_session_that_was_taken_over(url: str) -> None:
         assert (await stranger.post(request(1, "ping"))).status == 404
         assert result_of(await other.client(client).post(request(1, "ping"))) == {}
         assert other.client(client).session.principal.subject == "ada"
+
+
+async def test_a_stranger_does_not_prolong_the_life_of_a_session(url: str, redis_server: RedisServer) -> None:
+    async with working(url, "2", authenticator=by_header) as other:
+        async with working(url, "1", authenticator=by_header) as one:
+            client = await Client.open(one.endpoint, extra={"x_user": "ada"})
+        key = Keys(other.store.name).session(client.session_id)
+        redis_server.command("PEXPIRE", key, 100_000)
+        stranger = Client(other.endpoint, client.session_id, {"x_user": "eve"})
+        assert (await stranger.post(request(1, "ping"))).status == 404
+        assert 0 < redis_server.command("PTTL", key) <= 100_000
+        assert redis_server.command("HGET", key, "home") == b""
 
 
 # -- workers that leave or die

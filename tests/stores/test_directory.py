@@ -47,7 +47,9 @@ async def test_a_session_record_is_put_claimed_and_forgotten(store: Store) -> No
 async def test_a_claim_raises_the_epoch_and_returns_the_last_record(make_clocked_store: MakeStore) -> None:
     async with (store := make_clocked_store()).open():
         store.sessions.put("alice", 0, b"one", owner="a")
-        assert await store.sessions.claim("alice") == Claimed(epoch=1, record=b"one", owner="a")
+        claimed = await store.sessions.claim("alice")
+        assert isinstance(claimed, Claimed)
+        assert (claimed.epoch, claimed.record, claimed.owner) == (1, b"one", "a")
         store.sessions.put("alice", 1, b"two", owner="a")
         assert await store.sessions.release("alice", 1, b"three", ttl=60)
         claimed = await store.sessions.claim("alice")

@@ -127,14 +127,21 @@ class RedisDirectory:
                 return None
             case [b"at", home, address, number]:
                 return HomeAt(home.decode(), address.decode(), int(number))
-            case [b"mine", number, record, owner, home, calls]:
-                return self._claimed(session, number, record, owner.decode(), home.decode(), calls)
+            case [b"mine", number, record, owner, home, calls, left]:
+                return self._claimed(session, number, record, owner.decode(), home.decode(), calls, left / 1000)
             case [b"newer"]:
                 raise Overloaded("the session belongs to a newer version of the server", retry_after=1)
         raise Overloaded("this worker has no lease at present", retry_after=1, limit="lease")
 
     def _claimed(
-        self, session: str, epoch: int, record: bytes, owner: str, home: str, calls: list[bytes] | Mapping[bytes, bytes]
+        self,
+        session: str,
+        epoch: int,
+        record: bytes,
+        owner: str,
+        home: str,
+        calls: list[bytes] | Mapping[bytes, bytes],
+        left: float,
     ) -> Claimed:
         self._lost.pop(session, None)
         self.on_gone(session)
@@ -147,6 +154,7 @@ class RedisDirectory:
             owner=owner,
             previous="" if home == self.worker else home,
             calls={name.decode(): call for name, call in found},
+            left=left if left >= 0 else None,
         )
 
     def put(self, session: str, epoch: int, record: bytes, /, *, owner: str = "", pinned: bool = False) -> None:

@@ -4,7 +4,7 @@
 --       streams, a worker that has denied to be the home, and the epoch for which it did, newest expiry of a lease that
 --       counts as expired, generation that the worker knows, 1 to respect leases that are missing
 -- Returns none | emptied: the server has lost everything, so the session may be stored again soon | at, worker, description, epoch | free (to a look) | newer (format) | dead (the claiming worker)
---         | mine, epoch, record, owner, previous home, calls
+--         | mine, epoch, record, owner, previous home, calls, milliseconds that were left of its life
 local found = redis.call('HMGET', KEYS[1], 'home', 'epoch', 'record', 'owner', 'pinned', 'format')
 local home, epoch = found[1] or '', found[2]
 if not epoch then return {redis.call('GET', KEYS[5]) == ARGV[9] and 'none' or 'emptied'} end
@@ -29,5 +29,6 @@ if home ~= ARGV[1] then
   epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
   redis.call('HSET', KEYS[1], 'home', ARGV[1])
 end
+local left = redis.call('PTTL', KEYS[1])
 for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], ARGV[4]) end
-return {'mine', tonumber(epoch), found[3] or '', found[4] or '', home, redis.call('HGETALL', KEYS[3])}
+return {'mine', tonumber(epoch), found[3] or '', found[4] or '', home, redis.call('HGETALL', KEYS[3]), left}
