@@ -140,8 +140,9 @@ def serve(settings: RunSettings, server: Server, *, warn: bool = True, **more: A
             from mcptrio.telemetry.otel import OpenTelemetry
 
             server.on_event(OpenTelemetry())
+        app = server._app
+        settings.sections.apply(app)
         if settings.passivate_after is not None:
-            app = server._app
             app.limits = msgspec.structs.replace(app.limits, passivate_after=settings.passivate_after)
     except DeclarationError as error:
         raise Failure(2, str(error)) from None
@@ -244,6 +245,7 @@ def program_settings(arguments: RunSettings) -> dict[str, Any]:
     if arguments.unix_socket is not None:
         settings["unix_path"] = arguments.unix_socket
     settings.update(
+        arguments.sections.http_settings(),
         host=arguments.host,
         port=arguments.port,
         path=arguments.path,

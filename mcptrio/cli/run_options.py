@@ -29,6 +29,8 @@ every option can also be a variable (MCPTRIO_PORT=8080) or an entry of the table
   transport = "http"
   port = 8080
   allow-host = ["example.org"]
+  [tool.mcptrio.tools.export]  # also limits and http; as a variable: MCPTRIO_TOOLS_EXPORT_TIMEOUT=300
+  timeout = 300
 the command line wins over a variable, a variable over the table, the table over the code
 
 a token file has one line TOKEN NAME [SCOPE ...] per caller; make it readable only by you (chmod 600):

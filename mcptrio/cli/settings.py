@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from mcptrio.cli.exit_codes import Failure
 from mcptrio.cli.run_options import parser
+from mcptrio.cli.sections import Sections
 
 _PREFIX: Final = "MCPTRIO_"
 _NOT_SETTINGS: Final = frozenset({"help", "target", "module"})
@@ -28,6 +29,8 @@ class RunSettings(argparse.Namespace):
     """Options on the command line."""
     from_table: frozenset[str]
     """Options from the table."""
+    sections: Sections
+    """Settings that are not options: those of limits, HTTP and single tools."""
     rest: tuple[str, ...]
     """The arguments after `--`, for the server's own code."""
 
@@ -57,8 +60,11 @@ def read_settings(argv: Sequence[str], environment: Mapping[str, str] | None = N
         if text and name not in settings.given:
             setattr(settings, name, _from_variable(_PREFIX + name.upper(), text, action))
     settings.from_table = frozenset()
+    settings.sections = Sections()
     if found := _read_table(settings):
+        settings.sections.read_table(*found)
         _apply_table(settings, options, *found)
+    settings.sections.read_variables(environment)
     for name, action in options.items():
         if getattr(settings, name) is None:
             setattr(settings, name, action.default)

@@ -217,6 +217,21 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
     )
 
 
+def set_options(entry: ToolEntry, options: Mapping[str, Any]) -> None:
+    """Replace options of a declared tool that decide when a call may run: `timeout`, `serial`, `limit`, `rate`.
+
+    Raises:
+        DeclarationError: a value is invalid; nothing has changed.
+    """
+    check_options(options, OWN_OPTIONS, kind="tool", name=entry.name)
+    entry.timeout = options.get("timeout", entry.timeout)
+    entry.serial = options.get("serial", entry.serial)
+    if "limit" in options:
+        entry.limiter = trio.CapacityLimiter(options["limit"])
+    if "rate" in options:
+        entry.rates = _rates(options["rate"])
+
+
 def tool_options(tool: Tool) -> ToolOptions:
     """Return the options that declare a tool given as a value."""
     hints = tool.annotations
