@@ -54,6 +54,11 @@ MUTANTS = [
         "tests/server/test_resources.py", "test_the_subscriptions_of_all_sessions_have_a_bound",
     ),
     Mutant(
+        "D07", "a change that waits for room is not overtaken by a later one", "server/features/listen.py",
+        "            await self._link.room()  # before it leaves the queue: a later change must not overtake it\n", "",
+        "tests/stateless/test_listening.py", "test_a_change_that_waits_for_room_is_not_overtaken_by_a_later_one",
+    ),
+    Mutant(
         "S2", "one listen request of an owner matches at a time", "server/features/listen.py",
         "trio.CapacityLimiter(1)", "trio.CapacityLimiter(9)",
         "tests/stateless/test_listening.py", "test_requests_of_one_owner_match_their_resources_one_after_the_other",

@@ -64,7 +64,8 @@ class News(Entity):
 
         In the queue, the newest of those with the same `about` wins. At the bound the oldest is dropped.
         """
-        if self._begun and not self._waiting and not self._link.full and self._send(method, params):
+        at_once = self._begun and not self._waiting and not self._link.full
+        if at_once and self.session.inbox.post_nowait(Notified(self.call.start.call, method, params)):
             return
         self._count += 1
         self._waiting[method, self._count if about is None else about] = (method, params)
@@ -89,9 +90,6 @@ class News(Entity):
     @property
     def _link(self) -> ReplyLink:
         return self.call.start.link or self.session.link
-
-    def _send(self, method: str, params: dict[str, Any]) -> bool:
-        return self.session.inbox.post_nowait(Notified(self.call.start.call, method, params))
 
 
 def _with_meta(params: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:

@@ -276,7 +276,10 @@ class Resources(Entity):
 
     def find(self, ctx: Context, uri: str) -> tuple[ResourceEntry, Mapping[str, Any]] | None:
         """Return the entry that serves `uri` to this caller, with the values of its template's variables."""
-        return next((found for found in self._candidates(uri) if is_visible(found[0], ctx)), None)
+        for found in self._candidates(uri):
+            if is_visible(found[0], ctx):
+                return found
+        return None
 
     def scoped_entry_of(self, uri: str) -> ResourceEntry | None:
         """Return the first entry that serves `uri`, visible or not; None if no entry requires a scope."""
