@@ -52,7 +52,10 @@ class _AsyncioCall:
         if self._way.loop.is_closed():
             return trio.lowlevel.Abort.SUCCEEDED
         self._raise_cancel = raise_cancel
-        self._way.to_asyncio(self._cancel_task)
+        try:
+            self._way.to_asyncio(self._cancel_task)
+        except RuntimeError:  # its thread has closed the loop just now; an exception here would end the Trio run
+            return trio.lowlevel.Abort.SUCCEEDED
         return trio.lowlevel.Abort.FAILED  # the task says when it has ended
 
     def _resume(self, outcome: Outcome[Any] | None) -> None:

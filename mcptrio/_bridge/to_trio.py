@@ -167,13 +167,21 @@ async def held(
         if task.done():
             task.result()
         else:
-            logger.error("what runs in Trio did not end within %g s; it is left behind", patience)
-            way.given_up = True
+            _give_up(way, patience)
     finally:
         task.cancel()
-        await asyncio.wait((task,))
+        await asyncio.wait((task,), timeout=patience)
+        if not task.done():  # an exception or a cancellation ended the block
+            _give_up(way, patience)
+            task.cancel()
+            await asyncio.wait((task,))
         if not task.cancelled():
             task.exception()  # seen: where nothing else was raised, it was raised above
+
+
+def _give_up(way: Way, patience: float | None) -> None:
+    logger.error("what runs in Trio did not end within %g s; it is left behind", patience)
+    way.given_up = True
 
 
 def _settle(future: asyncio.Future[T], value: T) -> None:

@@ -310,6 +310,63 @@ def test_a_handler_that_cannot_be_stopped_does_not_keep_the_host_from_ending(
     asyncio.run(ended())
 
 
+def test_a_handler_that_cannot_be_stopped_does_not_keep_a_cancelled_host_from_ending(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    free, running = threading.Event(), threading.Event()
+
+    @stage.server.tool
+    async def stubborn() -> str:
+        running.set()
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(free.wait)
+        return ""
+
+    async def main() -> None:
+        app = stage.server.asgi(drain_timeout=0.1)
+        async with app.lifespan():
+            request = asyncio.ensure_future(Exchange(call("stubborn"), "stubborn").run(app))
+            await until(running.is_set)
+            request.cancel()
+            main_task.cancel()
+            await asyncio.sleep(60)
+
+    loop = asyncio.new_event_loop()
+    main_task = loop.create_task(main())
+    guard = threading.Timer(30, free.set)  # without the bound this test would end here, and fail
+    guard.start()
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(main_task)
+        assert "is left behind" in caplog.text
+    finally:
+        guard.cancel()
+        free.set()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0.1))
+        loop.close()
+    asyncio.run(ended())
+
+
+def test_a_request_in_another_loop_than_the_lifespan_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    replies: list[Exchange] = []
+
+    async def elsewhere(app: HostedApp) -> None:
+        replies.append(await Exchange(call("echo", text="hi")).run(app))
+
+    async def main() -> None:
+        app = stage.server.asgi()
+        async with app.lifespan():
+            await asyncio.to_thread(lambda: asyncio.run(elsewhere(app)))
+            assert (await Exchange(call("echo", text="hi")).run(app)).status == 200
+
+    asyncio.run(main())
+    assert replies[0].status == 503
+    assert b"another event loop" in replies[0].content
+    assert "another event loop" in caplog.text
+
+
 async def ended() -> None:
     """The next loop of the thread brings a Trio run that was left behind to its end."""
     async with open_guest():

@@ -34,6 +34,10 @@ _NOT_TRIO: Final = (
     "app.open() needs Trio, and no Trio task runs here: in an asyncio application pass the lifespan on, "
     "`FastAPI(lifespan=app.lifespan)`, or write `async with app.lifespan(): yield` in a lifespan of your own"
 )
+_ELSEWHERE: Final = (
+    "the lifespan of this MCP application runs in another event loop, or its Trio run has failed (see the log): "
+    "send requests in the event loop that runs the lifespan"
+)
 _END: Final = 1.5  # seconds after the drain timeout, after which handlers that cannot be stopped are left behind
 _LOOK: Final = 0.1  # seconds between two looks at uvicorn's state
 
@@ -125,7 +129,9 @@ class HostedApp(AsgiApp):
         elif trio.lowlevel.in_trio_task():
             await super().__call__(scope, receive, send)
         elif self._guest is None:
-            await self._refuse_all(scope, receive, send)
+            await self._refuse_all(NOT_OPEN, scope, receive, send)
+        elif not trio.lowlevel.in_trio_run():
+            await self._refuse_all(_ELSEWHERE, scope, receive, send)
         else:
             from mcptrio.transports.http_server.hypercorn.asyncio_request import AsyncioRequest
 
@@ -147,16 +153,16 @@ class HostedApp(AsgiApp):
             return
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _refuse_all(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse every request, because the lifespan never ran."""
+    async def _refuse_all(self, reason: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse every request, because the lifespan does not run, or not here."""
         if not self._explained:
             self._explained = True
-            logger.error("%s", NOT_OPEN)
+            logger.error("%s", reason)
         if scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1013, "reason": "not started"})
             return
-        reply = refuse(503, NOT_OPEN, code=INTERNAL_ERROR, headers=(CLOSE,))
+        reply = refuse(503, reason, code=INTERNAL_ERROR, headers=(CLOSE,))
         headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body))]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body, "more_body": False})
