@@ -55,7 +55,7 @@ def url_of(served: ServerProcess, path: str = "/mcp") -> str:
     return f"http://127.0.0.1:{served.port}{path}"
 
 
-async def wait_log(served: ServerProcess, text: bytes, within: float = 10) -> None:
+async def wait_log(served: ServerProcess, text: bytes, within: float = 60) -> None:
     with trio.fail_after(within):
         while text not in served.log.read_bytes():
             await trio.sleep(0.02)

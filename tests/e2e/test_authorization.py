@@ -40,7 +40,7 @@ from tests.transports.app_for_tests import LATEST
 pytest.importorskip("authlib")
 pytestmark = engines.both_engines
 
-PATIENCE = 20
+PATIENCE = 60
 SECRETS = {"ada-desk": "ada-secret", "bob-desk": "bob-secret"}
 both_lives = pytest.mark.parametrize("life", [LATEST, STATELESS])
 

@@ -35,7 +35,7 @@ from tests.ports import free_port
 from tests.redis_server import need_program
 
 EXAMPLES = ROOT / "examples"
-PATIENCE = 30.0
+PATIENCE = 90.0
 STATELESS = next(date for date, era in ERAS.items() if not era.stateful)
 DATE = next(date for date, era in reversed(ERAS.items()) if era.stateful)
 Json = dict[str, Any]

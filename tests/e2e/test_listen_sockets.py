@@ -23,7 +23,7 @@ os.dup2(int(sys.argv[1]), 3)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
 os.execv(sys.argv[2], sys.argv[2:])
 """
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Unix sockets and inherited descriptors")
 

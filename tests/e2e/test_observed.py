@@ -116,7 +116,7 @@ async def test_the_metrics_of_a_mixed_load_say_which_tool_failed_how_often_and_h
 
     @server.tool(limit=1)
     async def one_at_a_time() -> str:
-        await trio.sleep(0.1)
+        await trio.sleep(1)
         return "done"
 
     @server.resource("orders://{order_id}")
@@ -292,11 +292,9 @@ def test_the_command_line_logs_events_and_names_the_request_of_what_a_handler_lo
         (own,) = [line for line in found if line["logger"] == "mine"]
         assert own["message"] == "about to fail\\nforged line"
         assert own["request"] == 7
-        assert [line["message"] for line in found if line["logger"] == "mcptrio.events"] == [
-            "session opened",
-            "call ended",
-            "session closed",
-        ]
+        told = [line["message"] for line in found if line["logger"] == "mcptrio.events"]
+        busy = "event loop turns again"  # a machine that is busy for a moment
+        assert [message for message in told if message != busy] == ["session opened", "call ended", "session closed"]
         (call,) = [line for line in found if line["message"] == "call ended"]
         assert (call["name"], call["outcome"], call["request"]) == ("broken", "tool_error", 7)
         (failure,) = [line for line in found if "traceback" in line]

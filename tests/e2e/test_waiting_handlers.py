@@ -33,7 +33,7 @@ def stateless(request_id: int, method: str, **params: Any) -> bytes:
 
 
 async def test_pipelined_requests_whose_handlers_wait_are_answered_in_order(engine: str) -> None:
-    async with served(engine=engine) as (server, _):
+    async with served(HttpConfig(stream_after=60), engine=engine) as (server, _):
         client = await HttpClient.open(server)
         asks = []
         for number in range(1, 31):
