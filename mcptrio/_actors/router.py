@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mcptrio._actors.call import Call
     from mcptrio._actors.incoming import Incoming
     from mcptrio._actors.lending import Lendable
+    from mcptrio._actors.runtime import Runtime
 
 logger = logging.getLogger("mcptrio.call")
 
@@ -71,6 +72,9 @@ class Route(Entity):
     """Builds the result of a call that timed out; None: an error."""
     waits: bool = False
     """Whether the handler has ever waited, see `lending`."""
+    home: Callable[[Runtime, Mapping[str, Any]], Awaitable[str | None]] | None = None
+    """Finds the worker of a cluster that must answer a request, because something that it names lives there; None: any
+    worker may. It may raise `Overloaded`."""
 
 
 class Router(Entity):

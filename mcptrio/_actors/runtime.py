@@ -105,6 +105,8 @@ class Runtime(Entity, kw_only=True):
     """The turns of the event loop in which the owners of HTTP requests begin them."""
     subscriptions: Shares = None  # type: ignore[assignment]  # set in `__post_init__`
     """The resources that each owner is subscribed to."""
+    takeovers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """Functions that take over the work of dead workers. The cluster calls them after each renewal of its lease."""
     ready: bool = False
     listeners: list[telemetry.Listener] = field(default_factory=list)
     watchdog: Watchdog | None = None
@@ -119,6 +121,11 @@ class Runtime(Entity, kw_only=True):
     @property
     def hub(self) -> telemetry.Hub:
         return self.app.telemetry
+
+    @property
+    def worker(self) -> str:
+        """The id of this worker, while it belongs to a cluster; otherwise empty."""
+        return self.parking.worker
 
     @property
     def stalled(self) -> bool:

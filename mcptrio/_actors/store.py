@@ -11,7 +11,7 @@ implementations, and its `base` module exports these names; one test suite runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Literal, Protocol
 
@@ -200,18 +200,48 @@ class SessionDirectory(Protocol):
         """Remove a session that is at home here, and all its streams; never blocks."""
 
 
+class ClaimedTask(Struct, frozen=True):
+    """An unfinished task whose process died; this process is its home now."""
+
+    record: bytes
+    note: bytes
+    """The request and the answers to run the task again with; empty if it may not run again."""
+
+
 class TaskStore(Protocol):
     """Tasks by their ids, each with a time to live. A durable store keeps them across restarts.
+
+    A running task has a home: the process that put it. When that process has died, another one claims the task. Writes
+    of a process that is no longer the home change nothing, and `on_lost` is called with the task.
 
     When there is no room, the owner that has most loses the record that it has not changed for longest. `Store.flush`
     waits until a record is stored.
     """
 
-    def put(self, task: str, record: bytes, /, ttl: float | None = None, *, owner: str = "") -> None:
-        """Set the record of a task of an owner for `ttl` seconds (None: until there is no room); never blocks."""
+    on_lost: Callable[[str], None]
+
+    def put(
+        self, task: str, record: bytes, /, ttl: float | None = None, *, owner: str = "", note: bytes | None = None
+    ) -> None:
+        """Set the record of a task of an owner for `ttl` seconds (None: until there is no room); never blocks.
+
+        A task that runs here has a `note`, see `ClaimedTask`; None: it is over.
+        """
 
     async def get(self, task: str, /) -> bytes | None:
         """Return the record of a task, unless it is unknown or expired."""
+
+    def let_go(self, task: str, /) -> None:
+        """Write nothing more about a task that another process continues, when this one has left."""
+
+    async def claim(self, task: str, /) -> ClaimedTask | None:
+        """Become the home of an unfinished task, unless another live process is; None: it is not claimed."""
+
+    async def home(self, task: str, /) -> str | None:
+        """Return the worker of a cluster that a task runs in; None if it is over, or its home is not known."""
+
+    async def orphans(self) -> Sequence[str]:
+        """Return tasks whose home died; some of them may be claimed or over by now."""
 
     def drop(self, task: str, /) -> None:
         """Remove the record of a task; never blocks."""

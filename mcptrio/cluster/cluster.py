@@ -52,7 +52,7 @@ class WorkerCluster:
         self, endpoint: Endpoint, store: RedisStore, config: ClusterConfig, info: WorkerInfo, worker: str | None
     ) -> None:
         self.membership = Membership(store, config, info, self._on_alive, worker, endpoint.runtime.hub)
-        self.membership.on_id = endpoint.runtime.parking.rename
+        self.membership.on_id = self._on_id
         endpoint.exchanges.remote_link = RemoteExchangeLink
         self._endpoint = endpoint
         self._config = config
@@ -63,6 +63,8 @@ class WorkerCluster:
         self._taking: set[str] = set()
         self._limiter = trio.CapacityLimiter(TAKEOVERS)
         self._nursery: trio.Nursery | None = None
+        self._working = False
+        """Whether the work of dead workers is being taken over."""
 
     @property
     def serves(self) -> bool:
@@ -148,7 +150,7 @@ class WorkerCluster:
     ) -> Plain | Stream | None:
         route = SessionRoute()
         try:
-            while (home := await self._find_worker(worker)) is not None:
+            while (home := await self.membership.find(worker)) is not None:
                 route, _ = route.step(Outcome.AT)
                 answer, outcome = await self._send(home, make_forward(head, body, "", may_claim=False), head.owner)
                 route, step = route.step(outcome, trio.current_time(), self._lease_of(worker))
@@ -166,13 +168,6 @@ class WorkerCluster:
             request_id = frame.id if isinstance(frame, Request) else None
             return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
         return None
-
-    async def _find_worker(self, worker: str) -> HomeAt | None:
-        """Return where a worker is reached; None if it is dead. One that has just joined is asked for in the store."""
-        known = self.membership.workers.get(worker)
-        if known is None:
-            return await self._store.sessions.find_worker(worker)
-        return HomeAt(worker, msgspec.json.encode(known[1]).decode())
 
     def _forwarded(self, session: str, home: HomeAt, outcome: str | None) -> None:
         hub = self._endpoint.runtime.hub
@@ -284,6 +279,27 @@ class WorkerCluster:
                     self._take_over_soon(session)
             elif followed.home != self.membership.worker and (link is None or not link.connected):
                 followed.send_back(calls=True)  # its home has lost the link, and takes its clients for gone
+
+        if self.may_claim and not self._working and self._endpoint.runtime.takeovers and self._nursery is not None:
+            self._working = True
+            self._nursery.start_soon(self._take_over_work)
+
+    async def _take_over_work(self) -> None:
+        """Take over what the extensions left in dead workers; if that fails, the next renewal tries again."""
+        try:
+            for take_over in self._endpoint.runtime.takeovers:
+                await take_over()
+        except Overloaded:
+            return
+        except Exception:  # a guard: the next renewal tries again
+            logger.exception("the work of a dead worker could not be taken over")
+        finally:
+            self._working = False
+
+    def _on_id(self, worker: str) -> None:
+        """Handle the id of this worker. A second one says that it was declared dead: others continue its work."""
+        self._endpoint.runtime.parking.rename(worker)
+        self._store.tasks.start_over()
 
     def _take_over_soon(self, session: str) -> None:
         if session not in self._taking and self._nursery is not None:

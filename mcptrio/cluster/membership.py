@@ -21,7 +21,7 @@ from mcptrio import telemetry
 from mcptrio.cluster.config import ClusterConfig
 from mcptrio.cluster.lease import RENEWALS, LeaseAction, LeaseEvent, WorkerLease
 from mcptrio.errors import Overloaded
-from mcptrio.stores.base import StoreFailed
+from mcptrio.stores.base import HomeAt, StoreFailed
 
 if TYPE_CHECKING:
     from mcptrio.stores.redis import RedisStore
@@ -104,7 +104,7 @@ class Membership:
             StoreFailed: another server uses the same name in the store.
         """
         sessions = self._store.sessions
-        sessions.patience = max(self._config.lease, COME_BACK_WITHIN)
+        sessions.member, sessions.patience = True, max(self._config.lease, COME_BACK_WITHIN)
         self._new_id()
         async with trio.open_nursery() as nursery:
             try:
@@ -123,6 +123,17 @@ class Membership:
     def drain(self) -> None:
         """Claim nothing more (R12)."""
         self._lease, _ = self._lease.step(LeaseEvent.DRAIN)
+
+    async def find(self, worker: str) -> HomeAt | None:
+        """Return where a worker is reached; None if it is dead. One that has just joined is asked for in the store.
+
+        Raises:
+            Overloaded: the store cannot be asked.
+        """
+        known = self.workers.get(worker)
+        if known is None:
+            return await self._store.sessions.find_worker(worker)
+        return HomeAt(worker, msgspec.json.encode(known[1]).decode())
 
     async def declare_dead(self, worker: str) -> None:
         """Remove another worker of which is known that it died."""

@@ -12,7 +12,7 @@ import trio
 from msgspec import Struct
 
 from mcptrio._actors.shares import Shares
-from mcptrio.stores.base import MarkKind, StoreLimits
+from mcptrio.stores.base import ClaimedTask, MarkKind, StoreLimits
 
 Row = tuple[str, bytes, float | None, str]
 """Id, record, expiry in wall-clock time, which holds across a restart, and owner."""
@@ -115,6 +115,12 @@ class Records:
         if self._remove(id):
             self._note(id)
 
+    def let_go(self, id: str, /) -> None:
+        """Forget a record that belongs to another process now."""
+        self._remove(id)
+        if self._changes is not None:
+            self._changes.undo(id)
+
     def expire(self) -> None:
         """Remove expired records. The store's janitor calls it at intervals."""
         now, expiries = trio.current_time(), self._expiries
@@ -179,6 +185,29 @@ class Records:
             self._changes.note(id, (id, kept.data, expires, kept.owner))
 
 
+class TaskRecords(Records):
+    """The tasks of a store that one process uses: a task that does not run in it has lost its process."""
+
+    on_lost: Callable[[str], None] = staticmethod(lambda task: None)
+
+    def put(
+        self, id: str, data: bytes, /, ttl: float | None = None, *, owner: str = "", note: bytes | None = None
+    ) -> None:
+        super().put(id, data, ttl, owner=owner)
+
+    async def claim(self, id: str, /) -> ClaimedTask | None:
+        record = await self.get(id)
+        return None if record is None else ClaimedTask(record, b"")
+
+    async def home(self, id: str, /) -> str | None:
+        await trio.lowlevel.checkpoint()
+        return None
+
+    async def orphans(self) -> Sequence[str]:
+        await trio.lowlevel.checkpoint()
+        return ()
+
+
 class MarkTable:
     """The marks of a store: one table of records for each kind, with bounds of its own."""
 
@@ -233,7 +262,7 @@ class Tables:
 
     def __init__(self, limits: StoreLimits, changed: Callable[[], None], *, expire_there: bool) -> None:
         self.changes: tuple[RecordChanges[Row], RecordChanges[Row]] = RecordChanges(changed), RecordChanges(changed)
-        self.tasks = Records(limits.tasks, limits.task_bytes, self.changes[0], expire_there=expire_there)
+        self.tasks = TaskRecords(limits.tasks, limits.task_bytes, self.changes[0], expire_there=expire_there)
         self.marks = MarkTable(limits, self.changes[1], expire_there=expire_there)
 
     @property

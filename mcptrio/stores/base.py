@@ -7,6 +7,7 @@ from msgspec import Struct
 from mcptrio._actors.store import (
     Bus,
     Claimed,
+    ClaimedTask,
     EventStore,
     Follower,
     HomeAt,
@@ -24,6 +25,7 @@ from mcptrio.errors import MCPTrioError
 __all__ = [
     "Bus",
     "Claimed",
+    "ClaimedTask",
     "EventStore",
     "Follower",
     "HomeAt",

@@ -15,7 +15,7 @@ from msgspec import field
 from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
 from mcptrio.stores._directory import LocalDirectory
-from mcptrio.stores._records import MarkTable, Records
+from mcptrio.stores._records import MarkTable, Records, TaskRecords
 from mcptrio.stores._streams import MemoryStream, StreamFollower, StreamIndex, check_cursor, open_tasks
 from mcptrio.stores.base import Bus, StoreLimits, StreamKey
 
@@ -40,7 +40,7 @@ class MemoryStore:
         self.on_fenced: Callable[[str], None] = lambda session: None  # nor this: there is no other process
         self._sessions = Records(limits.sessions)
         self.sessions = LocalDirectory(self._sessions)
-        self.tasks = Records(limits.tasks, limits.task_bytes)
+        self.tasks = TaskRecords(limits.tasks, limits.task_bytes)
         self.marks = MarkTable(limits)
         self._index: StreamIndex[MemoryStream] = StreamIndex(self.limits, MemoryStream)
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import trio
-from attrs import define, field
 
 from mcptrio import Context, Server
 from mcptrio._actors import parking
-from mcptrio.auth.server import Principal
-from mcptrio.cluster import ClusterConfig, link_client
-from mcptrio.cluster.cluster import WorkerCluster, open_cluster
-from mcptrio.stores.redis import RedisStore
-from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.cluster import link_client
 from tests.redis_server import RedisServer, be_patient, running_server
-from tests.stateless.kit import Poster, Reply, Trail, accept, endpoint_of, meta
+from tests.stateless.kit import Reply, Trail, accept, meta
 
+from .posting import ADA, EVE, PostingWorker, posting_workers
 from .two_workers import until
-
-ADA, EVE = Principal(subject="ada"), Principal(subject="eve")
 
 
 @pytest.fixture(autouse=True)
@@ -36,27 +28,6 @@ def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
 @dataclass
 class Name:
     name: str
-
-
-@define(eq=False)
-class PostingWorker:
-    """A worker of a cluster, and a client that posts to it."""
-
-    poster: Poster
-    cluster: WorkerCluster
-    trail: Trail
-    cue: trio.Event = field(factory=trio.Event)
-
-    @property
-    def id(self) -> str:
-        return self.cluster.membership.worker
-
-    @property
-    def parking(self) -> parking.Parking:
-        return self.poster.endpoint.runtime.parking
-
-    def as_principal(self, principal: Principal) -> Poster:
-        return Poster(self.poster.endpoint, principal)
 
 
 def make_server(trail: Trail, cue: trio.Event) -> Server:
@@ -87,31 +58,9 @@ def make_server(trail: Trail, cue: trio.Event) -> Server:
     return server
 
 
-@asynccontextmanager
-async def posting_worker(url: str, slot: str, lease: float = 60.0) -> AsyncIterator[PostingWorker]:
-    trail, cue = Trail(), trio.Event()
-    store = RedisStore.from_url(url)
-    async with endpoint_of(make_server(trail, cue), HttpConfig(stream_after=0.05), store) as endpoint:
-        settings = ClusterConfig(lease=lease, slot=slot)
-        async with open_cluster(endpoint, settings, server="orders", version="1") as cluster:
-            yield PostingWorker(Poster(endpoint), cluster, trail, cue)
-
-
-@asynccontextmanager
-async def posting_workers(url: str, count: int = 2) -> AsyncIterator[list[PostingWorker]]:
-    async with AsyncExitStack() as stack:
-        workers = [await stack.enter_async_context(posting_worker(url, str(slot))) for slot in range(count)]
-        yield workers
-
-
-async def freeze(worker: PostingWorker, other: PostingWorker) -> None:
-    """Let a worker freeze, and have it declared dead."""
-    await other.cluster.membership.declare_dead(worker.id)
-
-
 async def test_a_retry_at_another_worker_continues_the_call_where_it_waits(redis_server: RedisServer) -> None:
     """The handler may not be run again, so it goes on in its stack frame."""
-    async with posting_workers(redis_server.url) as (one, other):
+    async with posting_workers(make_server, redis_server.url) as (one, other):
         first = await one.poster.call("plain")
         second = await other.poster.retry(first, "plain", name=accept(name="Ada"))
         assert "Sure?" in str(second.asked)
@@ -121,7 +70,7 @@ async def test_a_retry_at_another_worker_continues_the_call_where_it_waits(redis
 
 
 async def test_a_state_is_used_once_in_the_whole_cluster(redis_server: RedisServer) -> None:
-    async with posting_workers(redis_server.url) as (one, other):
+    async with posting_workers(make_server, redis_server.url) as (one, other):
         first = await one.poster.call("replayed")
         assert (await other.poster.retry(first, "replayed", name=accept(name="Ada"))).asked
         for worker in (other, one):
@@ -131,7 +80,7 @@ async def test_a_state_is_used_once_in_the_whole_cluster(redis_server: RedisServ
 
 
 async def test_the_state_of_another_principal_is_refused_at_every_worker(redis_server: RedisServer) -> None:
-    async with posting_workers(redis_server.url) as (one, other):
+    async with posting_workers(make_server, redis_server.url) as (one, other):
         first = await one.as_principal(ADA).call("plain")
         refusals = [
             (await worker.as_principal(EVE).retry(first, "plain", name=accept(name="Eve"))).error
@@ -145,7 +94,7 @@ async def test_the_state_of_another_principal_is_refused_at_every_worker(redis_s
 
 
 async def test_progress_and_the_answer_come_from_the_other_worker(redis_server: RedisServer) -> None:
-    async with posting_workers(redis_server.url) as (one, other):
+    async with posting_workers(make_server, redis_server.url) as (one, other):
         first = await one.poster.call("told")
         given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
         given |= {"inputResponses": {"name": accept(name="Ada")}, "_meta": meta(progressToken="t")}
@@ -154,13 +103,12 @@ async def test_progress_and_the_answer_come_from_the_other_worker(redis_server: 
         one.cue.set()
         assert (await reader.frame())["result"]["content"][0]["text"] == "told Ada"
         assert await reader.frame() is None
-        store = one.poster.endpoint.runtime.store
         reader.hang_up()
-        await until(lambda: not list(store._index))  # type: ignore[attr-defined]  # nothing is left of it
+        await until(lambda: not list(one.store._index))  # nothing is left of it
 
 
 async def test_a_client_that_leaves_the_other_worker_cancels_the_call(redis_server: RedisServer) -> None:
-    async with posting_workers(redis_server.url) as (one, other):
+    async with posting_workers(make_server, redis_server.url) as (one, other):
         for streams in (True, False):
             one.trail.done.clear()
             first = await one.poster.call("told")
@@ -178,9 +126,9 @@ async def test_a_client_that_leaves_the_other_worker_cancels_the_call(redis_serv
 
 
 async def test_a_call_of_a_dead_worker_is_replayed_once(redis_server: RedisServer) -> None:
-    async with posting_workers(redis_server.url, 3) as (one, other, third):
+    async with posting_workers(make_server, redis_server.url, 3) as (one, other, third):
         first = await one.poster.call("replayed")
-        await freeze(one, other)
+        await one.freeze(other)
         replies: list[Reply] = []
 
         async def retry(worker: PostingWorker) -> None:
@@ -192,16 +140,16 @@ async def test_a_call_of_a_dead_worker_is_replayed_once(redis_server: RedisServe
         assert sorted("error" in reply.last for reply in replies) == [False, True]
         assert sorted(other.trail.done + third.trail.done) == ["begun", "ordered for Ada"]
         # It has lost the call itself, and another worker has used the state.
-        await one.cluster.membership._renew()
+        await one.renew()
         again = await one.poster.retry(first, "replayed", name=accept(name="Ada"))
         assert again.error["message"] == parking.REFUSED
         assert one.trail.done == ["begun"]
 
 
 async def test_a_call_of_a_dead_worker_that_may_not_run_again_is_refused(redis_server: RedisServer) -> None:
-    async with posting_workers(redis_server.url) as (one, other):
+    async with posting_workers(make_server, redis_server.url) as (one, other):
         first = await one.poster.call("plain")
-        await freeze(one, other)
+        await one.freeze(other)
         refused = await other.poster.retry(first, "plain", name=accept(name="Ada"))
         assert refused.error["message"] == parking.REFUSED
         assert other.trail.done == []
@@ -209,29 +157,29 @@ async def test_a_call_of_a_dead_worker_that_may_not_run_again_is_refused(redis_s
 
 async def test_a_worker_that_dies_while_it_replays_frees_the_state(redis_server: RedisServer) -> None:
     """The result of `once` stays: it is found by the next worker that replays the call."""
-    async with posting_workers(redis_server.url, 3) as (one, other, third):
+    async with posting_workers(make_server, redis_server.url, 3) as (one, other, third):
         first = await one.poster.call("replayed")
-        await freeze(one, third)
-        marks = other.poster.endpoint.runtime.store.marks
+        await one.freeze(third)
+        marks = other.store.marks
         done = marks.done
         marks.done = lambda kind, *args, **kw: None if kind == "state" else done(kind, *args, **kw)  # type: ignore[method-assign]
         assert (await other.poster.retry(first, "replayed", name=accept(name="Ada"))).asked  # its client gets nothing
         assert (await third.poster.retry(first, "replayed", name=accept(name="Ada"))).error
-        await freeze(other, third)
+        await other.freeze(third)
         assert "Sure?" in str((await third.poster.retry(first, "replayed", name=accept(name="Ada"))).asked)
         assert other.trail.done == ["begun", "ordered for Ada"]
         assert third.trail.done == ["begun"]
 
 
 async def test_a_stream_of_a_worker_that_dies_ends_with_an_error(redis_server: RedisServer) -> None:
-    async with posting_workers(redis_server.url) as (one, other):
+    async with posting_workers(make_server, redis_server.url) as (one, other):
         first = await one.poster.call("told")
         given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
         given |= {"inputResponses": {"name": accept(name="Ada")}, "_meta": meta(progressToken="t")}
         reader = await other.poster.stream("tools/call", given)
         for _ in range(3):
             await reader.frame()
-        await freeze(one, other)
+        await one.freeze(other)
         with trio.fail_after(30):
             assert (await reader.frame())["error"]["data"] == {"mayHaveRun": True}
             assert await reader.frame() is None
@@ -239,10 +187,9 @@ async def test_a_stream_of_a_worker_that_dies_ends_with_an_error(redis_server: R
 
 async def test_a_call_parked_here_is_resumed_while_the_store_is_down() -> None:
     with running_server() as server:
-        async with posting_workers(server.url) as (one, other):
+        async with posting_workers(make_server, server.url) as (one, other):
             one.cue.set()
             calls = [await one.poster.call("told") for _ in range(2)]
-            await other.cluster.membership._renew()
             server.stop()
             for worker, call in zip((one, other), calls, strict=True):  # also through the link
                 assert (await worker.poster.retry(call, "told", name=accept(name="Ada"))).text == "told Ada"
@@ -250,5 +197,5 @@ async def test_a_call_parked_here_is_resumed_while_the_store_is_down() -> None:
 
 async def test_the_log_says_who_can_open_states(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mcptrio.runtime")
-    async with posting_workers(redis_server.url, 1):
+    async with posting_workers(make_server, redis_server.url, 1):
         assert "anyone who can read the store can open them" in caplog.text

@@ -5,7 +5,7 @@ Until the task has begun it is an ordinary call: its questions go to the request
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,15 @@ class TaskAsks(Entity):
     """Open questions, by the keys that the client sees."""
     _shown: set[str] = field(default_factory=set)
 
+    @property
+    def answered(self) -> list[str]:
+        """The keys of questions that are not open any more."""
+        return [key for key in self._shown if key not in self.pending]
+
+    def avoid(self, keys: Iterable[str]) -> None:
+        """Name no question with one of these keys: an earlier run of the task did."""
+        self._shown.update(keys)
+
     def update(self, answers: Mapping[str, Any]) -> None:
         """Settle open questions; unknown keys are ignored. The asking task checks its answer (`ask_until_usable`)."""
         answered = [key for key in self.pending if key in answers]
@@ -81,7 +90,10 @@ class TaskAsks(Entity):
                 return await self._wait_for_answer(self._new_key(question.key), asked, seconds)
 
         limit = inf if timeout is None else timeout
-        return await ask_until_usable(call.journal, key, method, params, read, limit, send)
+        try:
+            return await ask_until_usable(call.journal, key, method, params, read, limit, send)
+        finally:
+            self.run.share()  # the journal has the answer now
 
     async def _wait_for_answer(self, key: str, question: TaskQuestion, timeout: float) -> Any:
         hub, began, outcome = self.run.exchange.service.telemetry, trio.current_time(), "cancelled"

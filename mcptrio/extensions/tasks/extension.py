@@ -36,15 +36,16 @@ from mcptrio.errors import (
     RemoteProtocolError,
 )
 from mcptrio.extensions.tasks.follow import follow_task
+from mcptrio.extensions.tasks.note import EARLIER
 from mcptrio.extensions.tasks.run import TaskRun, topic
-from mcptrio.extensions.tasks.running import STOPPED, RunningTasks, StoredTask
+from mcptrio.extensions.tasks.running import RunningTasks, StoredTask
+from mcptrio.extensions.tasks.takeover import Takeover
 from mcptrio.extensions.tasks.types import (
     IDENTIFIER,
     NOTIFICATION,
     TERMINAL,
     GetTaskParams,
     UpdateTaskParams,
-    failed,
 )
 from mcptrio.server.context import Context
 from mcptrio.server.features.scopes import require_scopes
@@ -82,6 +83,8 @@ class Tasks(Extension):
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
         running = self._running[runtime] = RunningTasks(Shares(self.max_running, owners=Owners(several=True)))
+        runtime.store.tasks.on_lost = running.lose
+        runtime.takeovers.append(Takeover(runtime).take_all)
 
         def detach() -> None:
             running.end_all()
@@ -92,8 +95,8 @@ class Tasks(Extension):
     def routes(self) -> Iterable[Route]:
         return (
             Route("tasks/get", GetTaskParams, self.get),
-            Route("tasks/update", UpdateTaskParams, self.update),
-            Route("tasks/cancel", GetTaskParams, self.cancel),
+            Route("tasks/update", UpdateTaskParams, self.update, home=self._home),
+            Route("tasks/cancel", GetTaskParams, self.cancel, home=self._home),
         )
 
     def tool(self, entry: ToolEntry, option: str, value: Any) -> ToolEntry:
@@ -143,9 +146,13 @@ class Tasks(Extension):
     def _new(self, entry: ToolEntry, ctx: Context, proceed: Proceed) -> TaskRun:
         if not knows_tasks(ctx):
             require({}, IDENTIFIER, "this tool")
+        earlier = ctx._session.data.get(EARLIER)
+        if earlier is not None:
+            ctx._call.use(earlier.journal)
         return TaskRun(
             running=self._running[ctx._session.runtime],
-            task=secrets.token_urlsafe(24),  # 192 bits: the id grants access
+            task=secrets.token_urlsafe(24) if earlier is None else earlier.task,  # 192 bits: the id grants access
+            earlier=earlier,
             owner=owner_of(ctx._session.principal),
             scopes=entry.scopes,
             ttl=self.ttl,
@@ -157,6 +164,13 @@ class Tasks(Extension):
 
     def _run_of(self, ctx: Context, task: str) -> TaskRun | None:
         return self._running[ctx._session.runtime].get(task)
+
+    async def _home(self, runtime: Runtime, params: Mapping[str, Any]) -> str | None:
+        """Return the other worker that runs the task of a request."""
+        task = params.get("taskId")
+        if type(task) is not str or self._running[runtime].get(task) is not None:
+            return None
+        return await runtime.store.tasks.home(task)
 
     # -- tasks/*
 
@@ -211,23 +225,25 @@ class Tasks(Extension):
     async def _look_up(self, ctx: Context, task: str) -> dict[str, Any] | None:
         owner = owner_of(ctx.principal)
         run = self._run_of(ctx, task)
-        if run is not None:
+        if run is not None and run.begun:
             await trio.lowlevel.checkpoint()
-            if not run.begun or not _same(run.owner, owner):
+            if not _same(run.owner, owner):
                 return None
             require_scopes(ctx, run.scopes)
             run.expire()
             return run.view()
-        store = ctx._session.runtime.store
-        record = await store.tasks.get(task)
-        stored = None if record is None else StoredTask.read(record)
+        stored = await self._read(ctx, task)
         if stored is None or not _same(stored.owner, owner):
             return None
         require_scopes(ctx, stored.scopes)
-        if stored.task["status"] not in TERMINAL and not store.shared:  # the process that ran it was killed
-            stored.task = failed(stored.task, INTERNAL_ERROR, STOPPED)
-            stored.put(store.tasks, ctx._session.owner)
-        return stored.task
+        if stored.task["status"] not in TERMINAL:  # the process that ran it may have been killed
+            await Takeover(ctx._session.runtime).take(task)
+            stored = await self._read(ctx, task)
+        return None if stored is None else stored.task
+
+    async def _read(self, ctx: Context, task: str) -> StoredTask | None:
+        record = await ctx._session.runtime.store.tasks.get(task)
+        return None if record is None else StoredTask.read(record)
 
     # -- subscriptions/listen
 

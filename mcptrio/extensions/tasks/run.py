@@ -26,7 +26,8 @@ from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, Notification, Request, Response, decode, encode_value
 from mcptrio.errors import INTERNAL_ERROR, LocalProtocolError
 from mcptrio.extensions.tasks.asks import TaskAsks
-from mcptrio.extensions.tasks.running import RunningTasks, StoredTask
+from mcptrio.extensions.tasks.note import EarlierRun, TaskNote
+from mcptrio.extensions.tasks.running import STOPPED, RunningTasks, StoredTask
 from mcptrio.extensions.tasks.types import TIME_OVER, Status, failed, iso, milliseconds
 from mcptrio.server.context import Context
 
@@ -50,6 +51,8 @@ class TaskRun(Entity, kw_only=True):
     origin: Context
     """The context of the request. Until the task has begun, the user is asked through it."""
     proceed: Proceed
+    earlier: EarlierRun | None = None
+    """The run that it continues, in a worker that died."""
     begun: bool = False
     outcome: Response | Error | None = None
     """How a call ended that never became a task."""
@@ -58,6 +61,8 @@ class TaskRun(Entity, kw_only=True):
     status_message: str | None = None
     final: dict[str, Any] | None = None
     """The task on the wire once it is over; it is not shown before it is stored."""
+    lost: bool = False
+    """Whether another worker continues it: nothing that happens here is stored or shown."""
     created: float = field(default_factory=time.time)
     updated: float = field(default_factory=time.time)
     until: float = inf
@@ -66,8 +71,8 @@ class TaskRun(Entity, kw_only=True):
     """The id of the call in its exchange; the request that it works for may have been repeated under another id."""
     _beginning: trio.Lock = field(default_factory=trio.Lock)
     _life: trio.CancelScope | None = None
-    _shared: tuple[float, tuple[str, ...]] = (0.0, ())
-    """When its state was last stored for other processes, and with which questions."""
+    _shared: tuple[float, tuple[str, ...], int] = (0.0, (), 0)
+    """When its state was last stored for other processes, with which questions, and with how many answers."""
     asks: TaskAsks = None  # type: ignore[assignment]  # set in `__post_init__`
     exchange: Exchange = None  # type: ignore[assignment]  # set in `__post_init__`
     shared: bool = False
@@ -88,6 +93,8 @@ class TaskRun(Entity, kw_only=True):
             waits_for_client=lambda: bool(self.asks.pending),
         )
         self.exchange.handlers.handle = self._handle
+        if self.earlier is not None:
+            self.asks.avoid(self.earlier.note.answered)
 
     @property
     def runtime(self) -> Runtime:
@@ -127,8 +134,9 @@ class TaskRun(Entity, kw_only=True):
 
     async def _begin(self) -> None:
         await self.running.admit(self)
-        self.created = self.updated = time.time()
-        self.until = inf if self.ttl is None else trio.current_time() + self.ttl
+        self.updated = time.time()
+        self.created = self.updated if self.earlier is None else self.earlier.note.created
+        self.until = inf if self.ttl is None else trio.current_time() + self.ttl - (self.updated - self.created)
         try:
             self._store(self.summary())
             await self.runtime.store.flush()  # the handle must not be sent before tasks/get would find the task
@@ -137,6 +145,8 @@ class TaskRun(Entity, kw_only=True):
             self.runtime.store.tasks.drop(self.task)
             raise
         self.begun = True
+        if self.earlier is not None:
+            self.earlier.begun = True
         if self._life is not None:
             self._life.deadline = self.until
         self.ready.set()
@@ -152,6 +162,23 @@ class TaskRun(Entity, kw_only=True):
         if self.final is None and self.until <= trio.current_time():
             self.fail(TIME_OVER)
             self.stop()
+
+    def give_up(self) -> None:
+        """Stop without storing anything: another worker continues the task."""
+        self.lost = True
+        if self.final is None:
+            self.final = self.summary()
+            self.asks.pending.clear()
+            self.running.forget(self)
+            self.stop()
+
+    def leave_to_others(self) -> bool:
+        """Leave a task that may run again as it is, because this worker ends; return False if it must be ended."""
+        if self.final is not None or not self.runtime.worker or not self._note():
+            return False
+        self.runtime.store.tasks.let_go(self.task)
+        self.give_up()
+        return True
 
     def fail(self, reason: str) -> None:
         """End it with an error; it does not stop the handler."""
@@ -214,7 +241,7 @@ class TaskRun(Entity, kw_only=True):
             self.ready.set()
         elif isinstance(frame, Response):
             self._end({**self.summary(), "status": "completed", "result": frame.result})
-        else:
+        elif frame.message != Cause.DRAIN.value or not self.leave_to_others():
             self._end(failed(self.summary(), frame.code, frame.message, frame.data))
 
     def _lost(self) -> None:
@@ -223,8 +250,10 @@ class TaskRun(Entity, kw_only=True):
             if self.outcome is None:
                 self.outcome = Error(self.origin.request_id, INTERNAL_ERROR, "the call failed")
             self.ready.set()
-        elif self.final is None:
+        elif self.final is None and self.exchange.ended is not Cause.DRAIN:
             self.fail("the task failed")
+        elif self.final is None and not self.leave_to_others():
+            self.fail(STOPPED)
 
     def _end(self, task: dict[str, Any]) -> None:
         if self.final is not None:
@@ -239,16 +268,25 @@ class TaskRun(Entity, kw_only=True):
         """Free its slot and show how it ended, once that is stored."""
         await self.runtime.store.flush()
         self.running.forget(self)
-        self.tell()
+        if not self.lost:  # another worker tells how it goes on
+            self.tell()
 
     def _store(self, task: dict[str, Any]) -> None:
         until = None
         if self.ttl is not None:
             left = self.until - trio.current_time()
             until = time.time() + (left if self.final is None else max(left, GRACE))
+        note = self._note() if self.final is None else None
         StoredTask(owner=self.owner, scopes=self.scopes, until=until, task=task).put(
-            self.runtime.store.tasks, self.exchange.owner
+            self.runtime.store.tasks, self.exchange.owner, note
         )
+
+    def _note(self) -> bytes:
+        """Return what another worker needs to run the task again; empty if it may not."""
+        origin, store = self.origin, self.runtime.store
+        if not store.shared or not self.exchange.service.may_replay(origin._call.start):
+            return b""
+        return TaskNote.make(origin, self.created, self.exchange.owner, self.asks.answered)
 
     # -- on the wire
 
@@ -285,16 +323,17 @@ class TaskRun(Entity, kw_only=True):
         """Note that its status, its message or its questions have changed."""
         if self.final is None and self.begun:
             self.updated = time.time()
-            self._share()
+            self.share()
             self.tell()
 
-    def _share(self) -> None:
+    def share(self) -> None:
         """Store its state for the other processes of a shared store: questions at once, messages now and then."""
-        if not self.runtime.store.shared:
+        if self.final is not None or not self.runtime.store.shared:
             return
-        questions, (stored, known) = tuple(self.asks.pending), self._shared
-        if questions != known or self.updated > stored + self.poll / 2:
-            self._shared = (self.updated, questions)
+        questions, answers = tuple(self.asks.pending), len(self.origin._call.journal.answers)
+        stored, *known = self._shared
+        if [questions, answers] != known or self.updated > stored + self.poll / 2:
+            self._shared = (self.updated, questions, answers)
             self._store(self.view())
 
 

@@ -32,10 +32,10 @@ class StoredTask(Struct, kw_only=True):
     task: dict[str, Any]
     """The task on the wire."""
 
-    def put(self, store: TaskStore, owner: str) -> None:
-        """Store it; `owner` is the client whose share of the stored tasks it uses."""
+    def put(self, store: TaskStore, owner: str, note: bytes | None = None) -> None:
+        """Store it; `owner` is the client whose share of the stored tasks it uses, `note` that of a running task."""
         ttl = None if self.until is None else self.until - time.time()
-        store.put(self.task["taskId"], msgspec.json.encode(self), ttl, owner=owner)
+        store.put(self.task["taskId"], msgspec.json.encode(self), ttl, owner=owner, note=note)
 
     @classmethod
     def read(cls, record: bytes) -> StoredTask:
@@ -75,8 +75,15 @@ class RunningTasks(Entity):
         if self._runs.pop(run.task, None) is not None:
             self.places.give_back(run.exchange.owner)
 
+    def lose(self, task: str) -> None:
+        """Stop a task that runs in another worker now, because this one was declared dead."""
+        run = self._runs.get(task)
+        if run is not None:
+            run.give_up()
+
     def end_all(self) -> None:
         """Store every task that still runs as failed, because the runtime ends."""
         for run in tuple(self._runs.values()):
-            run.fail(STOPPED)
+            if not run.leave_to_others():
+                run.fail(STOPPED)
             self.forget(run)

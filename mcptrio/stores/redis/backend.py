@@ -20,6 +20,7 @@ from mcptrio.stores.redis import scripts
 from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
 from mcptrio.stores.redis.directory import RedisDirectory
 from mcptrio.stores.redis.keys import Keys
+from mcptrio.stores.redis.tasks import SharedTasks
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class RedisBackend:
     expires_records = True
 
     directory: RedisDirectory
+    """Set by the store."""
+    tasks: SharedTasks
     """Set by the store."""
     secret: bytes = b""
 
@@ -112,9 +115,12 @@ class RedisBackend:
             commands.append(("WAIT", self._wait, WAIT_FOR_REPLICAS))
         replies = (await self._run(commands))[at:]
         self._check_sessions(group.sessions, replies)
-        stored: list[int] = replies[len(group.sessions) :][: len(group.streams)]
+        rest = replies[len(group.sessions) :]
+        stored: list[int] = rest[: len(group.streams)]
         if EMPTIED in stored:
             raise BackendFailed(f"{self.name} was emptied", damaged=True)
+        for (task, row), reply in zip(group.tasks.items(), rest[len(group.streams) :], strict=False):
+            self.tasks.written(task, row, reply)
         return stored
 
     def _check_sessions(self, sessions: Mapping[str, SessionRow | None], replies: Sequence[int]) -> None:
@@ -152,10 +158,7 @@ class RedisBackend:
     def _records(self, group: CommitGroup) -> Iterator[tuple[Argument, ...]]:
         keys = self._keys
         for task, row in group.tasks.items():
-            if row is None or (left := _left(row)) <= 0:
-                yield ("DEL", keys.task(task))
-            else:
-                yield scripts.PUT_TASK.command((keys.task(task),), row[1], left)
+            yield self.tasks.command(task, row, 0 if row is None else max(0, _left(row)))
         for mark, row in group.marks.items():
             if row is None or (left := _left(row)) <= 0:
                 yield ("DEL", keys.mark(mark))

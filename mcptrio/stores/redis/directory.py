@@ -63,6 +63,8 @@ class RedisDirectory:
     ) -> None:
         self.worker = secrets.token_urlsafe(9)
         self.joined = False
+        self.member = False
+        """Whether this process belongs to a cluster, though it may not have joined again yet."""
         self.patience = 0.0
         """Seconds after an outage in which other workers are given the time to come back."""
         self._expires = 0  # of the lease of this worker, in ms by the clock of the server

@@ -16,6 +16,8 @@ class Keys:
         self.workers = f"{self.prefix}workers"
         self.cluster = f"{self.prefix}cluster"
         """The channel of news about workers."""
+        self.homes = f"{self.prefix}homes"
+        """The workers that have tasks."""
 
     def session(self, session: str) -> str:
         return f"{self.prefix}s:{session}"
@@ -46,6 +48,10 @@ class Keys:
 
     def task(self, task: str) -> str:
         return f"{self.prefix}t:{task}"
+
+    def tasks_of(self, worker: str) -> str:
+        """The tasks that run in a worker."""
+        return f"{self.prefix}h:{worker}"
 
     def mark(self, mark: str) -> str:
         """The key of a mark, from its kind and name with a space between them."""

@@ -1,6 +1,6 @@
-"""Tasks and marks in Redis. All processes read them there; each bounds what it writes itself.
+"""Marks in Redis. All processes read them there; each bounds what it writes itself.
 
-`put` and `done` never wait: the group commit writes them. A table in memory holds what this process wrote, to share the
+`done` never waits: the group commit writes it. A table in memory holds what this process wrote, to share the
 bounds between owners, to answer while the server is down, and to write everything again if the server was emptied.
 """
 
@@ -11,54 +11,13 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from mcptrio._actors.store import WORKER_MARK
-from mcptrio.stores._records import MarkTable, RecordChanges, Records, Row, mark_id
+from mcptrio.stores._records import MarkTable, RecordChanges, Row, mark_id
 from mcptrio.stores.base import MarkKind
 from mcptrio.stores.redis import scripts
 from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
 from mcptrio.stores.redis.keys import Keys
 
 Flush = Callable[[], Awaitable[None]]
-
-
-class SharedRecords:
-    """The records of tasks, each a hash with a field `record`."""
-
-    def __init__(
-        self,
-        own: Records,
-        changes: RecordChanges[Row],
-        flush: Flush,
-        connection: RedisConnection,
-        key: Callable[[str], str],
-    ) -> None:
-        self._own = own
-        self._changes = changes
-        self._flush = flush
-        self._connection = connection
-        self._key = key
-
-    def __len__(self) -> int:
-        return len(self._own)
-
-    def put(self, id: str, data: bytes, /, ttl: float | None = None, *, owner: str = "") -> None:
-        self._own.put(id, data, ttl, owner=owner)
-
-    def drop(self, id: str, /) -> None:
-        self._own.drop(id)
-        self._changes.note(id, None)  # also if another process has written it
-
-    async def get(self, id: str, /) -> bytes | None:
-        if id in self._changes:
-            await self._flush()
-            if id in self._changes:  # it cannot be written at present
-                return self._own.find(id)
-        try:
-            found: bytes | None = await self._connection.ask("HGET", self._key(id), "record")
-        except StoreUnavailable:
-            found = self._own.find(id)
-            if found is None:
-                raise
-        return found
 
 
 class SharedMarks:

@@ -27,7 +27,8 @@ from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
 from mcptrio.stores.redis.directory import LOST, RedisDirectory
 from mcptrio.stores.redis.keys import Keys
 from mcptrio.stores.redis.mirrors import Mirrors
-from mcptrio.stores.redis.records import SharedMarks, SharedRecords
+from mcptrio.stores.redis.records import SharedMarks
+from mcptrio.stores.redis.tasks import SharedTasks
 
 RETRY_FETCH: Final = 0.1
 LEASE_WITHIN: Final = 10.0
@@ -70,7 +71,7 @@ class RedisStore(GroupCommit):
         self._on_news: Callable[[bytes], None] | None = None
         self._holds_back = False
         self._let_go = trio.lowlevel.ParkingLot()
-        self.tasks = SharedRecords(own.tasks, tasks, self.flush, self.connection, keys.task)
+        self.tasks = storage.tasks = SharedTasks(own.tasks, tasks, self.flush, self.connection, keys, self.sessions)
         self.marks = SharedMarks(own.marks, marks, self.flush, self.connection, keys)
 
     @classmethod

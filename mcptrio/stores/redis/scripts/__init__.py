@@ -30,6 +30,7 @@ RENEW: Final = Script("renew")
 SWEEP: Final = Script("sweep")
 DECLARE_DEAD: Final = Script("declare_dead")
 PUT_TASK: Final = Script("put_task")
+CLAIM_TASK: Final = Script("claim_task")
 MARK: Final = Script("mark")
 PUBLISH: Final = Script("publish")
 TEXTS: Final = {
@@ -37,6 +38,6 @@ TEXTS: Final = {
     for script in (
         *(APPEND, REMOVE, CLAIM, PUT, RELEASE, FORGET),
         *(RENEW, SWEEP, DECLARE_DEAD),
-        *(PUT_TASK, MARK, PUBLISH),
+        *(PUT_TASK, CLAIM_TASK, MARK, PUBLISH),
     )
 }

@@ -59,10 +59,18 @@ class Routing:
         return await cluster.forward(head, body, frame, home)
 
     async def stateless_elsewhere(self, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
-        """Have another worker answer a stateless request if the call that it continues is there; None: served here."""
+        """Have another worker answer a stateless request if the call or task that it is about is there; None: served
+        here."""
         if self.cluster is None or head.remote is not None:
             return None
-        worker = self.shared.runtime.parking.worker_of(frame.method, frame.params, head.principal)
+        runtime = self.shared.runtime
+        worker = runtime.parking.worker_of(frame.method, frame.params, head.principal)
+        route = runtime.app.router.routes.get(frame.method)
+        try:
+            if worker is None and route is not None and route.home is not None:
+                worker = await route.home(runtime, frame.params)
+        except Overloaded as error:
+            return overloaded(str(error), error.retry_after, request_id=frame.id, limit=error.limit)
         return None if worker is None else await self.cluster.forward_to(worker, head, body, frame)
 
     async def message_elsewhere(
