@@ -107,6 +107,16 @@ async def test_progress_and_the_answer_come_from_the_other_worker(redis_server: 
         await until(lambda: not list(one.store._index))  # nothing is left of it
 
 
+async def test_a_stream_that_begins_without_an_event(redis_server: RedisServer) -> None:
+    """The answer takes longer than `stream_after`, and there is no progress."""
+    async with posting_workers(make_server, redis_server.url) as (one, other):
+        first = await one.poster.call("told")
+        given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
+        reader = await other.poster.stream("tools/call", {**given, "inputResponses": {"name": accept(name="Ada")}})
+        one.cue.set()
+        assert (await reader.frame())["result"]["content"][0]["text"] == "told Ada"
+
+
 async def test_a_client_that_leaves_the_other_worker_cancels_the_call(redis_server: RedisServer) -> None:
     async with posting_workers(make_server, redis_server.url) as (one, other):
         for streams in (True, False):

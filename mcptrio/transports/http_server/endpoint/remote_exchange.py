@@ -34,7 +34,8 @@ class RemoteExchangeLink(ExchangeLink, kw_only=True):
     def _open(self) -> None:
         key = StreamKey(_PREFIX + secrets.token_urlsafe(18), STREAM)
         try:
-            self.parts.store.begin(key, owner=self.head.owner)
+            # The record of a call lets others follow a stream that has no event yet.
+            self.parts.store.begin(key, owner=self.head.owner, call=b"stateless")
         except Overloaded:
             return  # it stays pending: its answer is plain JSON
         self._key = key
