@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -212,7 +213,11 @@ def _store(url: str) -> str | Store:
 
 
 def _cluster(arguments: RunSettings) -> ClusterConfig | None:
-    """Return the settings of a cluster, if there are some."""
+    """Return the settings of a cluster, if there are some.
+
+    Raises:
+        DeclarationError: one of them cannot be used.
+    """
     names = ("lease", "forward_address", "forward_ca", "forward_cert", "forward_key")
     given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     if not given:
@@ -220,9 +225,17 @@ def _cluster(arguments: RunSettings) -> ClusterConfig | None:
     from mcptrio.cluster.config import ClusterConfig
 
     try:
-        return ClusterConfig(**given)
+        config = ClusterConfig(**given)
     except ValueError as error:
-        raise DeclarationError(str(error)) from None
+        text = str(error).replace("ClusterConfig.", "")
+        for name in names:  # the names of the command line
+            text = re.sub(rf"\b{name}\b", f"--{name.replace('_', '-')}", text)
+        raise DeclarationError(text) from None
+    if not (arguments.store or "").startswith("redis"):
+        raise DeclarationError(
+            f"--{next(iter(given)).replace('_', '-')} is for workers that share a store: add --store redis://HOST"
+        )
+    return config
 
 
 def program_settings(arguments: RunSettings) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -154,7 +155,7 @@ class Membership:
             if info.server != self.info.server:
                 raise StoreFailed(
                     f"another server, {info.server!r}, uses the same name in this store: give this one a name of its "
-                    "own, for example redis://host?name=orders"
+                    f"own, for example redis://host?name={_example_name(self.info.server)}"
                 )
 
     # -- the lease
@@ -232,3 +233,8 @@ class Membership:
             logger.info("worker %s is gone", worker)
             self._hub.emit(telemetry.WorkerDied(worker=worker))
             self._on_alive(set(self.workers))
+
+
+def _example_name(server: str) -> str:
+    """Return a name for the URL of a store, from the name of a server."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", server).strip("-").lower()[:64] or "other"

@@ -606,6 +606,20 @@ def test_a_wrong_password_ends_with_one_line(tmp_path: Path) -> None:
     assert "check name and password" in said
 
 
+def test_a_second_server_under_the_name_of_another_ends_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "billing.py").write_text("from mcptrio import Server\n\nserver = Server('billing')\n")
+    app = str(Path(__file__).parents[1] / "faults" / "cluster_app.py")
+    with running_server() as redis:
+        url = redis.url
+        with serving(tmp_path, "--store", url, app=app):
+            code, said = refused("--store", url, "--log-level", "warning", app=str(tmp_path / "billing.py"))
+    assert code == 1
+    assert said == (
+        "mcptrio: another server, 'orders', uses the same name in this store: give this one a name of its own, for "
+        "example redis://host?name=billing\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -616,6 +630,20 @@ def test_a_wrong_password_ends_with_one_line(tmp_path: Path) -> None:
         (["--workers", "2", "--transport", "http", "--stuck-after", "-1"], "--stuck-after is a number of seconds"),
         (["--workers", "2", "--transport", "http", "--path", "mcp"], "'mcp' is not a path"),
         (["--workers", "2", "--transport", "http", "--host", "192.0.2.1"], "cannot listen on 192.0.2.1: "),
+        (
+            ["--workers", "2", "--transport", "http", "--forward-address", "192.0.2.1:7000"],
+            "--forward-address '192.0.2.1:7000' is reached over a network and needs TLS: set --forward-ca",
+        ),
+        (["--transport", "http", "--forward-address", "here"], "--forward-address must be HOST:PORT, got 'here'"),
+        (
+            ["--transport", "http", "--forward-address", "127.0.0.1:0", "--forward-ca", "x"],
+            "--forward-ca needs the others",
+        ),
+        (
+            ["--transport", "http", "--lease", "5"],
+            "--lease is for workers that share a store: add --store redis://HOST",
+        ),
+        (["--transport", "http", "--store", "redis://h", "--lease", "0"], "--lease must be 0.1 to 3600 seconds"),
     ],
 )
 def test_bad_options_end_with_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

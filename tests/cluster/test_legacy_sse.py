@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mcptrio import telemetry
 from mcptrio.cluster import link_client
 from mcptrio.stores.redis.listing import list_cluster
 from mcptrio.transports.http_server.config import HttpConfig
@@ -78,13 +77,14 @@ async def test_the_session_of_another_client_is_unknown_at_every_worker(url: str
 
 
 async def test_invented_sessions_are_not_looked_for(url: str) -> None:
-    """The MAC of an id is checked first, and a streamable session takes no messages here."""
+    """The MAC of an id is checked before the store is asked."""
     async with two_workers(url, config=LEGACY) as (one, other):
         client = at(other, await OldClient.open(one.endpoint))
         client.query = client.query[:-1] + b"x"
+        looked: list[str] = []
+        other.cluster.look = looked.append  # type: ignore[method-assign, assignment]
         assert (await client.post(initialize("2024-11-05"))).status == 404
-        events = other.endpoint.runtime.app.events  # type: ignore[attr-defined]
-        assert not [event for event in events if isinstance(event, telemetry.RequestForwarded)]
+        assert looked == []
 
 
 async def test_a_connection_is_refused_while_the_store_cannot_be_written() -> None:
