@@ -109,8 +109,9 @@ class ThreadPlace(Entity, kw_only=True):
 
     def release_on_behalf_of(self, borrower: object) -> None:
         self.give_back()
-        if self.on_end is not None:
-            self.on_end()
+        on_end, self.on_end = self.on_end, None  # the function refers to this place
+        if on_end is not None:
+            on_end()
 
 
 class Threads(Entity):

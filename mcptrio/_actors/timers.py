@@ -45,6 +45,12 @@ class Timer(Entity):
             self.timers.remove(self._entry)
             self._entry = None
 
+    def close(self) -> None:
+        """Stop for good. The callback is a method of the timer's owner: without this cycle the owner is freed at once,
+        and does not wait for the garbage collector."""
+        self.stop()
+        self.on_expiry = _do_nothing
+
     def look(self, now: float) -> None:
         """Handle the moment of the entry: expire, or go back into the queue."""
         self._entry = None
@@ -53,6 +59,10 @@ class Timer(Entity):
             self.on_expiry()
         else:
             self.set(self.deadline)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class Timers:

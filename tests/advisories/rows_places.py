@@ -116,4 +116,24 @@ MUTANTS = [
         "            await trio.sleep(uniform(*_EXCESS_DELAY))\n", "",
         "tests/transports/test_http_admission.py", "test_one_principal_cannot_take_all_places",
     ),
+    Mutant(
+        "S7", "a connection is freed when it ends", "transports/http_server/listener/guarded_stream.py",
+        "        self.timer.close()\n", "        self.timer.stop()\n",
+        "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
+    ),
+    Mutant(
+        "S7", "a connection of Hypercorn is freed when it ends", "transports/http_server/hypercorn/connection.py",
+        "            del self.send, self.task_group  #", "            #",
+        "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
+    ),
+    Mutant(
+        "S7", "a stream is freed when it ends", "transports/http_server/endpoint/stateless.py",
+        "            self._heartbeat.close()\n", "            self._heartbeat.stop()\n",
+        "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
+    ),
+    Mutant(
+        "S7", "the place of a thread is freed when it ends", "_actors/places.py",
+        "        on_end, self.on_end = self.on_end, None  #", "        on_end = self.on_end  #",
+        "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
+    ),
 ]  # fmt: skip

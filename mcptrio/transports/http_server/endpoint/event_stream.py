@@ -319,8 +319,9 @@ class StreamResponse:
         self.follower.close()
         if self.log is not None:
             self.log.lost(self)
-        if self.on_detach is not None:
-            self.on_detach(cause)
+        on_detach, self.on_detach = self.on_detach, None  # the function refers to this response
+        if on_detach is not None:
+            on_detach(cause)
         if self.hub:
             self.hub.emit(telemetry.StreamClosed(session=self.session, cause=cause))
 

@@ -87,6 +87,8 @@ class ExchangeLink(Pending, kw_only=True):
             return
         self._done = True
         self.exchange = None
+        if self._heartbeat is not None:
+            self._heartbeat.close()
         if self.on_end is not None:
             self.on_end()
         if self.phase is ReplyPhase.PENDING:
@@ -147,7 +149,8 @@ class ExchangeLink(Pending, kw_only=True):
     async def next(self) -> bytes | None:
         assert self._outbox is not None
         assert self._heartbeat is not None
-        self._heartbeat.set(trio.current_time() + self.parts.config.heartbeat)
+        if not self._done:
+            self._heartbeat.set(trio.current_time() + self.parts.config.heartbeat)
         try:
             items = await self._outbox.take_all(_CHUNK)
         except ConnectionLost:

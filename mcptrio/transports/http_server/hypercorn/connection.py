@@ -173,6 +173,7 @@ class HypercornConnection(H11Protocol):
             pass  # the peer was gone before its address could be read
         finally:
             guarded.kill()
+            del self.send, self.task_group  # both are this object: a cycle would wait for the garbage collector
 
     async def _read(self) -> None:
         with suppress(trio.ClosedResourceError, trio.BrokenResourceError):

@@ -338,7 +338,7 @@ class GuardedStream:
     def kill(self) -> None:
         """Close at once; tasks that wait on the stream get `trio.ClosedResourceError`."""
         self._finished = True
-        self.timer.stop()
+        self.timer.close()
         self.socket.close()
 
 

@@ -1,0 +1,95 @@
+"""A connection that ends is freed at once.
+
+Objects in a reference cycle wait for a full garbage collection, which `server.run()` makes rare because it stops the
+event loop. A client that connects and leaves, again and again, would fill the memory meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from mcptrio import Context, Server
+from tests.engines import ENGINES
+from tests.faults.hostile_peer import Peer
+from tests.stateless.kit import meta
+
+
+def make_server() -> Server:
+    server = Server("garbage")
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    def in_thread(text: str) -> str:
+        return text
+
+    @server.tool
+    async def wait(ctx: Context) -> str:
+        await ctx.progress(1)  # makes the response a stream
+        await trio.sleep_forever()
+        return "never"
+
+    return server
+
+
+async def come_and_go(peer: Peer) -> None:
+    """Connect in several ways, and leave."""
+    token = {"_meta": {**meta(), "progressToken": 1}}
+    requests = [
+        peer.call("echo", {"text": "x"}),
+        peer.call("in_thread", {"text": "x"}),
+        peer.alone("tools/call", {"name": "wait", "arguments": {}, **token}),
+        b"POST /mcp HT",
+        b"",
+    ]
+    for request in requests:
+        async with await peer.connect() as stream:
+            await stream.send_all(request)
+            if request.startswith(b"POST /mcp HTTP"):
+                await peer.some(stream)
+    async with await peer.connect() as stream:
+        await peer.open_session(stream)
+
+
+@contextmanager
+def kept_garbage() -> Iterator[list[object]]:
+    """Collect no garbage inside; afterwards give a list of what there was."""
+    found: list[object] = []
+    gc.collect()
+    gc.disable()
+    try:
+        yield found
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        found += gc.garbage
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector(engine: str) -> None:
+    async with trio.open_nursery() as nursery:
+        serve = partial(make_server().serve_http, port=0, engine=engine, auth=None)
+        (address, *_) = await nursery.start(serve)
+        peer = Peer(address.port, "none")
+        await come_and_go(peer)  # what is made once: imports, caches, threads
+        await wait_all_tasks_blocked(0.1)
+        with kept_garbage() as found:
+            for _ in range(3):
+                await come_and_go(peer)
+            await wait_all_tasks_blocked(0.1)
+        nursery.cancel_scope.cancel()
+    ours = Counter(type(each).__name__ for each in found if type(each).__module__.startswith("mcptrio"))
+    assert ours == {}
