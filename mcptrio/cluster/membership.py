@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcptrio.cluster")
 
-JOIN_WITHIN: Final = 1.0
 LEAVE_WITHIN: Final = 1.0
 COME_BACK_WITHIN: Final = 2.0
 """Seconds in which workers that live have connected again after an outage of the store, and renewed their leases."""

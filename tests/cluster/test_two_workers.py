@@ -56,6 +56,34 @@ async def test_an_answer_that_is_larger_than_any_request(url: str) -> None:
         assert len(result_of(reply)["echo"]) == 6_000_000
 
 
+async def test_a_stream_is_named_to_another_worker_when_it_is_stored(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R7: also in a revision whose streams begin without an id."""
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint, "2025-06-18")
+        commit, stored = one.store._backend.commit, trio.Event()
+
+        async def commit_later(group: Any) -> Any:
+            await stored.wait()
+            return await commit(group)
+
+        monkeypatch.setattr(one.store._backend, "commit", commit_later)
+        readers: list[Any] = []
+
+        async def call() -> None:
+            readers.append(await other.client(client).stream(request(1, "follow")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await one.stage.cues.send("tell")
+            await until(lambda: one.store._has_work() or one.store._writing)
+            with trio.move_on_after(0.2):  # without the rule, the other worker looks for the stream now
+                await trio.sleep_forever()
+            stored.set()
+        assert await progress(readers[0], 1) == [0]
+        await one.stage.cues.send("end")
+        assert (await readers[0].frame())["result"] == {"followed": 1}
+
+
 async def test_a_client_that_leaves_while_its_stream_is_stored(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The home worker does not count it as a connection for ever."""
     async with two_workers(url) as (one, other):
@@ -301,7 +329,8 @@ async def test_a_call_of_a_dead_worker_is_answered_where_its_client_is(url: str)
         await one.stage.cues.send("tell")
         assert await progress(reader, 1) == [0]
         await kill(one, other)
-        answer = await reader.frame()
+        with trio.fail_after(30):
+            answer = await reader.frame()
         assert answer["id"] == 1
         assert answer["error"]["data"] == {"mayHaveRun": True}
         assert await reader.frame() is None

@@ -120,7 +120,7 @@ async def test_events_leave_the_server_with_their_stream(redis_server: RedisServ
 async def test_a_stream_that_is_begun_again_has_nothing_of_the_earlier_one(redis_server: RedisServer, url: str) -> None:
     """R10: also if so many are removed that one commit does not remove them all."""
     keys = [StreamKey("alice", str(number)) for number in range(600)]
-    async with (store := make(url)).open():
+    async with (store := make(url, backlog_events=10_000)).open():  # or a flush would not wait
         for key in keys:
             fill(store, 2, key)
         await store.flush()

@@ -19,13 +19,12 @@ from mcptrio.errors import Overloaded
 from mcptrio.stores._backend import StreamRow
 from mcptrio.stores._streams import Fetch, MemoryStream, StreamFollower, check_cursor
 from mcptrio.stores.base import StreamKey
+from mcptrio.stores.redis.backend import number
 from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
 from mcptrio.stores.redis.keys import Keys
 
 TAIL_BYTES: Final = 64 * 1024
 UNUSED_FOR: Final = 5.0
-AT_ONCE: Final = 256
-RETRY_AFTER: Final = 0.1
 
 
 class Mirror(Entity):
@@ -178,7 +177,7 @@ class Mirrors:
         oldest, newest, *_ = await self._connection.ask_all(self._look(key))
         if not newest:
             return None
-        return StreamRow(key, 0, _floor(oldest[0]), _number(newest[0][0]), 0)
+        return StreamRow(key, 0, _floor(oldest[0]), number(newest[0][0]), 0)
 
     # -- the server
 
@@ -204,17 +203,13 @@ class Mirrors:
         if not mirror.stream.last:
             mirror.stream.floor = _floor(oldest[0])
         last, fields = newest[0]
-        mirror.jump(_number(last))
+        mirror.jump(number(last))
         if fields[-2] == b"l":
             mirror.end()
         return True
 
 
-def _number(id: bytes) -> int:
-    return int(id.partition(b"-")[0])
-
-
 def _floor(oldest: Sequence[Any]) -> int:
     """Return the number before the oldest event, of the oldest entry of a stream."""
     id, fields = oldest
-    return _number(id) - 1 if fields[0] == b"d" else _number(id)
+    return number(id) - 1 if fields[0] == b"d" else number(id)
