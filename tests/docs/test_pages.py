@@ -133,6 +133,7 @@ def test_every_command_that_is_shown_exists(page: Path, generate: ModuleType) ->
                 assert arguments[0] in commands
             else:
                 assert program.rpartition("/")[2] in {
+                    "openssl",
                     "pip",
                     "python",
                     "python3",
