@@ -18,11 +18,11 @@ from attrs import define, field
 from mcptrio.auth.server.certificates import ClientCertificates, read_certificate
 from mcptrio.auth.server.config import BearerAuth
 from mcptrio.auth.server.credentials import Presented, read_credentials
-from mcptrio.auth.server.dpop import NonceIssuer, Replays, check_possession
+from mcptrio.auth.server.dpop import NonceIssuer, Replays, check_possession, used_before
 from mcptrio.auth.server.errors import CredentialsRefused, Unavailable
 from mcptrio.auth.server.principal import Principal
 from mcptrio.auth.server.refusal import Auth, AuthRefusal, forbidden, unauthorized, unavailable
-from mcptrio.auth.server.tokens import Check, WantIntrospection, WantKeys, check_token
+from mcptrio.auth.server.tokens import Check, Want, check_token
 
 logger = logging.getLogger("mcptrio.auth")
 
@@ -79,8 +79,14 @@ class CredentialChecker:
     """Tokens that the issuer did not know. Separate, so that random tokens cannot displace valid ones."""
     _replays: Replays = field(factory=Replays)
     _nonces: NonceIssuer = field(factory=lambda: NonceIssuer(secrets.token_bytes(32)))
+    _shared: bool = False
+    """Whether several processes serve the endpoint: each DPoP proof is used once in all of them."""
 
-    def check(self, request: CheckedRequest) -> Generator[WantKeys | WantIntrospection, Any, Principal | AuthRefusal]:
+    def share(self, secret: bytes) -> None:
+        """Serve an endpoint together with other processes, which have the same secret."""
+        self._shared, self._nonces = True, NonceIssuer.derived(secret)
+
+    def check(self, request: CheckedRequest) -> Generator[Want, Any, Principal | AuthRefusal]:
         """Find the principal of a request, or the response that refuses it."""
         auth = self.auth
         try:
@@ -124,7 +130,9 @@ class CredentialChecker:
                 raise CredentialsRefused("the token is not valid", detail="cached: the issuer did not know it")
             principal = yield from self._by_issuer(auth, shown, digest, now)
         # Never cached: a DPoP proof belongs to one request.
-        check_possession(auth, shown, principal, now=now, replays=self._replays, nonces=self._nonces)
+        used = check_possession(auth, shown, principal, now=now, replays=self._replays, nonces=self._nonces)
+        if used is not None and self._shared and not (yield used):
+            raise used_before()
         return principal
 
     def _by_issuer(self, auth: BearerAuth, shown: Presented, digest: bytes, now: float) -> Check:

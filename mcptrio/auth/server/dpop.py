@@ -18,7 +18,7 @@ from mcptrio.auth.server.errors import CredentialsRefused, Unavailable
 from mcptrio.auth.server.keys import read_key
 from mcptrio.auth.server.metadata import PROOF_ALGORITHMS
 from mcptrio.auth.server.principal import Principal
-from mcptrio.auth.server.tokens import read_jwt, verify
+from mcptrio.auth.server.tokens import WantFirstUse, read_jwt, verify
 
 PROOF_AGE: Final = 60.0
 """Maximum age of a proof in seconds, in addition to the clock skew."""
@@ -83,6 +83,11 @@ class NonceIssuer:
 
     secret: bytes = field(repr=False)
 
+    @classmethod
+    def derived(cls, secret: bytes) -> NonceIssuer:
+        """Derive the key from the secret of a store, for all processes that share the store."""
+        return cls(hmac.digest(secret, b"mcptrio dpop nonces", "sha256"))
+
     def current(self, now: float) -> str:
         """Return the nonce of the current time slot."""
         return self._of(int(now // _NONCE_TIME))
@@ -100,8 +105,10 @@ class NonceIssuer:
 
 def check_possession(
     auth: BearerAuth, shown: Presented, principal: Principal, *, now: float, replays: Replays, nonces: NonceIssuer
-) -> None:
+) -> WantFirstUse | None:
     """Check that the sender possesses the key or certificate that the token is bound to.
+
+    Returns the proof that was used; other processes of the endpoint do not know it yet.
 
     Raises:
         CredentialsRefused: the proof is missing or wrong.
@@ -109,11 +116,12 @@ def check_possession(
     """
     bound = principal.claims.get("cnf")
     bound = bound if isinstance(bound, Mapping) else {} if bound is None else {"?": bound}
+    used: WantFirstUse | None = None
     if "jkt" in bound:
         # Never accept a bound token without its proof, whatever the setting: it would be worth stealing again.
         if not auth.dpop or shown.scheme != "dpop":
             raise CredentialsRefused("the token is bound to a key: send it with DPoP and a proof")
-        _check_proof(auth, shown, str(bound["jkt"]), now, replays, nonces)
+        used = _check_proof(auth, shown, str(bound["jkt"]), now, replays, nonces)
     elif shown.scheme == "dpop" or auth.dpop == "required":
         raise CredentialsRefused("a token that is bound to a key (DPoP) is needed")
     if "x5t#S256" in bound:
@@ -122,11 +130,12 @@ def check_possession(
             raise CredentialsRefused("the token is bound to another certificate")
     if bound and not {"jkt", "x5t#S256"} & set(bound):
         raise CredentialsRefused("the token is not valid", detail="it is bound to something unknown")
+    return used
 
 
 def _check_proof(
     auth: BearerAuth, shown: Presented, jkt: str, now: float, replays: Replays, nonces: NonceIssuer
-) -> None:
+) -> WantFirstUse:
     """Check a DPoP proof, in the order of RFC 9449 section 4.3."""
     if len(shown.proofs) != 1 or len(shown.proofs[0]) > _LONGEST:
         raise _bad("one DPoP header is needed")
@@ -157,9 +166,14 @@ def _check_proof(
         raise _bad("the proof is of another key than the token's")
     if auth.dpop_nonce and not nonces.accepts(claims.get("nonce"), now):
         raise CredentialsRefused("the proof needs this server's nonce", error="use_dpop_nonce")
-    digest = hashlib.sha256(f"{jkt} {jti}".encode()).digest()
-    if not replays.use(jkt, digest, made + PROOF_AGE + auth.clock_skew, now):
-        raise _bad("the proof was used before")
+    digest, until = hashlib.sha256(f"{jkt} {jti}".encode()).digest(), made + PROOF_AGE + auth.clock_skew
+    if not replays.use(jkt, digest, until, now):
+        raise used_before()
+    return WantFirstUse(proof=digest.hex(), until=until)
+
+
+def used_before() -> CredentialsRefused:
+    return _bad("the proof was used before")
 
 
 def _same_place(htu: object, resource: str, path: str) -> bool:
@@ -187,4 +201,4 @@ def _b64(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-__all__ = ["NonceIssuer", "Replays", "check_possession"]
+__all__ = ["NonceIssuer", "Replays", "check_possession", "used_before"]

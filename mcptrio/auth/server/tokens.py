@@ -41,7 +41,17 @@ class WantIntrospection:
     token: str = field(repr=False)
 
 
-Check: TypeAlias = Generator[WantKeys | WantIntrospection, Any, Principal]
+@frozen(kw_only=True)
+class WantFirstUse:
+    """Record a DPoP proof for all processes of the endpoint; the result is False if it was used before."""
+
+    proof: str
+    until: float
+    """When the proof expires, in seconds since 1970."""
+
+
+Want: TypeAlias = WantKeys | WantIntrospection | WantFirstUse
+Check: TypeAlias = Generator[Want, Any, Principal]
 
 
 def check_token(auth: BearerAuth, shown: Presented, now: float) -> Check:

@@ -41,7 +41,7 @@ class SharedMarks:
         command = scripts.MARK.command((key, self._keys.workers), value, max(1, int(ttl * 1000)), of_worker)
         with trio.CancelScope(shield=True):  # a caller that is cancelled must know whether it has set the mark
             found: bytes | None = await self._connection.ask(*command)
-        if found is None:
+        if found is None and kind != "dpop":  # a proof counts until it expires, whatever else is used meanwhile
             self._own.hold(kind, mark, value, ttl, owner=owner)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 from attrs import define, field
@@ -13,6 +14,9 @@ from mcptrio.auth.server.checker import CredentialChecker
 from mcptrio.auth.server.errors import CredentialsRefused, Unavailable
 from mcptrio.auth.server.metadata import metadata, metadata_paths
 from mcptrio.auth.server.refusal import Auth, AuthRefusal, forbidden, forbidden_headers
+from mcptrio.auth.server.tokens import WantFirstUse, WantIntrospection, WantKeys
+from mcptrio.errors import Overloaded
+from mcptrio.stores.base import Marks, Store
 from mcptrio.transports.bearer.issuers import IssuerClient
 from mcptrio.transports.http_server.endpoint.message import JSON, Headers, HttpRequest, Plain, refuse
 
@@ -25,11 +29,18 @@ class Authorizer:
     now: Callable[[], float] = time.time
     checker: CredentialChecker = field(init=False)
     issuers: IssuerClient | None = field(init=False, default=None)
+    _marks: Marks | None = field(init=False, default=None)
+    """The marks of a shared store, which hold the used DPoP proofs of all processes."""
 
     def __attrs_post_init__(self) -> None:
         self.checker = CredentialChecker(self.auth, self.now)
         if isinstance(self.auth, BearerAuth):
             self.issuers = IssuerClient(self.auth)
+
+    def share(self, store: Store) -> None:
+        """Serve an endpoint together with the other processes that use a store."""
+        self._marks = store.marks
+        self.checker.share(store.secret)
 
     async def close(self) -> None:
         """Close the connections to the issuers."""
@@ -42,9 +53,8 @@ class Authorizer:
         try:
             want = next(check)
             while True:
-                assert self.issuers is not None  # only tokens of an issuer need anything fetched
                 try:
-                    answer = await self.issuers.get(want)
+                    answer = await (self._use(want) if isinstance(want, WantFirstUse) else self._fetch(want))
                 except (CredentialsRefused, Unavailable) as error:
                     want = check.throw(error)
                 else:
@@ -52,6 +62,18 @@ class Authorizer:
         except StopIteration as done:
             result: Principal | AuthRefusal = done.value
         return _response(result) if isinstance(result, AuthRefusal) else result
+
+    async def _fetch(self, want: WantKeys | WantIntrospection) -> Any:
+        assert self.issuers is not None  # only tokens of an issuer need anything fetched
+        return await self.issuers.get(want)
+
+    async def _use(self, want: WantFirstUse) -> bool:
+        if self._marks is None:
+            return True
+        try:
+            return await self._marks.use("dpop", want.proof, b"", want.until - self.now()) is None
+        except Overloaded as error:
+            raise Unavailable(f"a proof of possession cannot be checked: {error}") from error
 
     def forbidden(self, scopes: Iterable[str], request_id: int | str | None = None) -> Plain:
         """Refuse a request whose token is valid but lacks scopes; names all that it needs."""

@@ -98,6 +98,8 @@ class Endpoint:
         if hasattr(self.authenticator, "metadata_paths"):
             self._authorizer = cast("Authorizer", self.authenticator)
             self._open_paths = self._authorizer.metadata_paths
+            if runtime.store.shared:
+                self._authorizer.share(runtime.store)
         self.guard = Guard(config)
         self.admission = Admission(config, runtime.supervisor, runtime.owners, runtime.hub)
         needed = getattr(runtime.app, "needed_scopes", lambda *_: ())
