@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
@@ -30,6 +31,7 @@ from mcptrio.auth.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 from mcptrio.server import methods
 from mcptrio.server.context import Context
+from mcptrio.server.features.broadcasts import Broadcasts, in_broadcast
 from mcptrio.server.features.completion import Completable, Completions, P, R
 from mcptrio.server.features.lifecycle import Lifecycle, SessionT
 from mcptrio.server.features.listen import ListenRequests
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from mcptrio.server.server import Server
     from mcptrio.stores import Bus, Store
     from mcptrio.types import Implementation, Params, Tool
+
+logger = logging.getLogger("mcptrio.server")
 
 
 class App:
@@ -86,6 +90,8 @@ class App:
         self.telemetry = telemetry.Hub()
         self.router = Router(max_reply=max_reply)
         self.publisher = Publisher()
+        self.broadcasts = Broadcasts()
+        self._hinted = False
         self.roots_changed: Callable[[Context], Any] | None = None
         self.result_fields = ResultFields(unstructure(info), caches_of(cache))
         size_of = partial(page_size_of, page_size)
@@ -219,6 +225,13 @@ class App:
         """Announce that a list (`tools`, `prompts` or `resources`) has changed, here or in all processes."""
         self._offers = None
         self.publisher.list_changed(kind, everywhere=everywhere)
+        if not everywhere and not self._hinted and not in_broadcast.get() and self.publisher.in_cluster:
+            self._hinted = True
+            logger.warning(
+                "the list of %s has changed in this worker only; to change every worker, call server.broadcast(topic, "
+                "value) and change the list in a function declared with @server.on_broadcast(topic)",
+                kind,
+            )
 
     async def on_roots_changed(self, ctx: Context, params: Params) -> None:
         if self.roots_changed is not None:
@@ -300,6 +313,7 @@ class App:
     def attach(self, runtime: Runtime) -> Callable[[], None]:
         with ExitStack() as ends:
             ends.callback(self.publisher.attach(runtime))
+            ends.callback(self.broadcasts.attach(runtime))
             for extension in self.extensions:
                 ends.callback(extension.attach(runtime))
             return ends.pop_all().close

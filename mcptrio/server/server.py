@@ -1,4 +1,7 @@
-"""The server: declares tools, resources and prompts, and serves them."""
+"""The server: declares tools, resources and prompts, and serves them.
+
+Longer than 400 lines because it is the public class of a server: its methods are short, and users look for them here.
+"""
 
 from __future__ import annotations
 
@@ -250,6 +253,15 @@ class Server:
         self._app.roots_changed = fn
         return fn
 
+    def on_broadcast(self, topic: str) -> Callable[[F], F]:
+        """Declare a function, plain or async, that each worker calls with the newest value of a `broadcast`."""
+
+        def decorate(fn: F) -> F:
+            self._app.broadcasts.add(topic, fn)
+            return fn
+
+        return decorate
+
     @overload
     def route(self, method: str, handler: HandlerT, *, params: type | None = None) -> HandlerT: ...
     @overload
@@ -318,6 +330,10 @@ class Server:
     def notify_resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:
         """Notify the subscribers of a resource that it has changed; `meta` is the `_meta` they receive, as JSON."""
         self._app.publisher.resource_updated(uri, meta)
+
+    def broadcast(self, topic: str, value: Any = None) -> None:
+        """Send a JSON value to every worker of a cluster, this one included; from any thread. See `on_broadcast`."""
+        self._app.publisher.broadcast(topic, value)
 
     # -- serving
 

@@ -69,6 +69,15 @@ def test_every_snippet_is_run_by_a_test_of_this_file() -> None:
     assert unused == []
 
 
+async def test_a_broadcast_changes_the_list_of_tools(load: Load) -> None:
+    async with connect(load("broadcast").server) as client:
+        for _ in range(2):
+            await client.call_tool("publish", {"names": ["daily", "weekly"]})
+        with trio.fail_after(30):
+            while "weekly" not in {tool.name for tool in await client.list_tools()}:
+                pass
+
+
 # -- the tutorial
 
 

@@ -16,6 +16,7 @@ from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
+from mcptrio.server.features.broadcasts import broadcast_topic
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.scopes import holds_scopes
 from mcptrio.server.session_handle import tell_list_changed, updated_params
@@ -43,6 +44,11 @@ class Publisher(Entity):
 
     runtimes: list[Runtime] = field(default_factory=list)
 
+    @property
+    def in_cluster(self) -> bool:
+        """Whether other workers serve the same endpoint."""
+        return any(runtime.worker for runtime in self.runtimes)
+
     def list_changed(self, kind: str, *, everywhere: bool) -> None:
         """Announce that a list (`tools`, `prompts` or `resources`) has changed, here or in all processes."""
         self._publish(list_topic(kind), kind, everywhere)
@@ -56,6 +62,15 @@ class Publisher(Entity):
         params = updated_params(uri, meta)
         encode_value(params)  # raise the error in the caller, not later in the session
         self._publish(topic(uri), params, everywhere=True)
+
+    def broadcast(self, topic: str, value: Any) -> None:
+        """Send a value to the `on_broadcast` functions of all processes.
+
+        Raises:
+            TypeError, ValueError: it has no JSON form.
+        """
+        encode_value(value)
+        self._publish(broadcast_topic(topic), value, everywhere=True)
 
     def _publish(self, subject: str, payload: Any, everywhere: bool) -> None:
         for runtime in tuple(self.runtimes):
