@@ -116,6 +116,7 @@ class RedisServer:
 def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengthen the deadlines of a store, so that a machine under load does not change what a test sees."""
     monkeypatch.setattr("mcptrio.stores._group_commit.SLOW_COMMIT", 60.0)
+    monkeypatch.setattr("mcptrio._actors.homes.STORE_WITHIN", 60.0)
     for deadline in ("CONNECT_WITHIN", "ASK_WITHIN"):
         monkeypatch.setattr(f"mcptrio.stores.redis.connection.{deadline}", 60.0)
 

@@ -12,6 +12,7 @@ themselves. A process that drains claims nothing.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcptrio.sessions")
 
+STORE_WITHIN: Final = 1.0
+"""Seconds in which a store that several processes share has stored a new session, or the session is refused."""
 RETRY_RELEASE: Final = 0.5
 RELEASE_WITHIN: Final = 30.0
 """Seconds in which a session that is about to expire is released all the same."""
@@ -80,8 +83,9 @@ class Homes(Entity):
         session.data["versions"] = await runtime.bus.versions(runtime.app.topics(session))
         session.on_change = partial(self.save, session)
         self.save(session)
-        await runtime.store.flush()
-        if runtime.store.shared and runtime.store.degraded is not None:
+        with trio.move_on_after(STORE_WITHIN if runtime.store.shared else math.inf) as deadline:
+            await runtime.store.flush()
+        if deadline.cancelled_caught or (runtime.store.shared and runtime.store.degraded is not None):
             raise Overloaded("the store is not available", retry_after=1, limit="store")
 
     def forget(self, session: Session) -> None:

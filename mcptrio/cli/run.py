@@ -30,7 +30,7 @@ _HTTP_OPTIONS: Final = (
     "passivate_after",
     *("host", "port", "unix_socket", "path", "allow_host", "allow_origin"),
     *("certfile", "keyfile", "engine", "json_only", "access_log", "workers", "preload", "stuck_after"),
-    *("lease", "forward_address", "forward_ca", "forward_cert", "forward_key"),
+    *("lease", "on_store_loss", "forward_address", "forward_ca", "forward_cert", "forward_key"),
 )
 
 
@@ -218,7 +218,7 @@ def _cluster(arguments: RunSettings) -> ClusterConfig | None:
     Raises:
         DeclarationError: one of them cannot be used.
     """
-    names = ("lease", "forward_address", "forward_ca", "forward_cert", "forward_key")
+    names = ("lease", "on_store_loss", "forward_address", "forward_ca", "forward_cert", "forward_key")
     given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     if not given:
         return None

@@ -215,6 +215,12 @@ def _add_worker_options(workers: argparse._ArgumentGroup) -> None:
         "(default: 2)",
     )
     workers.add_argument(
+        "--on-store-loss",
+        choices=("refuse", "serve"),
+        help="answer requests of sessions with 503 once the shared store was not available for the length of a lease, "
+        "or go on at the risk that another worker has taken them over (default: refuse)",
+    )
+    workers.add_argument(
         "--forward-address",
         metavar="HOST:PORT",
         help="where workers on other machines reach this one; port 0 is any free one. Without it, workers of one "

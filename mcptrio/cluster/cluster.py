@@ -58,6 +58,7 @@ class WorkerCluster:
         self._config = config
         self._store = store
         self._links: dict[str, PeerLink] = {}
+        self._listed: set[str] = set()  # alive or linked at the last renewal; one that joined since is not
         self._followed: dict[str, FollowedSession] = {}
         self._remote: dict[tuple[str, int], StreamResponse] = {}  # by worker and number of the request
         self._taking: set[str] = set()
@@ -85,15 +86,13 @@ class WorkerCluster:
 
     def identity(self) -> LinkIdentity:
         """Return what this worker says to others."""
-        config = self._endpoint.config
-        largest = config.max_body + config.max_header_bytes + OVERHEAD
+        largest = self._endpoint.config.max_body + self._endpoint.config.max_header_bytes + OVERHEAD
         return LinkIdentity.derive(self.membership.worker, self._store.name, self._store.secret, largest)
 
     # -- requests of sessions that live elsewhere
 
     async def look(self, session_id: str) -> HomeAt | None:
-        homes = self._endpoint.runtime.homes
-        if homes is not None:
+        if (homes := self._endpoint.runtime.homes) is not None:
             await homes.settled(session_id)  # R4: it may be leaving this worker just now
         return await self._store.sessions.look(session_id)
 
@@ -267,8 +266,9 @@ class WorkerCluster:
     # -- workers that died
 
     def _on_alive(self, alive: set[str]) -> None:
-        for worker in [worker for worker in self._links if worker not in alive]:
+        for worker in [worker for worker in self._links if worker not in alive and worker in self._listed]:
             self._links.pop(worker).give_up(f"worker {worker} is dead")
+        self._listed = alive | self._links.keys()
         for session, followed in list(self._followed.items()):
             link = self._links.get(followed.home)
             if followed.home not in alive:

@@ -32,12 +32,18 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     """The file of this worker's certificate, for both directions."""
     forward_key: str | None = None
     """The file of its key."""
+    on_store_loss: str = "refuse"
+    """The treatment of requests of sessions that live here, once the store was not available for the length of a
+    lease: `refuse` answers 503; `serve` goes on, although another worker may have taken a session over if only this one
+    cannot reach the store. What it has answered meanwhile is lost then."""
     slot: str = "0"
     """Names the worker in logs, together with its process id."""
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.lease <= 3600:
             raise ValueError(f"ClusterConfig.lease must be 0.1 to 3600 seconds, got {self.lease!r}")
+        if self.on_store_loss not in ("refuse", "serve"):
+            raise ValueError(f"ClusterConfig.on_store_loss must be 'refuse' or 'serve', got {self.on_store_loss!r}")
         if self.socket_directory is not None:
             if not os.path.isabs(self.socket_directory):
                 raise ValueError(

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from mcptrio import telemetry
 from mcptrio.cluster.config import ClusterConfig
-from mcptrio.cluster.lease import RENEWALS, LeaseAction, LeaseEvent, WorkerLease
+from mcptrio.cluster.lease import RENEWALS, LeaseAction, LeaseEvent, LeaseState, WorkerLease
 from mcptrio.errors import Overloaded
 from mcptrio.stores.base import HomeAt, StoreFailed
 
@@ -85,6 +85,11 @@ class Membership:
     @property
     def serves(self) -> bool:
         """Whether session requests are served."""
+        goes_on = self._config.on_store_loss == "serve" and self._lease.state is not LeaseState.JOINING
+        return goes_on or self._has_lease
+
+    @property
+    def _has_lease(self) -> bool:
         return self._lease.serves(trio.current_time())
 
     @property
@@ -94,7 +99,7 @@ class Membership:
 
     @property
     def may_claim(self) -> bool:
-        return self.serves and self._lease.may_claim
+        return self._has_lease and self._lease.may_claim
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -201,15 +206,18 @@ class Membership:
                 self._store.note_emptied()  # it joins again under this id, and its sessions are stored again
 
     async def _watch_expiry(self) -> None:
-        """Hold events back as soon as the lease has expired."""
+        """Hold events back as soon as the lease has expired, unless sessions are served without one."""
+        noted = False
         while True:
-            if self.serves:
+            if self._has_lease:
+                noted = False
                 await trio.sleep_until(self._lease.until)
             else:
-                if not self._store.holds_back:
-                    logger.error("the lease of worker %s has expired: session requests get 503", self.worker)
+                if not (self._store.holds_back or noted):
+                    then = "go on" if self.serves else "get 503"
+                    logger.error("the lease of worker %s has expired: session requests %s", self.worker, then)
                     self._hub.emit(telemetry.LeaseLost(worker=self.worker, reason="expired"))
-                    self._store.holds_back = True
+                    self._store.holds_back, noted = not self.serves, True
                 self._renewed = trio.Event()
                 await self._renewed.wait()
 

@@ -27,13 +27,13 @@ def server() -> Iterator[RedisServer]:
 class Member:
     """A worker without an endpoint."""
 
-    def __init__(self, store: RedisStore, slot: str, server: str = "orders", lease: float = LEASE) -> None:
+    def __init__(self, store: RedisStore, slot: str, server: str = "orders", lease: float = LEASE, **more: str) -> None:
         self.store = store
         self.alive: set[str] = set()
         self.fenced: list[str] = []
         store.on_fenced = self.fenced.append
         info = WorkerInfo(f"/{slot}", server, "1", slot)
-        self.membership = Membership(store, ClusterConfig(lease=lease, slot=slot), info, self._on_alive)
+        self.membership = Membership(store, ClusterConfig(lease=lease, slot=slot, **more), info, self._on_alive)
 
     def _on_alive(self, alive: set[str]) -> None:
         self.alive = alive
@@ -169,3 +169,24 @@ async def test_a_claim_without_a_lease_is_refused(server: RedisServer) -> None:
         await other.membership.declare_dead(one.id)
         with pytest.raises(Overloaded):
             await one.store.sessions.claim("alice")
+
+
+async def test_a_worker_may_serve_its_sessions_without_the_store(server: RedisServer) -> None:
+    """Under `on_store_loss="serve"`; it claims nothing meanwhile."""
+    store = RedisStore.from_url(server.url)
+    async with store.open():
+        member = Member(store, "1", on_store_loss="serve")
+        async with member.membership.open():
+            server.stop()
+            await until(lambda: member.membership.lease_left <= 0)
+            assert member.membership.serves
+            assert not member.membership.may_claim
+            assert not store.holds_back
+            server.start()
+            await until(lambda: member.membership.may_claim)
+
+
+async def test_a_worker_that_has_not_joined_serves_no_session(server: RedisServer) -> None:
+    store = RedisStore.from_url(server.url)
+    async with store.open():
+        assert not Member(store, "1", on_store_loss="serve").membership.serves

@@ -11,7 +11,7 @@ import trio
 
 from mcptrio import Context, Server
 from mcptrio._actors import parking
-from mcptrio.cluster import link_client
+from mcptrio.cluster import link_client, link_server
 from tests.redis_server import RedisServer, be_patient, running_server
 from tests.stateless.kit import Reply, Trail, accept, meta
 
@@ -23,6 +23,7 @@ from .two_workers import until
 def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     be_patient(monkeypatch)
     monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
+    monkeypatch.setattr(link_server, "GREET_WITHIN", 10.0)
 
 
 @dataclass

@@ -144,6 +144,7 @@ def test_the_pauses_grow_to_a_bound() -> None:
         {"forward_address": "localhost:70000"},
         {"forward_ca": "ca.pem"},
         {"forward_ca": "ca.pem", "forward_cert": "cert.pem", "forward_key": "key.pem"},
+        {"on_store_loss": "panic"},
         {"slot": ""},
         {"slot": "a b"},
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -22,19 +23,22 @@ LATEST = "2025-11-25"
 class ClusterClient:
     """One session; every request has a connection of its own, which any worker may accept."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, *ports: int) -> None:
+        self.ports = ports
         self.session: str | None = None
         self.failures: list[str] = []
         self.resumes: list[float] = []
         """Seconds from a lost stream to the next event."""
-        self.refused: list[float] = []
-        """Seconds in which connections were refused."""
         self.unavailable: list[str] = []
         """The texts of responses with the status 503."""
         self.errors = 0
         """Calls that ended with the error that they may have been done."""
         self.results = 0
+
+    @property
+    def port(self) -> int:
+        """Any of the ports, each time."""
+        return random.choice(self.ports)
 
     async def open(self) -> None:
         params = {"protocolVersion": LATEST, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -209,6 +213,39 @@ class Incoming:
         if self.stream is not None:
             with suppress(*LOST):
                 await trio.aclose_forcefully(self.stream)
+
+
+class ConnectionProbe:
+    """Connects and asks for /livez again and again."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.refused = 0.0
+        """Seconds of the longest time in which connections were refused."""
+        self.slowest = 0.0
+        """Seconds of the longest time from a connection to its answer."""
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        refused_since: float | None = None
+        while True:
+            began = time.monotonic()
+            try:
+                stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+            except OSError:
+                refused_since = refused_since or began
+            else:
+                if refused_since is not None:
+                    self.refused, refused_since = max(self.refused, began - refused_since), None
+                with suppress(*LOST):
+                    await stream.send_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                    if await stream.receive_some(65536):
+                        self.slowest = max(self.slowest, time.monotonic() - began)
+                await trio.aclose_forcefully(stream)
+            await trio.sleep(0.01)
+
+    def __str__(self) -> str:
+        return f"connections refused for {self.refused:.2f} s at most, slowest answer {self.slowest:.2f} s"
 
 
 def _request(id: Any, method: str, params: dict[str, Any]) -> bytes:

@@ -457,7 +457,8 @@ async def test_sessions_that_are_being_activated_are_bounded(path: Path, monkeyp
             for number in range(2):
                 nursery.start_soon(ping, number)
             await wait_all_tasks_blocked()
-            await ping(2)
+            with trio.fail_after(10):
+                await ping(2)
             assert replies[2].status == 503
             assert b'"activations"' in replies[2].body
             go.set()

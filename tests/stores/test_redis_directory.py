@@ -198,6 +198,30 @@ async def test_a_release_waits_for_the_events(own_server: RedisServer) -> None:
         own_server.start()
 
 
+async def test_a_release_that_is_not_answered_is_tried_again(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been executed, and the session may have another home since."""
+    url = own_server.url
+    async with worker(url, "one") as one, worker(url, "other") as other:
+        one.sessions.put("alice", 0, b"record")
+        await one.flush()
+
+        async def unavailable(*_: object) -> list[object]:
+            raise StoreUnavailable("gone")
+
+        one.connection._slow_until = float("inf")  # requests are refused; it is none
+        with monkeypatch.context() as broken:
+            broken.setattr(one.connection, "execute", unavailable)
+            assert not await one.sessions.release("alice", 0, b"changed", ttl=60)
+        assert one.sessions.epoch_of("alice") == 0
+        assert await one.sessions.release("alice", 0, b"changed", ttl=60)
+        claimed = await other.sessions.claim("alice")
+        assert isinstance(claimed, Claimed)
+        assert claimed.record == b"changed"
+        assert "alice" not in one.sessions._home
+
+
 async def test_a_released_session_expires_with_its_time_to_live(redis_server: RedisServer, url: str) -> None:
     async with worker(url) as one:
         one.sessions.put("alice", 0, b"record")
@@ -396,6 +420,31 @@ async def test_a_follower_of_a_forgotten_session_ends(url: str) -> None:
         one.forget("alice")
         one.sessions.forget("alice", 0)
         assert await drain(follower) == []
+
+
+async def test_a_follower_waits_for_events_of_an_emptied_server(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the first to notice; their home writes them again."""
+    monkeypatch.setattr(backend, "CHECK_EVERY", 1_000)
+    url = own_server.url
+    async with worker(url) as one, worker(url) as other:
+        other.sessions.patience = 60
+        one.sessions.put("alice", 0, b"record")
+        events = fill(one, 3)
+        await one.flush()
+        take_some = await followed(other)
+        own_server.command("FLUSHALL")
+        taken: list[object] = []
+
+        async def read() -> None:
+            taken.extend(await take_some(3))  # type: ignore[misc]
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await wait_until(lambda: other.sessions.restoring)
+            one.note_emptied()
+        assert taken == events
 
 
 async def test_a_follower_that_lags_behind_what_is_kept_is_told(url: str) -> None:

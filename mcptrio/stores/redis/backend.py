@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import trio
@@ -67,16 +67,21 @@ class RedisBackend:
                 """Notice that the server was emptied, also while nothing is written."""
                 while True:
                     await trio.sleep(CHECK_EVERY)
-                    known = self.secret, self.directory.generation
-                    try:
-                        found = await self._connection.ask_all(self._identity())
-                    except StoreUnavailable:
-                        continue  # the writer notices it, if there is anything to write
-                    if tuple(found) != known:
-                        on_damage(f"{self.name} was emptied")
+                    with suppress(StoreUnavailable):  # the writer notices it, if there is anything to write
+                        if await self.is_emptied():
+                            on_damage(f"{self.name} was emptied")
 
             async with open_tasks(check):
                 yield Contents(secret=self.secret)
+
+    async def is_emptied(self) -> bool:
+        """Return whether the server has lost everything.
+
+        Raises:
+            StoreUnavailable: the server cannot be asked.
+        """
+        known = self.secret, self.directory.generation
+        return tuple(await self._connection.ask_all(self._identity())) != known
 
     async def start_afresh(self, secret: bytes) -> None:
         await self._share_secret(secret)

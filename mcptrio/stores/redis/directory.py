@@ -29,6 +29,8 @@ FORMAT: Final = 1
 MAX_LOST: Final = 100_000
 MARGIN: Final = 0.5
 """Part of a lease by which the lease of this worker must be newer than one that has expired."""
+RESTORE: Final = 5
+"""Times as long as workers need to renew their leases, in which they store everything again."""
 NEVER: Final = 2**53
 LOST: Final = -1
 """The epoch of a session that was taken over: every write with it is refused."""
@@ -178,11 +180,9 @@ class RedisDirectory:
         lifetime = max(1, int(ttl * 1000))
         command = scripts.RELEASE.command(self._keys.of_session(session), self.worker, epoch, record, lifetime, FORMAT)
         try:
-            given_up = await self._connection.ask(*command)
+            (given_up,) = await self._run(command)
         except StoreUnavailable:
-            # It may have been released. This process has no object of it any more, so it says that the session is not
-            # here, and the next claim succeeds either way.
-            given_up = 1
+            return False  # it may have been released: then the next attempt finds that it has no home, or another one
         if not given_up:
             self.fenced += 1
             self.lose(session)
@@ -276,7 +276,7 @@ class RedisDirectory:
         """Join again, and create every session that is at home here again: the server was emptied."""
         self.joined = False
         self._be_patient()
-        self._restoring_until = self._patient_until
+        self._restoring_until = trio.current_time() + RESTORE * self.patience
         for held in self._held.values():
             held.stored = False
 

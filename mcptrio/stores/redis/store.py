@@ -59,7 +59,7 @@ class RedisStore(GroupCommit):
         self.connection = RedisConnection(
             address, scripts=scripts.TEXTS, on_message=self._on_message, on_connected=self._on_connected
         )
-        storage = RedisBackend(self.connection, keys, limits, wait)
+        self._storage = storage = RedisBackend(self.connection, keys, limits, wait)
         super().__init__(storage, limits, on_state)
         self.bus: RedisBus = RedisBus(self.connection, keys)
         own, (tasks, marks) = self._tables, self._tables.changes
@@ -143,12 +143,22 @@ class RedisStore(GroupCommit):
                 found = []
                 missing = after >= stream.floor  # otherwise it waits for nothing
             else:
-                missing = self.sessions.restoring
+                missing = not found and (self.sessions.restoring or await self._is_emptied())
             if found:
                 return found
             if not missing:
                 raise LaggedBehind(f"event {after + 1} of a stream is no longer kept")
             await trio.sleep(RETRY_FETCH)
+
+    async def _is_emptied(self) -> bool:
+        """Return whether the server was found empty, so that everything is about to be written again."""
+        try:
+            emptied = await self._storage.is_emptied()
+        except StoreUnavailable:
+            return True  # it may be: the next attempt tells
+        if emptied:
+            self.note_emptied()
+        return emptied
 
     def finish(self, key: StreamKey) -> None:
         if self._index.find(key) is None and (mirror := self.mirrors.find(key)) is not None:

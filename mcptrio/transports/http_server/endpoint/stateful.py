@@ -216,7 +216,8 @@ class Sessions:
                 http.close()
                 session.close_nowait(Cause.SESSION_END)
                 return overloaded(str(error), error.retry_after, request_id=frame.id, limit=error.limit)
-        if http.closed:  # it was refused: the client gets the error and no session
+        # Unless it was passivated since it is stored: the next request activates it.
+        if http.closed and not (http.leaving or http.goes_on):  # it was refused: the client gets the error, no session
             kept = tuple(header for header in reply.headers if header[0] != b"mcp-session-id")
             return Plain(reply.status, kept, reply.body) if type(reply) is Plain else reply
         return reply
