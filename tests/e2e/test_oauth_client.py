@@ -141,7 +141,7 @@ async def test_a_short_token_is_renewed_before_it_is_refused() -> None:
         async with connect(mock.url, auth=auth, protocol=STATEFUL) as client:
             await client.list_tools()
             assert mock.count("refresh_token") == 0
-            auth._source.now = lambda: time.time() + 19.9
+            auth._source.now = lambda: time.time() + 20.1
             await client.list_tools()
     assert mock.count("refresh_token") == 1
     assert mock.count("refused") == 1  # the very first request, which had none
