@@ -6,7 +6,6 @@ Owns: the membership, the links, the socket for other workers.   Borrows: the en
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,7 +15,7 @@ import msgspec
 import trio
 
 from mcptrio import telemetry
-from mcptrio._wire.jsonrpc import Batch, Frame, Request
+from mcptrio._wire.jsonrpc import Batch, Frame
 from mcptrio.cluster.channel import LinkIdentity
 from mcptrio.cluster.config import ClusterConfig
 from mcptrio.cluster.followed import FollowedSession
@@ -24,7 +23,14 @@ from mcptrio.cluster.frames import OVERHEAD, AnswerFrame, Forward, Forwarded, Fo
 from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
 from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
 from mcptrio.cluster.membership import Membership, WorkerInfo
-from mcptrio.cluster.messages import forwarded_head, make_forward, unanswered, unavailable
+from mcptrio.cluster.messages import (
+    CallerNotPortable,
+    forwarded_head,
+    make_forward,
+    not_forwarded,
+    unanswered,
+    unavailable,
+)
 from mcptrio.cluster.pages import METRICS, gather_pages, own_page
 from mcptrio.cluster.placement import REPORTED, Outcome, RouteStep, SessionRoute
 from mcptrio.cluster.sockets import dial
@@ -32,7 +38,7 @@ from mcptrio.errors import Overloaded
 from mcptrio.stores.base import HomeAt, StreamKey, UnknownCursor
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.event_stream import EventIds, StreamResponse
-from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream, overloaded, unknown_session
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream, unknown_session
 from mcptrio.transports.http_server.endpoint.remote import RemoteConnection
 from mcptrio.transports.http_server.endpoint.remote_exchange import RemoteExchangeLink, is_of_exchange
 
@@ -102,8 +108,8 @@ class WorkerCluster:
         session = head.fields[b"mcp-session-id"].decode("latin-1")
         try:
             return await self._route(head, body, frame, session, home)
-        except Overloaded as error:
-            return overloaded(str(error), error.retry_after, limit=error.limit)
+        except (Overloaded, CallerNotPortable) as error:
+            return not_forwarded(error, frame)
 
     async def _route(
         self, head: HttpRequest, body: bytes, frame: Frame | Batch | None, session: str, home: HomeAt | None
@@ -111,11 +117,11 @@ class WorkerCluster:
         route = SessionRoute()
         while True:
             may_claim = home is None
-            home = home or self._any_other()
+            home = home or self.membership.choose_other()
             route, _ = route.step(Outcome.AT)
             forward = make_forward(head, body, session, may_claim=may_claim)
             answer, outcome = await self._send(home, forward, head.owner)
-            route, step = route.step(outcome, trio.current_time(), self._lease_of(home.worker))
+            route, step = route.step(outcome, trio.current_time(), self.membership.lease_of(home.worker))
             self._forwarded(session, home, REPORTED.get(step))
             if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
                 return await self._reply(answer, home.worker, frame)
@@ -152,7 +158,7 @@ class WorkerCluster:
             while (home := await self.membership.find(worker)) is not None:
                 route, _ = route.step(Outcome.AT)
                 answer, outcome = await self._send(home, make_forward(head, body, "", may_claim=False), head.owner)
-                route, step = route.step(outcome, trio.current_time(), self._lease_of(worker))
+                route, step = route.step(outcome, trio.current_time(), self.membership.lease_of(worker))
                 self._forwarded("-", home, REPORTED.get(step))
                 if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
                     return await self._reply(answer, worker, frame)
@@ -163,9 +169,8 @@ class WorkerCluster:
                 if step is RouteStep.CLAIM:
                     return None
                 await trio.sleep(route.pause)
-        except Overloaded as error:
-            request_id = frame.id if isinstance(frame, Request) else None
-            return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
+        except (Overloaded, CallerNotPortable) as error:
+            return not_forwarded(error, frame)
         return None
 
     def _forwarded(self, session: str, home: HomeAt, outcome: str | None) -> None:
@@ -179,18 +184,6 @@ class WorkerCluster:
             return await self.look(session)
         found = await self._endpoint.sessions.activation.locate(session, head, denied)
         return found if isinstance(found, HomeAt) else found is not None
-
-    def _any_other(self) -> HomeAt:
-        """Choose a worker that may claim a session, because this one drains."""
-        others = [(worker, info) for worker, (_, info) in self.membership.workers.items() if info.address]
-        others = [(worker, info) for worker, info in others if worker != self.membership.worker]
-        if not others:
-            raise Overloaded("the server is shutting down", retry_after=1)
-        worker, info = random.choice(others)
-        return HomeAt(worker, msgspec.json.encode(info).decode())
-
-    def _lease_of(self, worker: str) -> int:
-        return self.membership.workers.get(worker, (0, None))[0]
 
     def _link(self, home: HomeAt) -> PeerLink:
         link = self._links.get(home.worker)
@@ -244,7 +237,8 @@ class WorkerCluster:
         self._remote[worker, answer.id] = response
 
         def detached(cause: str) -> None:
-            self._remote.pop((worker, answer.id), None)
+            if self._remote.get((worker, answer.id)) is response:  # a new link counts from 1 again
+                del self._remote[worker, answer.id]
             followed.responses.pop(response, None)
             if not followed.responses and self._followed.get(answer.session) is followed:
                 del self._followed[answer.session]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -128,6 +129,22 @@ class Membership:
     def drain(self) -> None:
         """Claim nothing more (R12)."""
         self._lease, _ = self._lease.step(LeaseEvent.DRAIN)
+
+    def choose_other(self) -> HomeAt:
+        """Choose a worker that may claim a session, because this one drains.
+
+        Raises:
+            Overloaded: there is no other worker.
+        """
+        others = {worker: info for worker, (_, info) in self.workers.items() if info.address and worker != self.worker}
+        if not others:
+            raise Overloaded("the server is shutting down", retry_after=1)
+        worker = random.choice(list(others))
+        return HomeAt(worker, msgspec.json.encode(others[worker]).decode())
+
+    def lease_of(self, worker: str) -> int:
+        """Return when the lease of a worker ends, by the clock of the store; 0 if it is unknown."""
+        return self.workers.get(worker, (0, None))[0]
 
     async def find(self, worker: str) -> HomeAt | None:
         """Return where a worker is reached; None if it is dead. One that has just joined is asked for in the store.

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from mcptrio._wire.jsonrpc import Batch, Frame, Request
 from mcptrio.auth.server.principal import Principal
 from mcptrio.cluster.frames import Caller, Forward
-from mcptrio.errors import Overloaded
+from mcptrio.errors import MCPTrioError, Overloaded
 from mcptrio.transports.http_server.endpoint.calls import may_have_run
-from mcptrio.transports.http_server.endpoint.message import SECRET_HEADERS, HttpRequest, Plain, overloaded
+from mcptrio.transports.http_server.endpoint.message import SECRET_HEADERS, HttpRequest, Plain, overloaded, refuse
+
+logger = logging.getLogger("mcptrio.cluster")
+
+
+class CallerNotPortable(MCPTrioError):
+    """The claims of a caller have no JSON form, so that another worker cannot know the caller."""
 
 
 def make_forward(head: HttpRequest, body: bytes, session: str, *, may_claim: bool) -> Forward:
     """Build the frame of a request.
 
     Raises:
-        Overloaded: the claims of its caller have no JSON form, so that another worker cannot know the caller.
+        CallerNotPortable: the claims of its caller have no JSON form.
     """
     return Forward(
         id=0,
@@ -54,7 +62,8 @@ def _caller(principal: Principal) -> Caller:
     try:
         claims = msgspec.json.encode(principal.claims)
     except TypeError as error:
-        raise Overloaded(f"the claims of the principal have no JSON form: {error}", retry_after=1) from None
+        text = f"a request cannot be forwarded: the claims of its principal have no JSON form: {error}"
+        raise CallerNotPortable(text) from None
     return Caller(
         principal.subject,
         principal.client_id,
@@ -74,6 +83,15 @@ def _principal(caller: Caller) -> Principal:
         claims=msgspec.json.decode(caller.claims),
         expires=caller.expires,
     )
+
+
+def not_forwarded(error: Overloaded | CallerNotPortable, frame: Frame | Batch | None) -> Plain:
+    """Build the response to a request that could not be sent to another worker."""
+    request_id = frame.id if isinstance(frame, Request) else None
+    if isinstance(error, Overloaded):
+        return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
+    logger.error("%s", error)  # not for the client: it names a class of this program
+    return refuse(401, "the credentials cannot be used here", request_id=request_id)
 
 
 def unanswered(frame: Frame | Batch | None) -> Plain:

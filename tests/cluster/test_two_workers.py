@@ -295,6 +295,20 @@ async def test_the_caller_is_known_at_the_home_worker_and_others_are_refused(url
         assert client.session.principal.claims == {"team": ["blue"]}
 
 
+async def with_an_object(head: HttpRequest) -> Principal:
+    return Principal(subject="ada", claims={"row": object()})
+
+
+async def test_a_caller_that_another_worker_cannot_know_is_refused(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with two_workers(url, authenticator=with_an_object) as (one, other):
+        client = await Client.open(one.endpoint)
+        assert result_of(await client.post(request(1, "ping"))) == {}
+        refused = await other.client(client).post(request(2, "ping"))
+        assert refused.status == 401
+        assert b"object" not in refused.body
+        assert "the claims of its principal have no JSON form" in caplog.text
+
+
 async def test_the_caller_of_a_session_that_was_taken_over(url: str) -> None:
     async with working(url, "2", authenticator=by_header) as other:
         async with working(url, "1", authenticator=by_header) as one:
