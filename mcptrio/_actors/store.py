@@ -212,13 +212,14 @@ class TaskStore(Protocol):
     """Tasks by their ids, each with a time to live. A durable store keeps them across restarts.
 
     A running task has a home: the process that put it. When that process has died, another one claims the task. Writes
-    of a process that is no longer the home change nothing, and `on_lost` is called with the task.
+    of a process that is no longer the home change nothing, see `when_lost`.
 
     When there is no room, the owner that has most loses the record that it has not changed for longest. `Store.flush`
     waits until a record is stored.
     """
 
-    on_lost: Callable[[str], None]
+    def when_lost(self, callback: Callable[[str], None], /) -> None:
+        """Set the function that is called with a task which another process has taken over."""
 
     def put(
         self, task: str, record: bytes, /, ttl: float | None = None, *, owner: str = "", note: bytes | None = None

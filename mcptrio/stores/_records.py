@@ -188,7 +188,8 @@ class Records:
 class TaskRecords(Records):
     """The tasks of a store that one process uses: a task that does not run in it has lost its process."""
 
-    on_lost: Callable[[str], None] = staticmethod(lambda task: None)
+    def when_lost(self, callback: Callable[[str], None], /) -> None:
+        """Ignore the callback: no other process takes a task over."""
 
     def put(
         self, id: str, data: bytes, /, ttl: float | None = None, *, owner: str = "", note: bytes | None = None

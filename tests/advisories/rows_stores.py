@@ -53,7 +53,8 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "stored tasks are counted by owner", "extensions/tasks/run.py",
-        "            self.runtime.store.tasks, self.exchange.owner\n", "            self.runtime.store.tasks, \"\"\n",
+        "            self.runtime.store.tasks, self.exchange.owner, note\n",
+        "            self.runtime.store.tasks, \"\", note\n",
         TASKS, "test_one_client_cannot_push_the_results_of_others_out",
     ),
     Mutant(

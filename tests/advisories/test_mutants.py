@@ -18,6 +18,8 @@ PACKAGE = Path(mcptrio.__file__).parent
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.row} {mutant.guard}")
 def test_the_guard_and_its_test_are_where_the_table_says(mutant: object) -> None:
     assert mutant.old in (PACKAGE / mutant.file).read_text()  # type: ignore[attr-defined]
+    for file, old, _ in mutant.also:  # type: ignore[attr-defined]
+        assert old in (PACKAGE / file).read_text()
     tests = (PACKAGE.parent / mutant.where).read_text()  # type: ignore[attr-defined]
     for name in mutant.test.split(" or "):  # type: ignore[attr-defined]
         assert f"def {name}(" in tests

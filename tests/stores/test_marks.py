@@ -77,12 +77,12 @@ async def test_marks_evict_no_session_and_no_mark_of_another_kind(make_store: Ma
         store.sessions.put("alive", 0, b"record")
         store.marks.done("once", "result", b"1", 60)
         for number in range(50):
-            await store.marks.use("dpop", str(number), b"", 60)
+            await store.marks.use("result", str(number), b"", 60)
             store.marks.done("state", str(number), b"", 60)
         assert await store.sessions.claim("alive") is not None
         assert await store.marks.get("once", "result") == b"1"
-        assert await store.marks.get("dpop", "44") is None
-        assert [await store.marks.get("dpop", str(number)) for number in range(45, 50)] == [b""] * 5
+        assert await store.marks.get("result", "44") is None
+        assert [await store.marks.get("result", str(number)) for number in range(45, 50)] == [b""] * 5
 
 
 async def test_the_bytes_of_marks_are_bounded(make_store: MakeStore) -> None:

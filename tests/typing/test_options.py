@@ -80,7 +80,17 @@ PUBLIC = {
     *("info", "capabilities", "tool", "add_tool", "remove_tool", "resource", "add_resource", "remove_resource"),
     *("prompt", "add_prompt", "remove_prompt", "session", "on_roots_changed", "route", "use", "include", "on_event"),
     *("add_extension", "notify_tools_changed", "notify_prompts_changed", "notify_resources_changed"),
-    *("notify_resource_updated", "serve", "serve_stdio", "serve_http", "asgi", "run", "open_memory_link"),
+    *(
+        "notify_resource_updated",
+        "broadcast",
+        "on_broadcast",
+        "serve",
+        "serve_stdio",
+        "serve_http",
+        "asgi",
+        "run",
+        "open_memory_link",
+    ),
 }
 
 

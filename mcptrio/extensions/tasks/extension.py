@@ -83,7 +83,7 @@ class Tasks(Extension):
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
         running = self._running[runtime] = RunningTasks(Shares(self.max_running, owners=Owners(several=True)))
-        runtime.store.tasks.on_lost = running.lose
+        runtime.store.tasks.when_lost(running.lose)
         runtime.takeovers.append(Takeover(runtime).take_all)
 
         def detach() -> None:

@@ -44,7 +44,7 @@ class SharedTasks:
         keys: Keys,
         directory: RedisDirectory,
     ) -> None:
-        self.on_lost: Callable[[str], None] = lambda task: None
+        self._on_lost: Callable[[str], None] = lambda task: None
         self._own = own
         self._changes = changes
         self._flush = flush
@@ -57,6 +57,9 @@ class SharedTasks:
         return len(self._own)
 
     # -- the protocol
+
+    def when_lost(self, callback: Callable[[str], None], /) -> None:
+        self._on_lost = callback
 
     def put(
         self, id: str, data: bytes, /, ttl: float | None = None, *, owner: str = "", note: bytes | None = None
@@ -158,4 +161,4 @@ class SharedTasks:
     def _lose(self, id: str) -> None:
         if id in self._held:
             self.let_go(id)
-            self.on_lost(id)
+            self._on_lost(id)
