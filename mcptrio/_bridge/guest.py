@@ -1,10 +1,10 @@
 """Trio as a guest of a running asyncio loop: one Trio run and one nursery for everything of mcptrio on that loop.
 
 Theory of operation. `trio.lowlevel.start_guest_run` runs Trio's scheduler in callbacks of the asyncio loop, in the
-loop's own thread; an idle Trio waits for its I/O and deadlines in the loop too (`idle.py`). Code of both sides
+loop's own thread; only the wait for Trio's own I/O and deadlines happens in a thread of Trio. Code of both sides
 therefore never runs at the same time, and asyncio code may call Trio's plain functions (`nursery.start_soon`,
-`CancelScope.cancel`) directly; `wake()` before them only makes them cheaper. The host keeps its signals: Trio sets no
-wakeup file descriptor, and installs a handler for Ctrl-C only if the program has none but Python's own.
+`CancelScope.cancel`) directly. The host keeps its signals: Trio sets no wakeup file descriptor, and installs a handler
+for Ctrl-C only if the program has none but Python's own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import atexit
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from time import monotonic, sleep
 from typing import Any, Final
@@ -22,7 +22,6 @@ from typing import Any, Final
 import trio
 from outcome import Outcome
 
-from mcptrio._bridge.idle import IdleWait, Tick
 from mcptrio._bridge.to_trio import SameThread
 from mcptrio.errors import LocalProtocolError
 
@@ -57,54 +56,39 @@ class Guest:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.way = SameThread(loop, self.wake)
+        self.way = SameThread(loop)
         self.users = 0
-        self._calls: deque[Tick] = deque()
+        self._calls: deque[Callable[[], object]] = deque()
         self._running = False
         self._started: asyncio.Future[None] = loop.create_future()
         self._done: asyncio.Future[None] = loop.create_future()
-        self._idle = IdleWait(loop, self.wake)
         trio.lowlevel.start_guest_run(
             self._main,
             run_sync_soon_threadsafe=self._soon_threadsafe,
             run_sync_soon_not_threadsafe=self._soon,
             done_callback=self._ended,
-            clock=self._idle,
             host_uses_signal_set_wakeup_fd=True,
             restrict_keyboard_interrupt_to_checkpoints=True,
         )
-        self._idle.watch(self._calls[0])
         _here.guest = self
         atexit.register(self.finish_abandoned)
 
     async def _main(self) -> None:
         _current.set(self)
-        try:
-            async with trio.open_nursery() as self.nursery:
-                self._started.set_result(None)
-                await trio.sleep_forever()
-        finally:
-            self._idle.close()
+        async with trio.open_nursery() as self.nursery:
+            self._started.set_result(None)
+            await trio.sleep_forever()
 
     # Each scheduled call is kept here too: a loop that is closed forgets its own.
-    def _soon(self, call: Tick) -> None:
-        if not self._idle.hold(call):
-            self._schedule(call)
-
-    def _schedule(self, call: Tick) -> None:
+    def _soon(self, call: Callable[[], object]) -> None:
         self._calls.append(call)
         if not self._running and not self.loop.is_closed():
             self.loop.call_soon(self._run_calls)
 
-    def _soon_threadsafe(self, call: Tick) -> None:
+    def _soon_threadsafe(self, call: Callable[[], object]) -> None:
         self._calls.append(call)
         with suppress(RuntimeError):  # the loop is closed: see `finish_abandoned`
             self.loop.call_soon_threadsafe(self._run_calls)
-
-    def wake(self) -> None:
-        """Let Trio run soon. Without it, Trio wakes itself through a socket, which costs more."""
-        if (tick := self._idle.release()) is not None:
-            self._schedule(tick)
 
     def _run_calls(self) -> None:
         """Run a few turns of Trio's scheduler; a turn of the asyncio loop for each of them would cost more."""
@@ -149,7 +133,6 @@ class Guest:
         logger.error(
             "the asyncio loop was closed before the lifespan of the MCP application ended: running calls are cancelled"
         )
-        self.wake()
         if self._started.done():
             self.nursery.cancel_scope.cancel()
         deadline = monotonic() + _FINISH

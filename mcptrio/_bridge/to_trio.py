@@ -35,13 +35,11 @@ class Way(Protocol):
 class SameThread:
     """Both sides are in one thread, because Trio is a guest of the loop: calls are direct."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], object]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.given_up = False
-        self._wake = wake
 
     def to_trio(self, fn: Callable[[], object], /) -> None:
-        self._wake()
         fn()
 
     def to_asyncio(self, fn: Callable[[], object], /) -> None:

@@ -48,8 +48,7 @@ class AsyncioRequest:
     async def serve(self, app: Application, scope: Scope) -> None:
         """Serve the request. Called in asyncio, once."""
         if scope.get("method") != "GET":
-            self._read()  # first, so that it has the body when Trio runs
-        self._guest.wake()
+            self._read()  # before the next line, which may wake Trio at once
         self._guest.nursery.start_soon(self._run, app, scope, name=f"{scope.get('method', 'WS')} {scope['path']}")
         try:
             async with asyncio.timeout(None) as self._limit:
@@ -75,7 +74,6 @@ class AsyncioRequest:
                 self._outgoing.clear()
         if (task := self._sending) is not None:
             self._sending = None
-            self._guest.wake()
             trio.lowlevel.reschedule(task)
 
     async def _end(self) -> None:
@@ -117,7 +115,6 @@ class AsyncioRequest:
     def _wake_receiver(self) -> None:
         if (task := self._receiving) is not None:
             self._receiving = None
-            self._guest.wake()
             trio.lowlevel.reschedule(task)
 
     # -- the Trio half
