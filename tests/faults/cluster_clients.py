@@ -237,11 +237,11 @@ class ConnectionProbe:
             else:
                 if refused_since is not None:
                     self.refused, refused_since = max(self.refused, began - refused_since), None
-                with suppress(*LOST):
-                    await stream.send_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
-                    if await stream.receive_some(65536):
-                        self.slowest = max(self.slowest, time.monotonic() - began)
-                await trio.aclose_forcefully(stream)
+                async with stream:  # also when the probe is cancelled
+                    with suppress(*LOST):
+                        await stream.send_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                        if await stream.receive_some(65536):
+                            self.slowest = max(self.slowest, time.monotonic() - began)
             await trio.sleep(0.01)
 
     def __str__(self) -> str:
