@@ -32,7 +32,11 @@ _OTHER_LOOP: Final = (
     "the previous one first"
 )
 _TURNS: Final = 8  # turns of Trio's scheduler before asyncio's callbacks run
-_FINISH: Final = 2.0  # seconds for the cleanup of a run whose loop was closed
+_LEFT_BEHIND: Final = (
+    "a handler of an earlier application on this asyncio loop ignores its cancellation, and Trio cannot end: "
+    "start the application in a new process"
+)
+_FINISH: Final = 2.0  # seconds for the cleanup of a run whose loop was closed, or that was left behind
 _current = trio.lowlevel.RunVar[Any]("mcptrio_guest", None)
 
 
@@ -126,6 +130,12 @@ class Guest:
         self.nursery.cancel_scope.cancel()
         await asyncio.wait((self._done,), timeout=0 if self.way.given_up else None)
 
+    async def ended(self) -> None:
+        """Wait for the end of a guest that its last user has left."""
+        done, _ = await asyncio.wait((self._done,), timeout=_FINISH if self.way.given_up else None)
+        if not done:
+            raise LocalProtocolError(_LEFT_BEHIND)
+
     def finish_abandoned(self) -> None:
         """Run Trio to its end without its loop, which was closed without a shutdown."""
         if _here.guest is not self:
@@ -159,14 +169,15 @@ async def open_guest() -> AsyncIterator[Guest]:
     """Use Trio in the running asyncio loop.
 
     Raises:
-        LocalProtocolError: no asyncio loop runs here, or Trio runs in this thread already, and not as its guest.
+        LocalProtocolError: no asyncio loop runs here, or Trio runs in this thread already, and not as its guest, or an
+            earlier guest of the loop does not end.
     """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         raise LocalProtocolError("mcptrio needs an event loop of Trio or asyncio, and none runs here") from None
     while (ending := _here.guest) is not None and ending.loop is loop and not ending.users:
-        await asyncio.shield(ending._done)
+        await ending.ended()
     guest = _guest_of(loop)
     guest.users += 1
     try:

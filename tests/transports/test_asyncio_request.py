@@ -17,6 +17,7 @@ import trio
 import uvloop
 
 from mcptrio import Context, Server
+from mcptrio._bridge import guest
 from mcptrio._bridge.guest import current_guest, open_guest
 from mcptrio.errors import DeclarationError, LocalProtocolError
 from mcptrio.transports.http_server.hypercorn.asyncio_request import AsyncioRequest
@@ -308,6 +309,34 @@ def test_a_handler_that_cannot_be_stopped_does_not_keep_the_host_from_ending(
     assert "is left behind" in caplog.text
     free.set()
     asyncio.run(ended())
+
+
+def test_a_second_lifespan_says_that_a_handler_of_the_first_does_not_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(guest, "_FINISH", 0.1)
+
+    @stage.server.tool
+    async def stubborn() -> str:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(free.wait)
+        return ""
+
+    async def main() -> None:
+        app = stage.server.asgi(drain_timeout=0.1)
+        async with app.lifespan():
+            running = asyncio.ensure_future(Exchange(call("stubborn"), "stubborn").run(app))
+            await asyncio.sleep(0.1)
+            running.cancel()
+        with pytest.raises(LocalProtocolError, match="ignores its cancellation"):
+            async with app.lifespan():
+                pass
+        free.set()
+        async with stage.server.asgi().lifespan():
+            pass
+
+    asyncio.run(main())
 
 
 def test_a_handler_that_cannot_be_stopped_does_not_keep_a_cancelled_host_from_ending(
