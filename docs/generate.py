@@ -7,7 +7,8 @@
 A page marks such a part with two comments. What is between them is replaced.
 
     <!-- docs/snippets/first.py: server add -->     the definitions of these names, or without names the whole file;
-                                                    `imports` are those that the file begins with
+                                                    `imports` are those that the file begins with, and
+                                                    `__main__` is the `if` that it ends with
     <!-- table: settings HttpConfig -->             what a function of tables.py or public_names.py returns
     <!-- end -->
 
@@ -98,6 +99,8 @@ def names_of(node: ast.stmt) -> Iterator[str]:
             yield ast.unparse(called)  # `server.add_extension`, if the file says so once
         case ast.ImportFrom(module=str(module)):
             yield module
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+            yield "__main__"
 
 
 def files() -> dict[Path, str]:
