@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.advisories.mutant import Mutant
 
 BUDGET = "tests/schema/test_budget.py"
+RETRY = "tests/transports/test_retry.py"
+HTTP_CLIENT = "transports/http_client"
 
 MUTANTS = [
     Mutant(
@@ -36,5 +38,66 @@ MUTANTS = [
         "S3", "a pattern that backtracks counts for more", "_schema/budget.py",
         "_PATTERN_WORK: Final = 1000", "_PATTERN_WORK: Final = 0",
         BUDGET, "test_a_pattern_that_backtracks_counts_for_more",
+    ),
+    # -- outages
+    Mutant(
+        "D25", "a task is polled again as the server says", "extensions/tasks/follow.py",
+        "                if wait is None or refusals >= REFUSALS:\n", "                if True:\n",
+        "tests/extensions/test_following.py",
+        "test_a_request_that_is_refused_for_now_is_retried_as_the_server_says",
+    ),
+    Mutant(
+        "E18", "a call is resumed after a status that passes", f"{HTTP_CLIENT}/streamable.py",
+        "            except (ConnectionLost, Overloaded) as failed:\n                error = failed\n        raise",
+        "            except ConnectionLost as failed:\n                error = failed\n        raise",
+        RETRY, "test_a_call_is_resumed_through_statuses_that_pass",
+    ),
+    Mutant(
+        "E19", "the server's own stream is opened again after a status that passes", f"{HTTP_CLIENT}/streamable.py",
+        "                except (ConnectionLost, Overloaded) as failed:\n                    error = failed\n",
+        "                except ConnectionLost as failed:\n                    error = failed\n",
+        RETRY, "test_the_servers_own_stream_is_opened_through_statuses_that_pass",
+    ),
+    Mutant(
+        "E22", "a session is opened again through an outage", "transports/retry.py",
+        "RETRYABLE: Final = (ConnectionLost, Overloaded, RequestTimeout)",
+        "RETRYABLE: Final = (ConnectionLost, RequestTimeout)",
+        RETRY, "test_a_session_is_opened_again_through_statuses_that_pass",
+    ),
+    Mutant(
+        "E22", "502 is a status that passes", "transports/http_status.py",
+        "    502: StatusMeaning(retry=True),\n", "",
+        RETRY, "test_a_list_is_asked_for_again_after_a_status_that_passes",
+    ),
+    Mutant(
+        "E22", "the pause of Retry-After is kept", "transports/retry.py",
+        "min(error.retry_after, self.policy.most) if isinstance(error, Overloaded) else 0.0", "0.0",
+        RETRY, "test_a_list_is_asked_for_again_after_a_status_that_passes",
+    ),
+    Mutant(
+        "E23", "a subscription survives an outage", "client/features/listen.py",
+        "                except RETRYABLE as error:\n", "                except ConnectionLost as error:\n",
+        RETRY, "test_a_subscription_survives_statuses_that_pass",
+    ),
+    Mutant(
+        "E24", "a WebSocket is opened again after a status that passes", "transports/websocket/client.py",
+        "            raise refusal_of(response, b\"\")\n",
+        "            raise RemoteProtocolError(str(refusal_of(response, b\"\")))\n",
+        "tests/e2e/test_client_http.py", "test_a_websocket_is_opened_again_after_an_outage_behind_a_proxy",
+    ),
+    Mutant(
+        "E26", "answers in arrays reach their callers", "client/connection.py",
+        "                case Response() | Error() | Notification():\n", "                case Notification():\n",
+        "tests/client/test_hostile.py", "test_an_array_may_answer_several_callers_and_hold_other_things",
+    ),
+    Mutant(
+        "E18", "a stream that the server still holds is tried again", f"{HTTP_CLIENT}/streamable.py",
+        "            if meaning_of(response.status_code).stream_in_use:\n", "            if False:\n",
+        RETRY, "test_a_call_is_resumed_although_the_server_still_holds_the_previous_connection",
+    ),
+    Mutant(
+        "E24", "a WebSocket handshake has a limit", "transports/websocket/client.py",
+        "httpx2.Timeout(self.config.connect_timeout, write", "httpx2.Timeout(None, write",
+        "tests/e2e/test_client_http.py", "test_a_websocket_handshake_that_is_never_answered_ends",
     ),
 ]  # fmt: skip

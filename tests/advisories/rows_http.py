@@ -55,4 +55,14 @@ MUTANTS = [
         "            self._check(\"\", str(id(request)), amount)",
         "tests/transports/test_http_admission.py", "test_a_new_session_does_not_restart_the_rate_of_an_address",
     ),
+    Mutant(
+        "E15", "a legacy stream ends with its token", "transports/legacy_sse/server.py",
+        "        return leased(head, Stream(200, EVENTS, link))\n", "        return Stream(200, EVENTS, link)\n",
+        "tests/transports/test_legacy_sse.py", "test_a_stream_ends_with_the_token_that_opened_it",
+    ),
+    Mutant(
+        "E16", "a connected client gets what it has not received", f"{HTTP}/endpoint/event_stream.py",
+        "keep_after=self.taken if keep else None)", "keep_after=None)",
+        "tests/e2e/test_large_results.py", "test_a_result_over_4_mib_after_progress_reaches_the_client",
+    ),
 ]  # fmt: skip

@@ -10,6 +10,10 @@ DPOP = "tests/auth/server/test_dpop.py"
 DEPENDENCIES = "tests/advisories/test_dependencies.py"
 SECRETS = "tests/cli/test_secrets.py"
 SCOPES = "tests/auth/server/test_scopes.py"
+ACQUIRE = "tests/auth/test_acquire.py"
+SOURCE = "tests/transports/oauth/test_token_source.py"
+SOURCE_FILE = "transports/oauth/token_source.py"
+HTTP_CLIENT = "transports/http_client"
 
 MUTANTS = [
     Mutant(
@@ -95,5 +99,117 @@ MUTANTS = [
         "S20", "proxy variables are ignored", "transports/fetch.py",
         "proxy=self.proxy, timeout=None, trust_env=False)", "proxy=self.proxy, timeout=None)",
         BEARER, "test_requests_to_the_issuer_ignore_proxy_variables",
+    ),
+    # -- defects of sign-ins
+    Mutant(
+        "E01", "sign-ins are counted, not requests", SOURCE_FILE,
+        "        await self._join()\n        if self._is_replaced(sent):\n            return True\n"
+        "        scopes, tried",
+        "        self._step_ups[sent.scopes] = self._step_ups.get(sent.scopes, 0) + 1\n"
+        "        if self._step_ups[sent.scopes] > MAX_STEP_UPS:\n            return False\n"
+        "        await self._join()\n        if self._is_replaced(sent):\n            return True\n"
+        "        scopes, tried",
+        SOURCE, "test_concurrent_step_ups_share_one_sign_in",
+    ),
+    Mutant(
+        "E01", "a step-up that ended meanwhile is used", SOURCE_FILE,
+        "        await self._join()\n        if self._is_replaced(sent):\n            return True\n"
+        "        scopes, tried",
+        "        await self._join()\n        scopes, tried",
+        SOURCE, "test_concurrent_step_ups_share_one_sign_in",
+    ),
+    Mutant(
+        "E02", "the stored tokens are read before a renewal", "auth/client/acquire.py",
+        "    if stored is None or stored.same_as(need.tokens):\n", "    if True:\n        stored = need.tokens\n",
+        ACQUIRE, "test_tokens_that_another_client_has_renewed_are_used",
+    ),
+    Mutant(
+        "E02", "a renewal locks its record", "auth/client/acquire.py",
+        "    yield Lock(key=need.key)\n    stored", "    stored",
+        CLIENT, "test_processes_that_share_a_token_file_never_present_a_used_refresh_token",
+    ),
+    Mutant(
+        "E02", "a record is locked by one process at a time", "auth/client/storage.py",
+        "            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "            pass\n",
+        "tests/auth/test_tokens.py", "test_a_record_is_locked_by_one_client_at_a_time",
+    ),
+    Mutant(
+        "E03", "a refused client reads what another has stored", "auth/client/acquire.py",
+        "            other = yield from adopt(grant, need)\n", "            other = None\n",
+        ACQUIRE, "test_a_refused_client_keeps_the_tokens_that_another_stored_meanwhile",
+    ),
+    Mutant(
+        "E04", "the nonce of each proof is remembered", SOURCE_FILE,
+        "return self._nonces.of(self.endpoint) != sent.nonce and",
+        "return self._nonces.of(self.endpoint) != before and",
+        SOURCE, "test_every_request_in_flight_is_repeated_when_the_nonce_changes",
+        (
+            (
+                SOURCE_FILE,
+                "        if self.endpoint is not None:\n            self._nonces.learn",
+                "        global before\n        before = None\n        if self.endpoint is not None:\n"
+                "            before = self._nonces.of(self.endpoint)\n            self._nonces.learn",
+            ),
+        ),
+    ),
+    Mutant(
+        "E05", "a renewal uses the registration of its tokens", "auth/client/code_grant.py",
+        "self.own or tokens.registration or Credentials", "self.own or Credentials",
+        ACQUIRE, "test_a_refresh_uses_the_registration_that_the_tokens_were_issued_to",
+    ),
+    Mutant(
+        "E05", "tokens are stored with their registration", "auth/client/code_grant.py",
+        "    registration = known.credentials if known.registered else None\n", "    registration = None\n",
+        ACQUIRE, "test_one_client_registers_at_an_issuer_at_a_time",
+    ),
+    Mutant(
+        "E05", "one client registers at an issuer at a time", "auth/client/registration.py",
+        "    yield Lock(key=key)  # one registration", "    # one registration",
+        ACQUIRE, "test_one_client_registers_at_an_issuer_at_a_time",
+    ),
+    Mutant(
+        "E08", "a short token is renewed in its last quarter", "auth/client/tokens.py",
+        "            before = min(before, (self.expires_at - self.obtained_at) / 4)\n", "            pass\n",
+        SOURCE, "test_a_short_lived_token_is_used_for_three_quarters_of_its_life",
+    ),
+    Mutant(
+        "E08", "a renewal needs no discovery", "auth/client/binding.py",
+        "    if need.refused or tokens is None or tokens.token_endpoint is None:\n", "    if True:\n",
+        ACQUIRE, "test_a_renewal_needs_no_discovery",
+    ),
+    Mutant(
+        "E10", "a request that starts does not wait for the user", SOURCE_FILE,
+        "        if tokens.is_expired(now) and not flight.may_ask:\n", "        if tokens.is_expired(now):\n",
+        SOURCE, "test_a_request_that_starts_during_a_sign_in_waits_where_timeouts_are_paused",
+    ),
+    Mutant(
+        "E10", "timeouts are paused during a sign-in", "client/timeouts.py",
+        "        with self.timeouts.answering(), trio.move_on_after(self.limit):\n",
+        "        with trio.move_on_after(self.limit):\n",
+        CLIENT, "test_calls_that_start_or_end_during_a_sign_in_do_not_disturb_it",
+    ),
+    Mutant(
+        "E10", "the opening of a legacy stream waits for the user", f"{HTTP_CLIENT}/http.py",
+        "                if auth is not None and await auth.on_response(head_of(about, response)):\n",
+        "                done = None\n                with trio.move_on_after(timeout):\n"
+        "                    done = auth is not None and await auth.on_response(head_of(about, response))\n"
+        "                if done:\n",
+        "tests/transports/test_legacy_sse_client.py",
+        "test_a_sign_in_may_take_longer_than_the_server_has_for_its_url",
+    ),
+    Mutant(
+        "E12", "a sign-in clears the cache", "client/timeouts.py",
+        "            if signed_in:\n                self.on_signed_in()\n", "",
+        "tests/client/test_cache.py", "test_signing_in_again_makes_everything_stale",
+    ),
+    Mutant(
+        "E13", "a browser has a session of its own", "transports/oauth/browser.py",
+        ", start_new_session=True)", ")",
+        CLIENT, "test_a_browser_that_stays_in_the_foreground_is_not_ended",
+    ),
+    Mutant(
+        "E13", "a browser is not killed after its start", "transports/oauth/browser.py",
+        "    return True  # a browser that stays", "    process.kill()\n    return True  # a browser that stays",
+        CLIENT, "test_a_browser_that_stays_in_the_foreground_is_not_ended",
     ),
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import trio
 
 from mcptrio import Client, ConnectionLost, Context, MCPTrioError, Overloaded, Reconnect, Server, connect
 from mcptrio.client import Change
+from mcptrio.transports.http_client import HttpClientConfig
 from tests.client.kit import BOTH, STATEFUL, Order, make_server
 from tests.tiers import sample
 
@@ -321,6 +322,22 @@ async def test_a_websocket_is_opened_again_after_an_outage_behind_a_proxy(status
             with trio.fail_after(20):
                 assert len(await client.list_tools()) == 8
             assert not outage.left
+
+
+@pytest.mark.defect("E24")
+async def test_a_websocket_handshake_that_is_never_answered_ends() -> None:
+    async def stay_silent(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            while await stream.receive_some():
+                pass
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, stay_silent, 0, host="127.0.0.1"))
+        port, http = listener.socket.getsockname()[1], HttpClientConfig(connect_timeout=0.2)
+        with trio.fail_after(30), pytest.raises(ConnectionLost, match=r"not answered within 0.2 s \(connect_timeout\)"):
+            async with connect(f"ws://127.0.0.1:{port}/mcp", http=http):
+                pass
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.defect("E24")

@@ -151,7 +151,8 @@ async def test_a_stream_ends_with_the_token_that_opened_it(autojump_clock: MockC
         client = await OldClient.open(endpoint)
         await client.post(initialize("2024-11-05"))
         began = trio.current_time()
-        frames = [json.loads(event.data) for event in await client.reader.rest()]
+        with trio.fail_after(60):
+            frames = [json.loads(event.data) for event in await client.reader.rest()]
         assert [frame["id"] for frame in frames] == [0]
         assert 19 < trio.current_time() - began <= 20
         assert (await client.post(request(2, "ping"))).status == 404

@@ -194,6 +194,23 @@ async def test_a_call_is_resumed_through_statuses_that_pass(status: int, autojum
     assert pauses == pytest.approx([4] * 3, abs=0.1)
 
 
+@pytest.mark.defect("E18")
+async def test_a_call_is_resumed_although_the_server_still_holds_the_previous_connection(
+    autojump_clock: MockClock,
+) -> None:
+    calls: list[Asked] = []
+
+    def handle(asked: Asked) -> Answer:
+        calls.append(asked)
+        if asked.method == "POST":
+            return Answer(200, [event(None, id="e1"), httpx2.ReadError("reset")])
+        return Answer(409) if len(calls) < 5 else Answer(200, [event(result(calls[0], **DONE), id="e2")])
+
+    async with to(Web(stateful(OLD, handle))) as client:
+        assert (await client.call_tool("t")).content
+    assert len(calls) == 5
+
+
 @pytest.mark.defect("E21")
 @pytest.mark.parametrize("field", [b"", b"retry: 1000\n\n", b": still working\n\n"])
 async def test_a_polled_call_is_not_given_up_after_good_connections(field: bytes, autojump_clock: MockClock) -> None:

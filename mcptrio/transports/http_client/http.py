@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from math import inf
 from typing import Any, Final
 
 import httpx2
@@ -55,7 +56,7 @@ class HttpClientConfig:
     """Maximum size in bytes of a response that is read, as JSON or as one event of a stream. Raise it for tools that
     return files."""
     connect_timeout: float = field(default=10.0, validator=validators.gt(0))
-    """Timeout in seconds for connecting, TLS included."""
+    """Timeout in seconds for connecting, including TLS and the handshake of a WebSocket."""
     write_timeout: float = field(default=30.0, validator=validators.gt(0))
     """Timeout in seconds for sending one chunk of a request."""
     listen_timeout: float = field(default=2.0, validator=validators.ge(0))
@@ -81,9 +82,17 @@ class Http:
 
     @asynccontextmanager
     async def send(
-        self, method: str, headers: Mapping[str, str], content: bytes | None = None, *, url: str | None = None
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        *,
+        url: str | None = None,
+        timeout: float = inf,
     ) -> AsyncIterator[httpx2.Response]:
         """Return a response whose body is not read yet, after redirects and authorization.
+
+        `timeout` is for the head of each response. It does not run while the user signs in.
 
         Raises:
             NotDelivered: no connection could be made.
@@ -91,13 +100,15 @@ class Http:
             RemoteProtocolError: it redirects to another origin, or too often.
         """
         with translated():
-            response = await self._send(method, headers, content, url or self.url)
+            response = await self._send(method, headers, content, url or self.url, timeout)
             try:
                 yield response
             finally:
                 await response.aclose()
 
-    async def _send(self, method: str, headers: Mapping[str, str], content: bytes | None, url: str) -> httpx2.Response:
+    async def _send(
+        self, method: str, headers: Mapping[str, str], content: bytes | None, url: str, timeout: float
+    ) -> httpx2.Response:
         hops = attempts = 0
         about = AuthRequest(method=method, url=url)
         while True:
@@ -107,7 +118,11 @@ class Http:
             for name, value in (*headers.items(), *signed.items()):
                 whole[name] = value  # also replaces `authorization` with `Authorization`
             request = self.client.build_request(method, about.url, headers=whole, content=content)
-            response = await self.client.send(request, stream=True, follow_redirects=False)
+            response = None
+            with trio.move_on_after(timeout):
+                response = await self.client.send(request, stream=True, follow_redirects=False)
+            if response is None:
+                raise ConnectionLost(f"the server did not answer within {timeout:g} s")
             try:
                 if response.status_code in _REDIRECTS[method] and "location" in response.headers:
                     hops += 1

@@ -291,6 +291,8 @@ class HttpClientLink:
         stream.connecting()
         async with self.http.send("GET", headers) as response:
             stream.opened.set()
+            if meaning_of(response.status_code).stream_in_use:
+                raise ConnectionLost("the server still holds the previous connection of the stream")
             if not response.is_success:
                 raise await self.http.refusal(response, session=self.session_id is not None)
             if kind_of(response) != EVENTS:
@@ -304,10 +306,6 @@ class HttpClientLink:
                 error: ConnectionLost | Overloaded | None = None
                 try:
                     await self._get(stream, None)
-                except HttpRefused as refused:
-                    if not meaning_of(refused.status).stream_in_use:
-                        raise
-                    error = ConnectionLost(str(refused))
                 except SessionGone:
                     raise
                 except (ConnectionLost, Overloaded) as failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import Final
 
 import httpx2
@@ -43,10 +44,7 @@ class LegacySseTransport:
         async with lent_or_own(self.client, self.config) as client, trio.open_nursery() as nursery:
             http = Http(client, self.url, self.config, self.reconnect, self.auth, self.headers)
             link = LegacySseClientLink(http, receiver, nursery)
-            with trio.move_on_after(_ENDPOINT_TIMEOUT):
-                link.endpoint = await nursery.start(link.hear)
-            if not link.endpoint:
-                raise RemoteProtocolError("the server did not send the URL for POSTs (event `endpoint`)")
+            link.endpoint = await nursery.start(link.hear)
             try:
                 yield link
             finally:
@@ -98,7 +96,7 @@ class LegacySseClientLink:
         started = False
         reader = SseReader(self.http.config.max_reply)
         try:
-            async with self.http.send("GET", {"Accept": EVENTS}) as response:
+            async with self.http.send("GET", {"Accept": EVENTS}, timeout=_ENDPOINT_TIMEOUT) as response:
                 if not response.is_success:
                     raise await self.http.refusal(response)
                 if kind_of(response) != EVENTS:
@@ -111,6 +109,7 @@ class LegacySseClientLink:
                             if event.event == "endpoint" and not started:
                                 target = self._target(response, event.data.decode())
                                 started = True
+                                opening.deadline = inf
                                 task_status.started(target)
                             elif event.event == "message" and event.data and started:
                                 error = await hand_over(self.receiver, event.data)
@@ -119,9 +118,10 @@ class LegacySseClientLink:
                         await trio.lowlevel.checkpoint()
                     return False
 
-                await feed(response, take)
+                with trio.move_on_after(_ENDPOINT_TIMEOUT) as opening:
+                    await feed(response, take)
             if not started:
-                raise RemoteProtocolError("the stream ended before the event `endpoint`")
+                raise RemoteProtocolError("the server did not send the URL for POSTs (event `endpoint`)")
             self.receiver.lost("the server closed the stream")
         except MCPTrioError as error:
             if not started:

@@ -63,6 +63,8 @@ class WebSocketTransport:
                 headers={**self.headers, **signed},
                 subprotocols=[SUBPROTOCOL],
                 max_message_size_bytes=self.config.max_reply,
+                # also for the response to the handshake; the connection itself may be idle
+                timeout=httpx2.Timeout(self.config.connect_timeout, write=self.config.write_timeout),
             )
             try:
                 with translated():
@@ -71,6 +73,11 @@ class WebSocketTransport:
                 response = error.response
             except HTTPXWSException as error:
                 raise NotDelivered(f"no connection to the server: {error}") from error
+            except ConnectionLost as error:
+                if not isinstance(error.__cause__, httpx2.ReadTimeout):
+                    raise
+                limit = f"{self.config.connect_timeout:g} s (connect_timeout)"
+                raise NotDelivered(f"the WebSocket handshake was not answered within {limit}") from error
             else:
                 if self.auth is not None and socket.response is not None:
                     await self.auth.on_response(head_of(about, socket.response))

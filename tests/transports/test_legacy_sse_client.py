@@ -1,0 +1,63 @@
+"""HTTP+SSE, client side: the time until the server has sent the URL for POSTs."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from mcptrio import ConnectionLost, RemoteProtocolError
+from mcptrio.transports.http_client import AuthRequest, AuthResponse
+from mcptrio.transports.legacy_sse.client import LegacySseTransport
+from tests.transports.scripted_http import URL, Answer, Asked, Web
+
+ENDPOINT = b"event: endpoint\ndata: /messages?session_id=1\n\n"
+
+
+class SlowSignIn:
+    """An authorization whose user takes five minutes."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+
+    async def authorize(self, request: AuthRequest) -> dict[str, str]:
+        return self.headers
+
+    async def on_response(self, response: AuthResponse) -> bool:
+        if response.status != 401:
+            return False
+        await trio.sleep(300)
+        self.headers = {"Authorization": "Bearer good"}
+        return True
+
+
+async def endpoint_of(web: Web, **options: Any) -> str:
+    async with LegacySseTransport(url=URL, client=web.client(), **options).open(Mock()) as link:
+        await trio.sleep(100)  # an idle stream stays open
+        return link.endpoint
+
+
+@pytest.mark.defect("E10")
+async def test_a_sign_in_may_take_longer_than_the_server_has_for_its_url(autojump_clock: MockClock) -> None:
+    def handle(asked: Asked) -> Answer:
+        return Answer(200, [ENDPOINT, 1e9]) if "authorization" in asked.headers else Answer(401)
+
+    assert await endpoint_of(Web(handle), auth=SlowSignIn()) == "http://server.test/messages?session_id=1"
+
+
+async def test_a_server_that_does_not_answer_or_sends_no_url_is_given_up(autojump_clock: MockClock) -> None:
+    async def never(asked: Asked) -> Answer:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    with pytest.RaisesGroup(pytest.RaisesExc(ConnectionLost, match="did not answer within 10 s")):
+        await endpoint_of(Web(never))
+    assert trio.current_time() == pytest.approx(10, abs=0.1)
+    for pieces in ([b":\n\n", 1e9], [b":\n\n"]):
+        began = trio.current_time()
+        with pytest.RaisesGroup(pytest.RaisesExc(RemoteProtocolError, match="did not send the URL")):
+            await endpoint_of(Web(lambda _, pieces=pieces: Answer(200, pieces)))  # type: ignore[misc]
+        assert trio.current_time() - began == pytest.approx(10 if len(pieces) > 1 else 0, abs=0.1)
