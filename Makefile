@@ -15,7 +15,7 @@ help:
 demo demo-cluster test unit catalogues coverage test-lowest test-loaded test-all lint format types docs audit load-test fault-test mutants:
 	@$(DEV) $@ $(ARGS)
 
-# The servers of one engine, or of one asyncio host, only: make conformance ENGINE=direct, ENGINE=uvicorn, ENGINE=workers (two)
+# The servers of one engine, or of one asyncio host, only: make conformance ENGINE=direct, ENGINE=uvicorn, ENGINE=workers
 conformance:
 	@$(DEV) $@ $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
 

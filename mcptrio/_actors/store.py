@@ -310,7 +310,8 @@ class Bus(Protocol):
     def publish(self, topic: str, payload: Any = None, *, everywhere: bool = True) -> None:
         """Call every callback that is subscribed to the topic, in the order of subscription.
 
-        `everywhere` includes the callbacks of the other processes that share a store.
+        `everywhere` includes the callbacks of the other processes that share a store. The version of the topic, which
+        they share, changes in any case.
         """
 
     def subscribe(self, topics: Iterable[str], callback: Callable[[str, Any], None]) -> Subscription:

@@ -109,10 +109,10 @@ class App:
         self._threads = threads
         self._offers: frozenset[str] | None = None
         self.router.add_all(methods.methods(self))
-        self.tools.registry.on_change.append(lambda: self.list_changed("tools"))
-        self.prompts.registry.on_change.append(lambda: self.list_changed("prompts"))
-        self.resources.registry.on_change.append(lambda: self.list_changed("resources"))
-        self.resources.templates.on_change.append(lambda: self.list_changed("resources"))
+        self.tools.registry.on_change.append(lambda: self._own_list_changed("tools"))
+        self.prompts.registry.on_change.append(lambda: self._own_list_changed("prompts"))
+        self.resources.registry.on_change.append(lambda: self._own_list_changed("resources"))
+        self.resources.templates.on_change.append(lambda: self._own_list_changed("resources"))
 
     # -- declarations
 
@@ -221,11 +221,16 @@ class App:
             self._offers = frozenset(self.capabilities())
         return self._offers
 
-    def list_changed(self, kind: str, *, everywhere: bool = False) -> None:
-        """Announce that a list (`tools`, `prompts` or `resources`) has changed, here or in all processes."""
+    def list_changed(self, kind: str) -> None:
+        """Announce that a list (`tools`, `prompts` or `resources`) has changed."""
         self._offers = None
-        self.publisher.list_changed(kind, everywhere=everywhere)
-        if not everywhere and not self._hinted and not in_broadcast.get() and self.publisher.in_cluster:
+        # Every worker runs an `on_broadcast` function, and notifies its own clients.
+        self.publisher.list_changed(kind, everywhere=not in_broadcast.get())
+
+    def _own_list_changed(self, kind: str) -> None:
+        """Announce a change of a list of this process; log once that the lists of other workers are as before."""
+        self.list_changed(kind)
+        if not self._hinted and not in_broadcast.get() and self.publisher.in_cluster:
             self._hinted = True
             logger.warning(
                 "the list of %s has changed in this worker only; to change every worker, call server.broadcast(topic, "

@@ -317,15 +317,15 @@ class Server:
         `add_tool` and `remove_tool` do it themselves; use this for changes that mcptrio cannot see, such as another
         result of a `visible=` function or of a custom list handler.
         """
-        self._app.list_changed("tools", everywhere=True)
+        self._app.list_changed("tools")
 
     def notify_prompts_changed(self) -> None:
         """Notify clients that the list of prompts has changed."""
-        self._app.list_changed("prompts", everywhere=True)
+        self._app.list_changed("prompts")
 
     def notify_resources_changed(self) -> None:
         """Notify clients that the list of resources or of resource templates has changed."""
-        self._app.list_changed("resources", everywhere=True)
+        self._app.list_changed("resources")
 
     def notify_resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:
         """Notify the subscribers of a resource that it has changed; `meta` is the `_meta` they receive, as JSON."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
+from attrs import evolve
 
 from mcptrio import Server
 from mcptrio.cluster import link_client
 from mcptrio.errors import DeclarationError
 from tests.redis_server import RedisServer, be_patient, running_server
+from tests.server.test_durable_sessions import passivated
 from tests.stateless.kit import Poster, Trail, endpoint_of
 from tests.transports.app_for_tests import Client, Reader, exchange, request
 
@@ -33,16 +36,31 @@ def make_server(trail: Trail, cue: trio.Event) -> Server:
         "The news."
         return "rain"
 
+    @server.resource("news://from/{slot}")
+    def news(slot: str) -> str:
+        "The news of a worker."
+        return slot
+
     @server.tool
     def greet() -> str:
         "Greet."
         return "hello"
+
+    @server.prompt
+    def ask() -> str:
+        "Ask."
+        return "Why?"
 
     @server.on_broadcast("plugins")
     async def changed(names: list[str]) -> None:
         for name in names:
             server.add_tool(greet, name=name)
         trail(",".join(names))
+
+    @server.on_broadcast("slow plugins")
+    async def changed_slowly(name: str) -> None:
+        await cue.wait()
+        server.add_tool(greet, name=name)
 
     return server
 
@@ -68,6 +86,61 @@ async def test_a_broadcast_changes_every_worker(redis_server: RedisServer, caplo
             assert await tools_of(worker) == {"greet", "one", "two"}
             stream.hang_up()
     assert "in this worker only" not in caplog.text
+
+
+async def test_a_broadcast_notifies_each_client_once(redis_server: RedisServer) -> None:
+    """Each worker changes its own list, and notifies its own clients only."""
+    async with posting_workers(make_server, redis_server.url, 3) as workers:
+        news = [f"news://from/{slot}" for slot in range(3)]
+        streams = [await listen(worker.poster, toolsListChanged=True, resourceSubscriptions=news) for worker in workers]
+        workers[0].server.broadcast("slow plugins", "one")
+        with trio.fail_after(30):
+            for worker, stream in zip(workers, streams, strict=True):
+                worker.cue.set()
+                assert (await stream.frame())["method"] == "notifications/tools/list_changed"
+            for worker, uri in zip(workers, news, strict=True):
+                worker.server.notify_resource_updated(uri)  # published after everything that the change published
+            for stream in streams:
+                assert {(await stream.frame())["method"] for _ in news} == {"notifications/resources/updated"}
+                stream.hang_up()
+
+
+async def test_a_session_that_was_passivated_hears_of_a_broadcast(redis_server: RedisServer) -> None:
+    async with posting_workers(make_server, redis_server.url) as (one, other):
+        client = await Client.open(one.poster.endpoint)
+        await passivated(client)
+        one.server.broadcast("plugins", ["one"])
+        for worker in (one, other):
+            await until(lambda worker=worker: worker.trail.done == ["one"] and not worker.store.bus._unsent)  # type: ignore[misc]
+            await worker.store.connection.ask("PING")
+        stream = await evolve(client, endpoint=other.poster.endpoint).listen()
+        with trio.fail_after(30):
+            assert (await stream.frame())["method"] == "notifications/tools/list_changed"
+        stream.hang_up()
+
+
+CHANGES: list[tuple[str, Callable[[Server], Any]]] = [
+    ("tools", lambda server: server.add_tool(lambda: "x", name="late")),
+    ("tools", lambda server: server.remove_tool("greet")),
+    ("prompts", lambda server: server.add_prompt(lambda: "x", name="late")),
+    ("resources", lambda server: server.add_resource("news://late", lambda: "x", name="late")),
+]
+
+
+@pytest.mark.parametrize(("kind", "change"), CHANGES, ids=["add tool", "remove tool", "add prompt", "add resource"])
+async def test_a_change_of_one_worker_notifies_the_clients_of_all(
+    redis_server: RedisServer, kind: str, change: Callable[[Server], Any]
+) -> None:
+    async with posting_workers(make_server, redis_server.url) as workers:
+        streams = []
+        for worker in workers:
+            client = await Client.open(worker.poster.endpoint)
+            streams += [await client.listen(), await listen(worker.poster, **{f"{kind}ListChanged": True})]
+        change(workers[0].server)
+        for stream in streams:
+            with trio.fail_after(30):
+                assert (await stream.frame())["method"] == f"notifications/{kind}/list_changed"
+            stream.hang_up()
 
 
 async def test_a_change_of_one_worker_logs_once_how_to_change_all(

@@ -700,6 +700,21 @@ async def test_the_last_change_is_published_when_the_store_is_closed(url: str) -
         await wait_until(lambda: far.heard)
 
 
+async def test_a_change_of_one_process_alone_is_counted_for_all(url: str) -> None:
+    """Its version shows a session that is taken over elsewhere that it has missed something."""
+    async with (one := make(url)).open(), (other := make(url)).open():
+        far = Listener(other, "tools")
+        await other.bus.settled()
+        before = await other.bus.versions(["tools"])
+        one.bus.publish("tools", 1, everywhere=False)
+        await wait_until(lambda: other.bus._versions["tools"])
+        assert await other.bus.versions(["tools"]) != before
+        one.bus.publish("tools", 2)
+        one.bus.publish("tools", 3, everywhere=False)  # does not replace the one for all, which waits
+        await wait_until(lambda: far.heard)
+        assert far.heard == [("tools", 2)]
+
+
 async def test_topics_that_wait_are_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcptrio.stores.redis.bus.MAX_UNSENT", 3)
     async with (store := make(url)).open():

@@ -50,7 +50,7 @@ class Publisher(Entity):
         return any(runtime.worker for runtime in self.runtimes)
 
     def list_changed(self, kind: str, *, everywhere: bool) -> None:
-        """Announce that a list (`tools`, `prompts` or `resources`) has changed, here or in all processes."""
+        """Announce that a list (`tools`, `prompts` or `resources`) has changed, in all processes or here."""
         self._publish(list_topic(kind), kind, everywhere)
 
     def resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:

@@ -36,6 +36,8 @@ RECENT: Final = 2.0
 """Seconds before a subscription in which a change is delivered to it as well."""
 RETRY_AFTER: Final = 0.1
 SETTLED_WITHIN: Final = 1.0
+COUNTED: Final = b". "
+"""Begins, in place of a sender, a message that changes the version of a topic and is for no other process."""
 
 
 class SharedSubscription(Entity):
@@ -68,10 +70,12 @@ class RedisBus:
 
     def publish(self, topic: str, payload: Any = None, *, everywhere: bool = True) -> None:
         self._local.publish(topic, payload)
-        if not everywhere:
-            return
-        self._unsent.pop(topic, None)
-        self._unsent[topic] = self._sender + b" " + msgspec.json.encode(payload)
+        message = msgspec.json.encode(payload)
+        if everywhere:
+            self._unsent.pop(topic, None)
+            self._unsent[topic] = self._sender + b" " + message
+        else:
+            self._unsent.setdefault(topic, COUNTED + message)
         if len(self._unsent) > MAX_UNSENT:
             oldest = next(iter(self._unsent))
             del self._unsent[oldest]
@@ -144,12 +148,17 @@ class RedisBus:
                 ]
             )
         except BaseException:
-            self._unsent = sent | self._unsent  # it may have been published: a repetition does no harm
+            self._keep(sent)  # it may have been published: a repetition does no harm
             raise
         failed = next((reply for reply in replies if isinstance(reply, ServerError)), None)
         if failed is not None:
-            self._unsent = sent | self._unsent
+            self._keep(sent)
             raise StoreUnavailable(str(failed))
+
+    def _keep(self, sent: dict[str, bytes]) -> None:
+        """Put messages back that may not have arrived; of each topic, the newest one for the others is kept."""
+        newer = {topic: m for topic, m in self._unsent.items() if not (topic in sent and m.startswith(COUNTED))}
+        self._unsent = sent | newer
 
     async def _subscribe(self) -> None:
         some = list(self._changed)[:AT_ONCE]
@@ -202,7 +211,8 @@ class RedisBus:
         topic = self._keys.topic(channel)
         if topic in self._versions:
             self._versions[topic] = _version(message)
-            if message.split(b" ", 2)[1] != self._sender:  # local callbacks were called when it was published
+            # The local callbacks of a message were called when it was published.
+            if message.split(b" ", 2)[1] not in (self._sender, COUNTED.strip()):
                 self._deliver(topic, message)
 
     def _deliver(self, topic: str, message: bytes) -> None:
