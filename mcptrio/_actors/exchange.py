@@ -209,12 +209,13 @@ class Exchange(Entity, kw_only=True):
         if not self.handlers.left_behind:  # the supervisor looks for zombies among the others
             self._drop_parts()
         self._changed()
-        for callback in self.on_end:
+        callbacks, self.on_end = self.on_end, []
+        for callback in callbacks:
             callback()
 
     def _drop_parts(self) -> None:
         self.runtime.supervisor.exchanges.discard(self)
-        self._handlers = self._asks = self._background = None
+        self._handlers = self._asks = self._background = self.outgoing = self.waits_for_client = None
 
     # -- observing
 

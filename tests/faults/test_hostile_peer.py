@@ -153,7 +153,7 @@ async def judge(groups: list[Group], attack: str, served: ServerProcess) -> None
     after = await settled(group, before)
     grown, kept = (group.peak - before) / MIB, (after - before) / MIB
     print(f"\n{attack}: {requests} requests; p99 {p99 * 1000:.1f} ms, without it {usual * 1000:.1f} ms; ", end="")
-    print(f"+{grown:.0f} MiB, {kept:.0f} MiB kept")
+    print(f"+{grown:.0f} MiB, {kept:.0f} MiB kept; load average {os.getloadavg()[0]:.1f}")
     wrong = group.complaints()
     assert control.complaints() == []
     assert served.process.poll() is None, served.log.read_text()[-2000:]

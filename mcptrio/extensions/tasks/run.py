@@ -246,6 +246,10 @@ class TaskRun(Entity, kw_only=True):
 
     def _lost(self) -> None:
         """Handle the end of the exchange. If the task has no outcome, its call crashed."""
+        # Without reference cycles the task does not wait for the garbage collector.
+        self.exchange.link = self.origin._session.link
+        if self.exchange.outgoing is None:  # no handler is left that could ask
+            del self.asks.run
         if not self.begun:
             if self.outcome is None:
                 self.outcome = Error(self.origin.request_id, INTERNAL_ERROR, "the call failed")

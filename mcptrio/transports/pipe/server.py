@@ -189,6 +189,7 @@ async def _serve_session(reader: _Reader, transport: str, principal: Any, owner:
     if not session.handlers.left_behind:
         with trio.move_on_after(session.service.limits.end_grace + 1):
             await over.wait()  # the session may take a while to clean up
+    link.is_last = None  # the function refers to the session
     return session
 
 
