@@ -356,7 +356,7 @@ MUTANTS = [
     ),
     Mutant(
         "DPoP", "a proof works once", "auth/server/dpop.py",
-        "    if not replays.use(jkt, digest, until, now):", "    if False:",
+        "    if not replays.use(owner, digest, until, now):", "    if False:",
         AUTHORIZATION, "test_a_replayed_request_with_a_bound_token_is_refused",
     ),
     Mutant(

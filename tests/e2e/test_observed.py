@@ -164,6 +164,63 @@ async def test_the_metrics_of_a_mixed_load_say_which_tool_failed_how_often_and_h
     assert page["mcptrio_call_queue_seconds_sum", "tools/call"] > 0
 
 
+async def test_names_that_a_hostile_client_invents_add_no_rows_to_the_metrics(engine: str) -> None:
+    server = Server("orders", version="1")
+
+    @server.tool
+    async def order() -> str:
+        return "42"
+
+    @server.prompt
+    def complain() -> str:
+        return "Write a complaint."
+
+    @server.resource("orders://{order_id}")
+    async def read_order(order_id: str) -> str:
+        return order_id
+
+    async def attack(port: int, word: str) -> None:
+        session = await open_session(port)
+        for number in range(8):
+            name = f'{word} {number}"}} 1\n{{'
+            for body in (
+                frame("tools/call", 1, name="order", arguments={}),
+                frame("tools/call", 2, name=name, arguments={}),
+                frame("tools/call", 3, name="order", arguments={}, _meta={"progressToken": name, name: name}),
+                frame("prompts/get", 4, name=name),
+                frame("resources/read", 5, uri=f"{word}{number}://x"),
+                frame("resources/read", 6, uri=f"orders://{word}{number}"),
+                frame("resources/subscribe", 7, uri=f"{word}{number}://x"),
+                frame("completion/complete", 8, ref={"type": "ref/prompt", "name": name}, argument={"name": name}),
+                frame("logging/setLevel", 9, level=name),
+                frame(f"{word}/{number}", 10),
+                frame(f"notifications/{word}{number}"),
+                frame("notifications/cancelled", requestId=name, reason=name),
+            ):
+                await ask(port, "POST /mcp", body, mcp_session_id=session)
+            body = frame("tools/call", 1, name=name, arguments={})
+            await ask(port, "POST /mcp", body, mcp_protocol_version=f"{word}{number}")
+            await ask(port, "POST /mcp", body, mcp_session_id=f"{word}{number}")
+            await ask(port, "POST /mcp", body, origin=f"https://{word}{number}.example")
+            await ask(port, f"GET /{word}{number}")
+            await ask(port, f"{word.upper()}{number} /mcp")
+
+    async with served(server) as port:
+        await attack(port, "evil")
+        before = await metrics(port)
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(attack, port, f"wicked{number}x")
+        after = await metrics(port)
+    assert not [key for key in after if "evil" in str(key).lower() or "wicked" in str(key).lower()]
+    calls = ("mcptrio_calls_ended_total", "mcptrio_call_seconds_count")
+    assert {key for key in after if key[0] in calls} == {key for key in before if key[0] in calls}
+    assert after["mcptrio_calls_ended_total", "tools/call", "order", "ok"] == 5 * 8 * 2
+    assert after["mcptrio_calls_ended_total", "tools/call", "other", "error"] >= 5 * 8
+    assert after["mcptrio_calls_ended_total", "resources/read", "orders://{order_id}", "ok"] == 5 * 8
+    assert len(after) < len(before) + 20  # kinds of events, which are fixed
+
+
 async def test_the_access_log_has_a_line_for_each_request_with_its_status(engine: str) -> None:
     server, seen = Server("orders", version="1"), list[telemetry.RequestServed]()
 

@@ -1,5 +1,7 @@
 """A hostile peer: `python -m tests.faults.hostile_peer ATTACK PORT SECONDS`, with its token in `MCPTRIO_TEST_TOKEN`.
 
+`MCPTRIO_TEST_BOUND` has a token that is bound to a key (DPoP), and the key.
+
 It is a process of its own, so that its work does not delay the clients that a test measures, and it has an address of
 its own where the system allows (127.0.0.2).
 """
@@ -11,14 +13,16 @@ import os
 import random
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, Final
 
 import trio
 from attrs import define, field
+from joserfc.jwk import ECKey
 
-from tests.auth.server.kit import b64, claims
+from tests.auth.server.kit import b64, claims, proof
 from tests.extensions.kit import WITH_TASKS
 from tests.stateless.kit import DATE, meta
 
@@ -164,6 +168,7 @@ def masked(message: bytes) -> bytes:
 async def announce_bodies(peer: Peer) -> None:
     async def work(stream: trio.SocketStream) -> None:
         await stream.send_all(peer.head(length=BODY) + b'{"jsonrpc"')
+        peer.requests += 1
         await peer.some(stream)
 
     await peer.many(64, work)
@@ -236,6 +241,19 @@ async def park_questions(peer: Peer) -> None:
     await peer.repeat(8, lambda: peer.call("ask", {"text": str(random.random())}))
 
 
+async def ask_in_threads(peer: Peer) -> None:
+    await peer.repeat(64, lambda: peer.call("ask_in_thread", {"text": str(random.random())}))
+
+
+async def delete_sessions(peer: Peer) -> None:
+    async def work(stream: trio.SocketStream) -> None:
+        while True:
+            session = await peer.open_session(stream)
+            await peer.ask(stream, peer.head(f"Mcp-Session-Id: {session}", method="DELETE"))
+
+    await peer.many(8, work)
+
+
 async def leave_sessions(peer: Peer) -> None:
     async def work(stream: trio.SocketStream) -> None:
         while True:
@@ -281,6 +299,43 @@ async def send_frames(peer: Peer) -> None:
                 peer.requests += 1
 
     await peer.many(4, flat(work))
+
+
+async def open_websocket(peer: Peer, stream: trio.SocketStream) -> None:
+    await stream.send_all(peer.head(*UPGRADE, method="GET"))
+    await peer.some(stream)
+    await stream.send_all(masked(peer.initialize()))
+    peer.requests += 1
+    await peer.some(stream)
+
+
+async def open_websockets(peer: Peer) -> None:
+    async def work(stream: trio.SocketStream) -> None:
+        await open_websocket(peer, stream)
+
+    await peer.many(8, work)
+
+
+async def hold_websockets(peer: Peer) -> None:
+    """Sessions that answer no ping."""
+
+    async def work(stream: trio.SocketStream) -> None:
+        await open_websocket(peer, stream)
+        await discard(peer, stream)
+
+    await peer.many(300, work)
+
+
+async def hold_connections(peer: Peer) -> None:
+    """Heads that arrive byte by byte."""
+
+    async def work(stream: trio.SocketStream) -> None:
+        peer.requests += 1
+        for byte in peer.call("echo", {"text": "x"}):
+            await stream.send_all(bytes([byte]))
+            await trio.sleep(1)
+
+    await peer.many(400, work)
 
 
 async def discard(peer: Peer, stream: trio.SocketStream) -> None:
@@ -362,6 +417,36 @@ async def try_key_ids(peer: Peer) -> None:
     await peer.repeat(8, unknown)
 
 
+async def send_proofs(peer: Peer) -> None:
+    """Proofs of possession, each of which has to be remembered until it expires."""
+    bound = json.loads(os.environ["MCPTRIO_TEST_BOUND"])
+    key, call = ECKey.import_key(bound["key"]), peer.call("echo", {"text": "x"}, token=bound["token"])
+
+    def proven() -> bytes:
+        header = "DPoP: " + proof(bound["token"], key, jti=str(random.random()), iat=time.time())
+        return call.replace(b"Authorization: Bearer ", f"{header}\r\nAuthorization: DPoP ".encode())
+
+    await peer.repeat(8, proven)
+
+
+async def invent_names(peer: Peer) -> None:
+    """Tools, prompts, resources, methods and revisions that do not exist: nothing may be kept for each of them."""
+
+    def request() -> bytes:
+        name = f"{random.random()} " + "x" * random.choice((1, 500))
+        method, params = random.choice(
+            (
+                ("tools/call", {"name": name, "arguments": {}}),
+                ("prompts/get", {"name": name}),
+                ("resources/read", {"uri": f"evil://{name}"}),
+                (f"evil/{name}", {}),
+            )
+        )
+        return peer.alone(method, params).replace(DATE.encode(), random.choice((DATE.encode(), b"9999-01-01")), 1)
+
+    await peer.repeat(8, request)
+
+
 async def send_huge_headers(peer: Peer) -> None:
     one, many = f"X-Large: {'x' * 1_000_000}", [f"X-{number}: {number}" for number in range(50_000)]
     heads = (peer.head(one), peer.head(*many), peer.head(*[f"X-{number}: {number}" for number in range(99)], length=0))
@@ -430,7 +515,8 @@ ATTACKS: Final[dict[str, Callable[[Peer], Awaitable[None]]]] = {
         send_batches, park_questions, leave_sessions, subscribe, leave_tasks, leave_running_tasks, send_frames,
         read_slowly, read_old_streams_slowly, hold_threads, hold_and_leave_threads, hold_calls, call_at_once,
         try_tokens, try_key_ids, send_huge_headers, pipeline_garbage, open_and_close, flood_cancels,
-        send_progress_tokens, send_cursors,
+        send_progress_tokens, send_cursors, ask_in_threads, delete_sessions, open_websockets, hold_websockets,
+        hold_connections, send_proofs, invent_names,
     )
 }  # fmt: skip
 

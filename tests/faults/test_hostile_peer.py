@@ -7,6 +7,7 @@ the same time. Time in which a server waited for a processor does not count. So 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+from joserfc.jwk import ECKey
 
 from tests.bad_inputs.issuers import serving
 from tests.bad_inputs.tokens import good
@@ -76,7 +78,9 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @contextmanager
 def hostile(attack: str, port: int, token: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "tests.faults.hostile_peer", attack, str(port), str(SECONDS)]
-    environment = {**os.environ, "MCPTRIO_TEST_TOKEN": token}
+    key = ECKey.generate_key("P-256")
+    bound = {"token": good(sub="hostile", cnf={"jkt": key.thumbprint()}), "key": key.as_dict(private=True)}
+    environment = {**os.environ, "MCPTRIO_TEST_TOKEN": token, "MCPTRIO_TEST_BOUND": json.dumps(bound)}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
     try:
         yield process

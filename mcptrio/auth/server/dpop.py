@@ -32,36 +32,37 @@ _PORTS: Final = {"http": 80, "https": 443}
 class Replays:
     """The proofs that were accepted, each until it expires. None is dropped earlier, which would allow its replay.
 
-    A key may hold as many proofs as there are free places. So the key with most of them is refused first, one key never
-    takes more than half of the table, and there is always room for another key.
+    An owner may hold as many proofs as there are free places. So the owner with most of them is refused first, one
+    owner never takes more than half of the table, and there is always room for another one. The owner is the principal:
+    a client makes as many keys as it likes.
     """
 
     # Not `_actors.shares`, whose policies do not fit: a proof can neither wait for a place nor make room for another.
     most: int = 200_000
     _owners: dict[bytes, str] = field(factory=dict)
-    """The key of each proof."""
+    """The owner of each proof."""
     _held: dict[str, int] = field(factory=dict)
-    """How many proofs each key holds."""
+    """How many proofs each owner holds."""
     _ends: list[tuple[float, bytes]] = field(factory=list)
     """A heap of proofs by expiry."""
 
     def __len__(self) -> int:
         return len(self._owners)
 
-    def use(self, key: str, proof: bytes, until: float, now: float) -> bool:
-        """Record a proof of a key; return False if it was used before.
+    def use(self, owner: str, proof: bytes, until: float, now: float) -> bool:
+        """Record a proof; return False if it was used before.
 
         Raises:
-            Unavailable: the key holds too many.
+            Unavailable: the owner holds too many.
         """
         self._forget(now)
         if proof in self._owners:
             return False
-        held = self._held.get(key, 0)
+        held = self._held.get(owner, 0)
         if held >= self.most - len(self._owners):
-            raise Unavailable(f"too many proofs of possession of one key within {PROOF_AGE:g} s")
-        self._owners[proof] = key
-        self._held[key] = held + 1
+            raise Unavailable(f"too many proofs of possession of one caller within {PROOF_AGE:g} s")
+        self._owners[proof] = owner
+        self._held[owner] = held + 1
         heappush(self._ends, (until, proof))
         return True
 
@@ -71,10 +72,10 @@ class Replays:
             if not self._ends or self._ends[0][0] > now:
                 return
             _, proof = heappop(self._ends)
-            key = self._owners.pop(proof)
-            self._held[key] -= 1
-            if not self._held[key]:
-                del self._held[key]
+            owner = self._owners.pop(proof)
+            self._held[owner] -= 1
+            if not self._held[owner]:
+                del self._held[owner]
 
 
 @define(eq=False, repr=False)
@@ -121,7 +122,7 @@ def check_possession(
         # Never accept a bound token without its proof, whatever the setting: it would be worth stealing again.
         if not auth.dpop or shown.scheme != "dpop":
             raise CredentialsRefused("the token is bound to a key: send it with DPoP and a proof")
-        used = _check_proof(auth, shown, str(bound["jkt"]), now, replays, nonces)
+        used = _check_proof(auth, shown, str(bound["jkt"]), principal.key, now, replays, nonces)
     elif shown.scheme == "dpop" or auth.dpop == "required":
         raise CredentialsRefused("a token that is bound to a key (DPoP) is needed")
     if "x5t#S256" in bound:
@@ -134,7 +135,7 @@ def check_possession(
 
 
 def _check_proof(
-    auth: BearerAuth, shown: Presented, jkt: str, now: float, replays: Replays, nonces: NonceIssuer
+    auth: BearerAuth, shown: Presented, jkt: str, owner: str, now: float, replays: Replays, nonces: NonceIssuer
 ) -> WantFirstUse:
     """Check a DPoP proof, in the order of RFC 9449 section 4.3."""
     if len(shown.proofs) != 1 or len(shown.proofs[0]) > _LONGEST:
@@ -167,7 +168,7 @@ def _check_proof(
     if auth.dpop_nonce and not nonces.accepts(claims.get("nonce"), now):
         raise CredentialsRefused("the proof needs this server's nonce", error="use_dpop_nonce")
     digest, until = hashlib.sha256(f"{jkt} {jti}".encode()).digest(), made + PROOF_AGE + auth.clock_skew
-    if not replays.use(jkt, digest, until, now):
+    if not replays.use(owner, digest, until, now):
         raise used_before()
     return WantFirstUse(proof=digest.hex(), until=until)
 

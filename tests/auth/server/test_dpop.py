@@ -112,6 +112,17 @@ def test_a_key_that_uses_many_proofs_takes_no_room_from_others() -> None:
 
 
 @pytest.mark.defect("S9")
+def test_proofs_of_several_keys_of_one_caller_count_together() -> None:
+    replays = Replays(most=40)
+    with pytest.raises(Unavailable):
+        for number in range(40):
+            key = ECKey.generate_key("P-256")
+            check([proof(TOKEN, key, jti=str(number))], bound_to(key), replays=replays)
+    assert len(replays) == 20
+    check([proof(TOKEN, MINE)], Principal(subject="bob", claims=bound_to().claims), replays=replays)
+
+
+@pytest.mark.defect("S9")
 def test_the_cost_of_a_proof_does_not_grow_with_the_number_of_proofs() -> None:
     replays = Replays()
     for number in range(20_000):

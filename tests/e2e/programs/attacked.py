@@ -59,6 +59,13 @@ async def ask(text: str, ctx: Context) -> str:
 
 
 @server.tool
+def ask_in_thread(text: str, ctx: Context) -> str:
+    """Ask the user for a word from a worker thread."""
+    answer = trio.from_thread.run(ctx.elicit, f"{text}?", Word)
+    return f"{text} {answer.action}"
+
+
+@server.tool
 async def tell(times: int, ctx: Context) -> str:
     """Report progress."""
     for number in range(times):
@@ -99,7 +106,7 @@ def main() -> None:
     # Imported here: the names of the issuer are those of the tests.
     from tests.auth.server.kit import ISSUER, RESOURCE
 
-    auth = BearerAuth(resource=RESOURCE, issuers=[ISSUER], jwks_uri=os.environ["MCPTRIO_TEST_KEYS"])
+    auth = BearerAuth(resource=RESOURCE, issuers=[ISSUER], jwks_uri=os.environ["MCPTRIO_TEST_KEYS"], dpop=True)
     server.run("http", port=int(sys.argv[1]), engine=os.environ["MCPTRIO_ENGINE"], auth=auth)
 
 
