@@ -18,7 +18,7 @@ from mcptrio import telemetry
 from mcptrio._wire.jsonrpc import Batch, Frame
 from mcptrio.cluster.channel import LinkIdentity
 from mcptrio.cluster.config import ClusterConfig
-from mcptrio.cluster.followed import FollowedSession
+from mcptrio.cluster.followed import FollowedSession, make_response
 from mcptrio.cluster.frames import OVERHEAD, AnswerFrame, Forward, Forwarded, ForwardedStream, NotHome
 from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
 from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
@@ -33,11 +33,12 @@ from mcptrio.cluster.messages import (
 )
 from mcptrio.cluster.pages import METRICS, gather_pages, own_page
 from mcptrio.cluster.placement import REPORTED, Outcome, RouteStep, SessionRoute
+from mcptrio.cluster.remembered import RememberedHomes
 from mcptrio.cluster.sockets import dial
 from mcptrio.errors import Overloaded
 from mcptrio.stores.base import HomeAt, StreamKey, UnknownCursor
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
-from mcptrio.transports.http_server.endpoint.event_stream import EventIds, StreamResponse
+from mcptrio.transports.http_server.endpoint.event_stream import StreamResponse
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream, unknown_session
 from mcptrio.transports.http_server.endpoint.remote import RemoteConnection
 from mcptrio.transports.http_server.endpoint.remote_exchange import RemoteExchangeLink, is_of_exchange
@@ -64,6 +65,7 @@ class WorkerCluster:
         self._config = config
         self._store = store
         self._links: dict[str, PeerLink] = {}
+        self._homes = RememberedHomes(self._links)
         self._listed: set[str] = set()  # alive or linked at the last renewal; one that joined since is not
         self._followed: dict[str, FollowedSession] = {}
         self._remote: dict[tuple[str, int], StreamResponse] = {}  # by worker and number of the request
@@ -97,6 +99,9 @@ class WorkerCluster:
 
     # -- requests of sessions that live elsewhere
 
+    def remembered(self, session_id: str) -> HomeAt | None:
+        return self._homes.find(session_id)
+
     async def look(self, session_id: str) -> HomeAt | None:
         if (homes := self._endpoint.runtime.homes) is not None:
             await homes.settled(session_id)  # R4: it may be leaving this worker just now
@@ -124,7 +129,10 @@ class WorkerCluster:
             route, step = route.step(outcome, trio.current_time(), self.membership.lease_of(home.worker))
             self._forwarded(session, home, REPORTED.get(step))
             if step is RouteStep.REPLY and not isinstance(answer, NotHome | None):
+                if not may_claim:
+                    self._homes.note(session, home)
                 return await self._reply(answer, home.worker, frame)
+            self._homes.drop(session)
             if step is RouteStep.UNAVAILABLE:
                 return unavailable(frame)
             if step is RouteStep.MAY_HAVE_RUN:
@@ -222,15 +230,7 @@ class WorkerCluster:
         except BaseException:
             link.detach(answer.id, "disconnected")
             raise
-        response = StreamResponse(
-            session=answer.session,
-            ids=EventIds(self._store.secret, answer.session, answer.stream) if answer.resumable else None,
-            follower=follower,
-            config=self._endpoint.config,
-            hub=self._endpoint.runtime.hub,
-            prologue=answer.prologue,
-            request_id=answer.request_id,
-        )
+        response = make_response(answer, follower, self._endpoint)
         followed = self._followed.setdefault(answer.session, FollowedSession(worker, is_of_exchange(answer.session)))
         followed.home = worker
         followed.responses[response] = answer.stream
@@ -364,6 +364,8 @@ class WorkerCluster:
             try:
                 async with self.membership.open():
                     yield
+                    self.drain()
+                    await server.leave()
             finally:
                 self._nursery.cancel_scope.cancel()
                 self._nursery = None

@@ -5,9 +5,25 @@ from __future__ import annotations
 from msgspec import field
 
 from mcptrio._struct import Entity
+from mcptrio.cluster.frames import ForwardedStream
+from mcptrio.stores.base import Follower
 from mcptrio.transports.http_server.endpoint.calls import CallRecord, died
-from mcptrio.transports.http_server.endpoint.event_stream import StreamResponse
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.event_stream import EventIds, StreamResponse
 from mcptrio.transports.http_server.endpoint.links import STANDALONE
+
+
+def make_response(answer: ForwardedStream, follower: Follower, endpoint: Endpoint) -> StreamResponse:
+    """Build the response of a client here that follows a stream of another worker."""
+    return StreamResponse(
+        session=answer.session,
+        ids=EventIds(endpoint.runtime.store.secret, answer.session, answer.stream) if answer.resumable else None,
+        follower=follower,
+        config=endpoint.config,
+        hub=endpoint.runtime.hub,
+        prologue=answer.prologue,
+        request_id=answer.request_id,
+    )
 
 
 class FollowedSession(Entity):

@@ -125,9 +125,13 @@ class CloseRemote(Struct, frozen=True, array_like=True, tag="close"):
     retry: bool
 
 
+class Leaving(Struct, frozen=True, array_like=True, tag="leaving"):
+    """The worker that accepted this connection leaves: send nothing more, and close when everything is answered."""
+
+
 AnswerFrame: TypeAlias = Forwarded | ForwardedStream | NotHome
 LinkFrame: TypeAlias = (
-    Hello | Proof | Forward | Forwarded | ForwardedStream | NotHome | ClientGone | Detach | CloseRemote
+    Hello | Proof | Forward | Forwarded | ForwardedStream | NotHome | ClientGone | Detach | CloseRemote | Leaving
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -25,6 +25,7 @@ from mcptrio.cluster.frames import (
     Forward,
     Forwarded,
     ForwardedStream,
+    Leaving,
     LinkError,
     NotHome,
 )
@@ -61,6 +62,8 @@ class PeerLink:
     ) -> None:
         self.worker = worker
         self.dead = False
+        self.leaving = False
+        """Whether the worker has said that it leaves: it gets no more requests, and answers those that it has."""
         self._identity = identity
         self._nursery = nursery
         self._dial = dial
@@ -75,7 +78,7 @@ class PeerLink:
 
     @property
     def connected(self) -> bool:
-        return self._channel is not None
+        return self._channel is not None and not self.leaving
 
     @property
     def pending(self) -> int:
@@ -93,7 +96,10 @@ class PeerLink:
         if not self._places.take(owner):
             raise Overloaded("too many requests wait for another worker", retry_after=1, limit="forward")
         try:
-            return await self._send(request, self._channel or await self._connect())
+            channel = self._channel or await self._connect()
+            if self.leaving:
+                raise Unreachable(f"worker {self.worker} leaves")
+            return await self._send(request, channel)
         finally:
             self._places.give_back(owner)
 
@@ -110,6 +116,7 @@ class PeerLink:
             raise
         finally:
             del self._pending[number]
+            self._close_if_left()
         return answer
 
     def detach(self, number: int, cause: str) -> None:
@@ -174,8 +181,15 @@ class PeerLink:
                     channel.send_nowait(Detach(frame.id, "disconnected"))
             elif isinstance(frame, CloseRemote):
                 self._on_close(frame.id, frame.retry)
+            elif isinstance(frame, Leaving):
+                self.leaving = True
+                self._close_if_left()
             else:
                 raise LinkError(f"worker {self.worker} sent a frame that it must not send")
+
+    def _close_if_left(self) -> None:
+        if self.leaving and not self._pending and self._scope is not None:
+            self._scope.cancel()
 
     def _lost(self, reason: str) -> None:
         self._channel, self._problem = None, reason

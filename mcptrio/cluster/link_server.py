@@ -19,6 +19,7 @@ from mcptrio.cluster.frames import (
     Detach,
     Forward,
     Forwarded,
+    Leaving,
     LinkError,
 )
 from mcptrio.cluster.sockets import open_link_listener
@@ -26,6 +27,8 @@ from mcptrio.cluster.sockets import open_link_listener
 logger = logging.getLogger("mcptrio.cluster")
 
 GREET_WITHIN: Final = 1.0
+LEAVE_WITHIN: Final = 1.0
+"""Seconds in which other workers close their links to one that leaves."""
 MAX_RUNNING: Final = 1024
 """Requests of one peer that are being answered.
 
@@ -141,7 +144,9 @@ class LinkServer:
         self.address = ""
         self._identity = identity
         self._answer = answer
-        self._links = 0
+        self._channels: set[FrameChannel] = set()
+        self._accepting = trio.CancelScope()
+        self._closed = trio.lowlevel.ParkingLot()
 
     @asynccontextmanager
     async def open(self, config: ClusterConfig) -> AsyncIterator[None]:
@@ -151,21 +156,38 @@ class LinkServer:
             OSError: the address cannot be used.
         """
         async with open_link_listener(config) as (listener, self.address), trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, self._serve, [listener])
+            nursery.start_soon(self._accept, listener, nursery)
             try:
                 yield
             finally:
                 nursery.cancel_scope.cancel()
 
+    async def leave(self) -> None:
+        """Accept no more connections, and have the other workers close theirs.
+
+        A worker closes its link when everything that it has sent is answered. So no request is on its way when this
+        worker exits, and none gets the error that it may have been done.
+        """
+        self._accepting.cancel()
+        for channel in self._channels:
+            channel.send_nowait(Leaving())
+        with trio.move_on_after(LEAVE_WITHIN):
+            while self._channels:
+                await self._closed.park()
+
+    async def _accept(self, listener: trio.abc.Listener[trio.abc.Stream], nursery: trio.Nursery) -> None:
+        with self._accepting:
+            async with listener:  # a connection that waits to be accepted is refused: nothing was sent on it
+                await trio.serve_listeners(self._serve, [listener], handler_nursery=nursery)
+
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection. This is a guard: what a peer does ends its connection only."""
-        if self._links >= MAX_LINKS:
+        if len(self._channels) >= MAX_LINKS or self._accepting.cancel_called:
             await trio.aclose_forcefully(stream)
             return
-        self._links += 1
+        channel = FrameChannel(stream, self._identity(), dialled=False)
+        self._channels.add(channel)
         try:
-            identity = self._identity()
-            channel = FrameChannel(stream, identity, dialled=False)
             with trio.fail_after(GREET_WITHIN):
                 worker = await channel.greet()
             await AcceptedLink(worker, channel, self._answer).serve()
@@ -176,6 +198,7 @@ class LinkServer:
         except* Exception:
             logger.exception("a link failed")
         finally:
-            self._links -= 1
+            self._channels.discard(channel)
+            self._closed.unpark_all()
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)

@@ -22,6 +22,7 @@ from mcptrio.cluster.frames import (
     ForwardedStream,
     FrameReader,
     Hello,
+    Leaving,
     LinkError,
     LinkFrame,
     NotHome,
@@ -238,6 +239,83 @@ async def test_a_dead_worker_fails_what_waits_and_cannot_be_reached() -> None:
         with pytest.raises(Unreachable):
             await link.forward(REQUEST)
         assert len(home.requests) == 1  # R5
+
+
+async def test_a_worker_that_leaves_answers_everything_that_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_server, "LEAVE_WITHIN", 60.0)
+    home, left, answers = Home(), trio.Event(), list[AnswerFrame]()
+    server = LinkServer(lambda: identity("home"), home.answer)
+    async with server.open(CONFIG), trio.open_nursery() as nursery:
+        link = PeerLink("home", identity("asks"), nursery, partial(dial, server.address, CONFIG), lambda *_: None)
+
+        async def ask() -> None:
+            answers.append(await link.forward(replace(REQUEST, body=b"wait")))
+
+        async def leave() -> None:
+            await server.leave()
+            left.set()
+
+        nursery.start_soon(ask)
+        await settle(lambda: home.requests)
+        nursery.start_soon(leave)
+        await settle(lambda: link.leaving)
+        assert not link.connected
+        with pytest.raises(Unreachable, match="leaves"):
+            await link.forward(REQUEST)
+        assert not left.is_set()
+        home.go_on.set()
+        await left.wait()
+        assert [type(answer) for answer in answers] == [Forwarded]
+        with pytest.raises(Unreachable):
+            await link.forward(REQUEST)
+        assert len(home.requests) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_worker_that_leaves_does_not_wait_for_a_client_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_server, "LEAVE_WITHIN", 60.0)
+    home, left = Home(), trio.Event()
+    server = LinkServer(lambda: identity("home"), home.answer)
+    async with server.open(CONFIG), trio.open_nursery() as nursery:
+        link = PeerLink("home", identity("asks"), nursery, partial(dial, server.address, CONFIG), lambda *_: None)
+
+        async def leave() -> None:
+            await server.leave()
+            left.set()
+
+        async with trio.open_nursery() as asking:
+            asking.start_soon(link.forward, replace(REQUEST, body=b"wait"))
+            await settle(lambda: home.requests)
+            nursery.start_soon(leave)
+            await settle(lambda: link.leaving)
+            asking.cancel_scope.cancel()
+        with trio.fail_after(30):
+            await left.wait()
+
+
+async def test_a_link_that_is_greeted_while_its_worker_leaves_is_closed_at_once() -> None:
+    home = Home()
+    server = LinkServer(lambda: identity("home"), home.answer)
+    async with server.open(CONFIG), trio.open_nursery() as nursery:
+        stream = await dial(server.address, CONFIG)
+        await settle(lambda: server._channels)
+        nursery.start_soon(server.leave)
+        await settle(lambda: server._accepting.cancel_called)
+        channel = FrameChannel(stream, identity("asks"), dialled=True)
+        await channel.greet()
+        assert isinstance(await channel.receive(), Leaving)
+        await stream.aclose()
+
+
+async def test_a_peer_that_keeps_its_link_does_not_keep_a_worker_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_server, "LEAVE_WITHIN", 0.05)
+    server = LinkServer(lambda: identity("home"), Home().answer)
+    async with server.open(CONFIG):
+        stream = await dial(server.address, CONFIG)
+        await FrameChannel(stream, identity("asks"), dialled=True).greet()
+        with trio.fail_after(30):
+            await server.leave()
+        await stream.aclose()
 
 
 async def test_a_worker_that_cannot_be_dialled_is_unreachable() -> None:

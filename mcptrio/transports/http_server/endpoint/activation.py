@@ -13,7 +13,7 @@ from mcptrio._actors.session import Session
 from mcptrio._actors.session_ids import is_session_id
 from mcptrio._peer.era import Era
 from mcptrio._peer.messages import Cause
-from mcptrio.errors import Overloaded, SessionRefused
+from mcptrio.errors import MCPTrioError, Overloaded, SessionRefused
 from mcptrio.stores.base import Claimed, HomeAt, StreamKey
 
 from .calls import died, read_call
@@ -24,6 +24,10 @@ from .shared import Shared
 
 NAMES_PER_EPOCH = 10**9
 """Streams of a session are numbered from its epoch times this, so that no two homes use one name."""
+
+
+class NotHere(MCPTrioError):
+    """The session of a forwarded request is not at home in this worker: the worker that sent it looks it up again."""
 
 
 @define(eq=False, repr=False)
@@ -74,11 +78,19 @@ class Activation:
         return await homes.activate(session_id, partial(self._revive, homes, head, session_id), owner, denied)
 
     async def find(self, head: HttpRequest, request_id: int | str | None = None) -> Session | Plain:
-        """Return the stored session that a request names, or the response that refuses the request."""
+        """Return the stored session that a request names, or the response that refuses the request.
+
+        Raises:
+            NotHere: the request was forwarded, and its session has left.
+        """
         homes, session_id = self.shared.runtime.homes, head.fields[b"mcp-session-id"].decode("latin-1")
         if homes is None or not self.may_exist(session_id):
             return unknown_session(request_id)
         try:
+            if head.remote is not None:  # it was here when the request came
+                await homes.settled(session_id)
+                if self.shared.runtime.supervisor.find(session_id) is None:
+                    raise NotHere
             found = await homes.activate(session_id, partial(self._revive, homes, head, session_id), head.owner)
         except Overloaded as error:
             close = self.shared.draining

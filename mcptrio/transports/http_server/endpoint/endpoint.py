@@ -27,6 +27,7 @@ from mcptrio.telemetry.metrics import merge_pages
 from mcptrio.transports.decoding import decode_in_turns
 from mcptrio.transports.http_server.config import HttpConfig
 
+from .activation import NotHere
 from .admission import Admission
 from .event_stream import leased
 from .guard import Guard
@@ -327,17 +328,21 @@ class Endpoint:
     async def answer_forwarded(
         self, head: HttpRequest, body: bytes, *, stateless: bool, may_claim: bool
     ) -> Plain | Stream | None:
-        """Serve a request that another worker has checked and forwarded; None: its session is not here."""
+        """Serve a request that another worker has checked and forwarded; None: its session is not here.
+
+        Then nothing was done, also if the session has left after the first look.
+        """
         value = head.fields.get(b"mcp-protocol-version")
         if value is not None:
             head.date = value.decode("latin-1")
             head.era = self.dates.get(head.date)
         try:
-            if not await self.routing.is_here(head, stateless=stateless, may_claim=may_claim):
-                return None
+            refusal = await self.routing.check_forwarded(head, stateless=stateless, may_claim=may_claim)
+            reply = refusal or await self.answer(head, body)
+        except NotHere:
+            return None
         except Overloaded as error:
             return overloaded(str(error), error.retry_after, limit=error.limit)
-        reply = await self.answer(head, body)
         return await reply.reply() if isinstance(reply, Pending) else reply
 
     # -- health

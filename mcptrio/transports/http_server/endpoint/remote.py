@@ -32,6 +32,10 @@ class Cluster(Protocol):
         """Whether this worker may become the home of further sessions: it does not drain."""
         ...
 
+    def remembered(self, session_id: str) -> HomeAt | None:
+        """Return the worker that has answered an earlier request of a session: it is asked before the directory."""
+        ...
+
     async def look(self, session_id: str) -> HomeAt | None:
         """Return the home of a session that this worker does not claim, because it drains; None if it has none.
 

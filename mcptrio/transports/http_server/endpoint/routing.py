@@ -6,11 +6,11 @@ from typing import Final
 
 from attrs import define
 
-from mcptrio._actors.session import Session
 from mcptrio._wire.jsonrpc import Batch, Frame, Request
 from mcptrio.errors import Overloaded
 from mcptrio.stores.base import HomeAt
 
+from .activation import NotHere
 from .message import HttpRequest, Plain, Stream, overloaded, unknown_session
 from .remote import Cluster
 from .shared import Shared
@@ -46,13 +46,14 @@ class Routing:
         session_id = "" if name is None else name.decode("latin-1")
         if self._stays(session_id, head) or not activation.may_exist(session_id):
             return None
-        home: Session | HomeAt | None
+        home = cluster.remembered(session_id)
         try:
-            if cluster.may_claim:
-                home = await activation.locate(session_id, head)
-                if not isinstance(home, HomeAt):
-                    return unknown_session(request_id) if home is None else None
-            else:
+            if home is None and cluster.may_claim:
+                found = await activation.locate(session_id, head)
+                if not isinstance(found, HomeAt):
+                    return unknown_session(request_id) if found is None else None
+                home = found
+            elif home is None:
                 home = await cluster.look(session_id)
         except Overloaded as error:
             return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
@@ -100,18 +101,21 @@ class Routing:
             head.while_draining = True
         return True
 
-    async def is_here(self, head: HttpRequest, *, stateless: bool, may_claim: bool) -> bool:
-        """Return whether a forwarded request is served here.
+    async def check_forwarded(self, head: HttpRequest, *, stateless: bool, may_claim: bool) -> Plain | None:
+        """Return None if a forwarded request is served here; a response if no worker has its session.
 
         Its session is in memory here, or was claimed now for a worker that drains. A stateless one is not served by a
         worker that drains itself, and has given up the calls that wait for their clients. A message of HTTP+SSE always
         is: the stream of its session is here, or nowhere.
 
         Raises:
+            NotHere: it is to be served elsewhere.
             Overloaded: that cannot be found out at present, or this worker may not serve its sessions.
         """
         if stateless:
-            return not self.shared.draining or head.path == self.shared.config.messages_path
+            if self.shared.draining and head.path != self.shared.config.messages_path:
+                raise NotHere
+            return None
         if self.expired:
             raise Overloaded(_NO_LEASE, retry_after=1, limit="lease")
         session_id, homes = head.fields[b"mcp-session-id"].decode("latin-1"), self.shared.runtime.homes
@@ -119,7 +123,11 @@ class Routing:
             if homes is not None:
                 await homes.settled(session_id)
             if self._stays(session_id, head):
-                return True
+                head.while_draining = True  # also if the drain begins before the session gets it
+                return None
         if not (may_claim and self.cluster is not None and self.cluster.may_claim):
-            return False
-        return not isinstance(await self.sessions.activation.locate(session_id, head), HomeAt)
+            raise NotHere
+        found = await self.sessions.activation.locate(session_id, head)
+        if isinstance(found, HomeAt):
+            raise NotHere
+        return unknown_session() if found is None else None
