@@ -52,7 +52,9 @@ class RespParser:
         try:
             import hiredis
         except ImportError:
-            raise DeclarationError("a Redis store needs hiredis: install mcptrio[redis]") from None
+            raise DeclarationError(
+                'a Redis store needs hiredis: pip install "mcptrio[redis]", or in a checkout pip install ".[redis]"'
+            ) from None
         self._reader = hiredis.Reader(notEnoughData=_PENDING, replyError=ServerError)
         self._push = hiredis.PushNotification
         self._failure = hiredis.ProtocolError

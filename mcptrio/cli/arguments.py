@@ -17,6 +17,8 @@ MAX_LEVELS: Final = 2
 MAX_OPTIONS: Final = 20
 """How many alternatives are looked at on each level."""
 _MAX_REFERENCES: Final = 20
+_OPEN: Final = frozenset({"patternProperties", "allOf", "anyOf", "oneOf", "$ref"})
+"""Keywords of a schema that may allow other arguments than its properties."""
 _PLAIN: Final = frozenset({"integer", "number", "boolean", "null", "array", "object"})
 
 
@@ -73,11 +75,24 @@ def typed(texts: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]
     """Convert texts to the types in a tool's input schema: `days=3` becomes a number if the schema says so.
 
     Raises:
-        UsageError: a text cannot be converted.
+        UsageError: a text cannot be converted, or the tool has no such argument.
     """
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
+    if known and not _may_have_more(schema):
+        _refuse_unknown(texts, known)
     return {name: _typed(name, text, known.get(name), schema) for name, text in texts.items()}
+
+
+def _may_have_more(schema: Mapping[str, Any]) -> bool:
+    return schema.get("additionalProperties", False) is not False or not _OPEN.isdisjoint(schema)
+
+
+def _refuse_unknown(texts: Mapping[str, str], known: Mapping[str, Any]) -> None:
+    # A schema without `additionalProperties` allows more, but servers ignore it: a name with a typo would be lost.
+    for name in texts:
+        if name not in known:
+            raise UsageError(f"--arg {name}: no such argument; there are: {', '.join(known)}")
 
 
 def _typed(name: str, text: str, schema: Any, root: Mapping[str, Any]) -> Any:

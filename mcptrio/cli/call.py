@@ -11,15 +11,15 @@ from cyclopts import Parameter
 
 from mcptrio._wire.objects.converter import unstructure
 from mcptrio.cli import arguments
-from mcptrio.cli.command import run
+from mcptrio.cli.command import refuse_unknown, run
 from mcptrio.cli.connection import open_client
 from mcptrio.cli.content import pieces_of, print_value, save, show
-from mcptrio.cli.exit_codes import OK, REFUSED, TOOL_FAILED, Failure
+from mcptrio.cli.exit_codes import OK, TOOL_FAILED
 from mcptrio.cli.options import ConnectionOptions
 from mcptrio.cli.terminal import Terminal, print_json
 from mcptrio.client.client import Client
 from mcptrio.client.features.tools import plain
-from mcptrio.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError, MCPTrioError
+from mcptrio.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
 from mcptrio.types import CallToolResult, TextContent
 
 EXAMPLES: Final = """\
@@ -79,7 +79,7 @@ async def call_and_show(
         result = await client.call_tool(tool, values, on_progress=terminal.progress)
     except MCPError as error:
         if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
-            await _refuse_unknown(client, tool, error)
+            await refuse_unknown("tool", tool, client.list_tools, error)
         raise
     terminal.stop_progress()
     return _show(terminal, tool, result, output)
@@ -89,16 +89,6 @@ async def _typed(client: Client, tool: str, texts: Mapping[str, str]) -> dict[st
     """Convert arguments to the types in the tool's schema; without a schema, JSON values are recognized."""
     schemas = {one.name: one.input_schema for one in await client.list_tools()}
     return arguments.typed(texts, schemas.get(tool, {}))
-
-
-async def _refuse_unknown(client: Client, tool: str, error: MCPError) -> None:
-    """Raise an error that lists the tools, if the tool does not exist."""
-    try:
-        names = [one.name for one in await client.list_tools()]
-    except MCPTrioError:
-        return
-    if tool not in names:
-        raise Failure(REFUSED, f"unknown tool {tool!r}; the server has: {', '.join(names) or 'none'}") from error
 
 
 def _show(terminal: Terminal, tool: str, result: CallToolResult, output: Path | None) -> int:

@@ -11,11 +11,12 @@ from importlib import import_module
 import cyclopts
 import trio
 
-from mcptrio.cli.exit_codes import INTERRUPTED, NO_OUTPUT, Failure, OutputError, as_json, explain
+from mcptrio.cli.exit_codes import INTERRUPTED, NO_OUTPUT, REFUSED, Failure, OutputError, as_json, explain
 from mcptrio.cli.target import with_command
 from mcptrio.cli.terminal import Terminal, print_json
 from mcptrio.client.exceptions import open_unwrapped_nursery, unwrap
-from mcptrio.errors import MCPTrioError
+from mcptrio.errors import MCPError, MCPTrioError
+from mcptrio.types import Prompt, Tool
 
 QUIET = cyclopts.Parameter(show_default=False, negative=())
 
@@ -81,6 +82,18 @@ async def run(terminal: Terminal, work: Callable[[], Awaitable[int]]) -> int:
         return end.code
     finally:
         terminal.close()
+
+
+async def refuse_unknown(
+    kind: str, name: str, listed: Callable[[], Awaitable[Sequence[Tool | Prompt]]], error: MCPError
+) -> None:
+    """Raise an error that lists the tools or prompts, if the one of this name does not exist."""
+    try:
+        names = [one.name for one in await listed()]
+    except MCPTrioError:
+        return
+    if name not in names:
+        raise Failure(REFUSED, f"unknown {kind} {name!r}; the server has: {', '.join(names) or 'none'}") from error
 
 
 async def _interruptible(terminal: Terminal, work: Callable[[], Awaitable[int]]) -> int:

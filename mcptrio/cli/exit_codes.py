@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mcptrio.errors import (
+    MISSING_CLIENT_CAPABILITY,
     URL_ELICITATION_REQUIRED,
     CapabilityMissing,
     ConnectionLost,
@@ -52,7 +53,8 @@ def explain(error: Exception) -> Failure:
     """Map an exception of the client to an exit code and a line."""
     from mcptrio.auth.client.errors import AuthorizationFailed
 
-    text = " ".join(str(error).split()) or type(error).__name__
+    lines = [" ".join(line.split()) for line in str(error).splitlines()]
+    text = "; ".join(filter(None, lines)) or type(error).__name__
     match error:
         case Failure():
             return error
@@ -66,7 +68,7 @@ def explain(error: Exception) -> Failure:
         case CapabilityMissing(required={**wanted}) if wanted:
             return Failure(REFUSED, f"the server does not support {' and '.join(wanted)}")
         case MCPError():
-            return Failure(REFUSED, text + _pages_to_visit(error))
+            return Failure(REFUSED, text + _pages_to_visit(error) + _root_to_declare(error))
         case ConnectionLost() | RequestTimeout() | Overloaded():
             return Failure(UNREACHABLE, text)
         case DeclarationError():
@@ -99,3 +101,11 @@ def _pages_to_visit(error: MCPError) -> str:
     wanted = error.data.get("elicitations")
     urls = [one["url"] for one in wanted if isinstance(one, dict) and "url" in one] if isinstance(wanted, list) else []
     return f"; open these pages first: {', '.join(map(str, urls))}" if urls else ""
+
+
+def _root_to_declare(error: MCPError) -> str:
+    """Name the option; of what a server can ask for, only roots are not declared without one."""
+    if error.code != MISSING_CLIENT_CAPABILITY or not isinstance(error.data, dict):
+        return ""
+    wanted = error.data.get("requiredCapabilities")
+    return " (declare a directory with --root DIR)" if isinstance(wanted, dict) and "roots" in wanted else ""

@@ -132,7 +132,8 @@ def _loading(path: Path) -> Iterator[None]:
     try:
         yield
     except SyntaxError as error:
-        raise LoadError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
+        doubt = "" if str(error.filename).endswith(".py") else "; is this a Python file?"
+        raise LoadError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}{doubt}") from error
     except Exception as error:
         raise LoadError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
     finally:

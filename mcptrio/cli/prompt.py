@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from cyclopts import Parameter
@@ -9,11 +10,13 @@ from rich.text import Text
 
 from mcptrio._wire.objects.converter import unstructure
 from mcptrio.cli import arguments
-from mcptrio.cli.command import run
+from mcptrio.cli.command import refuse_unknown, run
 from mcptrio.cli.connection import open_client
 from mcptrio.cli.content import pieces_of, show
 from mcptrio.cli.options import ConnectionOptions
 from mcptrio.cli.terminal import Terminal, clean, print_json
+from mcptrio.client.client import Client
+from mcptrio.errors import INVALID_PARAMS, MCPError
 from mcptrio.types import GetPromptResult
 
 EXAMPLES: Final = """\
@@ -50,7 +53,7 @@ async def prompt(
         given = arguments.as_texts(arguments.read_object(args) or {})
         values = {**given, **arguments.read_pairs(arg or ())}
         async with open_client(target, options, terminal) as client:
-            result = await client.get_prompt(name, values, on_progress=terminal.progress)
+            result = await fill_in(client, terminal, name, values)
         terminal.stop_progress()
         if options.json:
             print_json(unstructure(result))
@@ -59,6 +62,16 @@ async def prompt(
         return 0
 
     return await run(terminal, work)
+
+
+async def fill_in(client: Client, terminal: Terminal, name: str, values: Mapping[str, str]) -> GetPromptResult:
+    """Request a prompt with its arguments."""
+    try:
+        return await client.get_prompt(name, values, on_progress=terminal.progress)
+    except MCPError as error:
+        if error.code == INVALID_PARAMS:
+            await refuse_unknown("prompt", name, client.list_prompts, error)
+        raise
 
 
 def show_prompt(terminal: Terminal, result: GetPromptResult) -> None:

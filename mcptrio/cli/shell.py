@@ -24,7 +24,7 @@ from mcptrio.cli.content import pieces_of, show
 from mcptrio.cli.exit_codes import INTERRUPTED, OK, Failure, OutputError, UsageError, as_json, explain
 from mcptrio.cli.inspect import describe, show_offers
 from mcptrio.cli.options import ConnectionOptions
-from mcptrio.cli.prompt import show_prompt
+from mcptrio.cli.prompt import fill_in, show_prompt
 from mcptrio.cli.terminal import Terminal, clean, print_json
 from mcptrio.client.client import Client
 from mcptrio.client.exceptions import unwrap
@@ -150,7 +150,7 @@ class Shell:
             case "prompt":
                 name, texts, given = _words(rest, "prompt NAME name=value …")
                 values = {**arguments.as_texts(given or {}), **texts}
-                filled = await self.client.get_prompt(name, values, on_progress=self.terminal.progress)
+                filled = await fill_in(self.client, self.terminal, name, values)
                 self._show(filled, partial(show_prompt, self.terminal, filled))
             case _:
                 raise UsageError(f"unknown command {command!r:.80}; there are {', '.join(COMMANDS)}")

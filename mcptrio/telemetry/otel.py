@@ -26,7 +26,9 @@ from mcptrio.errors import DeclarationError
 try:
     from opentelemetry import context, metrics, propagate, trace
 except ModuleNotFoundError:
-    raise DeclarationError("spans need opentelemetry-api: install mcptrio[otel]") from None
+    raise DeclarationError(
+        'spans need opentelemetry-api: pip install "mcptrio[otel]", or in a checkout pip install ".[otel]"'
+    ) from None
 
 _BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)  # of the conventions
 _NETWORK: Final[Mapping[str, Mapping[str, str]]] = {

@@ -42,6 +42,17 @@ def test_a_name_that_comes_twice_is_refused_with_the_form_of_a_list() -> None:
         read_pairs(["ids=1", "ids=2"])
 
 
+def test_a_name_that_the_tool_does_not_have_is_refused_with_those_that_it_has() -> None:
+    """The server would ignore it, and the typo would be lost."""
+    schema: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+    with pytest.raises(UsageError, match="--arg dyas: no such argument; there are: city, days"):
+        typed({"city": "Oslo", "dyas": "2"}, schema)
+    with pytest.raises(UsageError, match="no such argument"):
+        typed({"dyas": "2"}, {**schema, "additionalProperties": False})
+    for more in ({"additionalProperties": True}, {"patternProperties": {"^d": {}}}, {"anyOf": [{}]}):
+        assert typed({"dyas": "2"}, {**schema, **more}) == {"dyas": 2}
+
+
 @pytest.mark.parametrize(
     ("text", "schema", "value"),
     [

@@ -60,7 +60,13 @@ def test_a_token_without_the_scope_is_not_answered_with_give_a_token() -> None:
 
 
 def test_the_line_is_one_line() -> None:
-    assert str(explain(MCPError(5, "first\n  second"))) == "first second (5)"
+    assert str(explain(MCPError(5, "first\n  second"))) == "first; second (5)"
+
+
+def test_the_option_for_a_missing_root_is_named() -> None:
+    data = {"requiredCapabilities": {"roots": {}}}
+    assert str(explain(MCPError(-32021, "no roots", data))) == "no roots (-32021) (declare a directory with --root DIR)"
+    assert str(explain(MCPError(-32021, "no", {"requiredCapabilities": {"sampling": {}}}))) == "no (-32021)"
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:

@@ -54,6 +54,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object
         ([str(EXAMPLES)], "this is a folder; give the Python file"),
         ([WEATHER.removesuffix(".py")], "no such file; did you mean "),
         ([str(EXAMPLES / "whether.py")], "whether.py: no such file\n"),
+        ([str(EXAMPLES.parent / "README.md")], "; is this a Python file?\n"),
     ],
     ids=lambda value: " ".join(map(str, value))[-40:] if isinstance(value, list) else None,
 )
@@ -167,4 +168,4 @@ def test_without_hiredis_the_extra_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "hiredis", None)
-    assert "install mcptrio[redis]" in refused(capsys, *HTTP, "redis://localhost")[1]
+    assert 'pip install "mcptrio[redis]"' in refused(capsys, *HTTP, "redis://localhost")[1]

@@ -319,7 +319,7 @@ def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
 FAILURES: list[tuple[int, list[str], str]] = [
     (1, ["call", TALKATIVE, "add"], "arguments.a: required"),
     (2, ["call", TALKATIVE, "nope"], "unknown tool 'nope'; the server has: add, "),
-    (2, ["prompt", TALKATIVE, "nope"], "unknown prompt"),
+    (2, ["prompt", TALKATIVE, "nope"], "unknown prompt 'nope'; the server has: "),
     (2, ["prompt", WEATHER, "nope"], "the server does not support prompts"),
     (2, ["read", TALKATIVE, "talk://nope"], "resource not found"),
     (2, ["listen", WEATHER, "--resource", "x://y"], "the server sends no notifications about x://y"),

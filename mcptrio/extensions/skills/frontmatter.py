@@ -87,7 +87,9 @@ def _yaml() -> tuple[Any, Any]:
     try:
         import yaml
     except ImportError as error:  # pragma: no cover - depends on what is installed
-        raise DeclarationError("skills in folders need PyYAML: pip install mcptrio[skills]") from error
+        raise DeclarationError(
+            'skills in folders need PyYAML: pip install "mcptrio[skills]", or in a checkout pip install ".[skills]"'
+        ) from error
 
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
