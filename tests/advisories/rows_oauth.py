@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutant import Mutant
+from .mutant import HTTP, Mutant
 
 BEARER = "tests/transports/bearer/test_authorizer.py"
 CLIENT = "tests/e2e/test_oauth_client.py"
@@ -20,6 +20,16 @@ MUTANTS = [
         "S5", "only a Principal identifies a caller", "auth/server/principal.py",
         "    if not isinstance(value, Principal) or not value.key:", "    if False:",
         SCOPES, "test_an_auth_function_that_returns_no_principal_lets_no_caller_in",
+    ),
+    Mutant(
+        "S5", "a principal of an own function has not expired", f"{HTTP}/endpoint/endpoint.py",
+        "        if self._authorizer is None and has_expired(principal, time.time()):", "        if False:",
+        SCOPES, "test_a_principal_whose_credentials_have_expired_is_refused",
+    ),
+    Mutant(
+        "S5", "a static token has not expired", "auth/server/checker.py",
+        "        if has_expired(principal, self.now()):\n", "        if False:\n",
+        SCOPES, "test_a_principal_whose_credentials_have_expired_is_refused",
     ),
     Mutant(
         "S14", "a principal needs a key", "auth/server/principal.py",

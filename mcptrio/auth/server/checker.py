@@ -20,7 +20,7 @@ from mcptrio.auth.server.config import BearerAuth
 from mcptrio.auth.server.credentials import Presented, read_credentials
 from mcptrio.auth.server.dpop import NonceIssuer, Replays, check_possession, used_before
 from mcptrio.auth.server.errors import CredentialsRefused, Unavailable
-from mcptrio.auth.server.principal import Principal
+from mcptrio.auth.server.principal import EXPIRED, Principal, has_expired
 from mcptrio.auth.server.refusal import Auth, AuthRefusal, forbidden, unauthorized, unavailable
 from mcptrio.auth.server.tokens import Check, Want, check_token
 
@@ -105,7 +105,7 @@ class CredentialChecker:
     def _identify(self, request: CheckedRequest) -> Check:
         auth = self.auth
         if isinstance(auth, ClientCertificates):
-            return _by_certificate(auth, request.certificate)
+            return self._unless_expired(_by_certificate(auth, request.certificate))
         shown = read_credentials(
             request.headers,
             request.query,
@@ -119,6 +119,11 @@ class CredentialChecker:
         principal = auth.find(shown.token)
         if principal is None or shown.scheme != "bearer":
             raise CredentialsRefused("the token is not valid")
+        return self._unless_expired(principal)
+
+    def _unless_expired(self, principal: Principal) -> Principal:
+        if has_expired(principal, self.now()):
+            raise CredentialsRefused(EXPIRED)
         return principal
 
     def _by_token(self, auth: BearerAuth, shown: Presented) -> Check:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from attrs import field, frozen
 
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.errors import DeclarationError
+
+EXPIRED: Final = "the credentials have expired"
 
 
 def scope_set(scopes: str | Iterable[str]) -> frozenset[str]:
@@ -32,7 +34,7 @@ class Principal:
     claims: Mapping[str, Any] = field(factory=dict, repr=False, eq=False)
     """All claims of the token."""
     expires: float | None = field(default=None, eq=False)
-    """When the token expires, in seconds since 1970."""
+    """When the credentials expire, in seconds since 1970. Later requests are refused, and streams end then."""
     key: str = field(init=False, repr=False, eq=False)
     """Unique key of the principal; sessions, tasks and request states are bound to it."""
 
@@ -58,3 +60,8 @@ def require_principal(value: object) -> Principal:
             detail=f"the auth function returned {type(value).__name__}: return a Principal, or a response that refuses",
         )
     return value
+
+
+def has_expired(principal: Principal, now: float) -> bool:
+    """Return whether the credentials of a principal have expired. Tokens of an issuer also have a clock skew."""
+    return principal.expires is not None and principal.expires <= now

@@ -15,6 +15,7 @@ from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import require_principal
 from mcptrio.errors import DeclarationError
+from mcptrio.transports.bearer.authorizer import Authorizer
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream
@@ -251,6 +252,25 @@ async def test_an_auth_function_that_returns_no_principal_lets_no_caller_in(
     assert request.principal is None
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert f"returned {type(found).__name__}" in record.getMessage()
+
+
+@pytest.mark.defect("S5")
+@pytest.mark.parametrize("ours", [True, False], ids=["static tokens", "own function"])
+@pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages", "/metrics"])
+async def test_a_principal_whose_credentials_have_expired_is_refused(ours: bool, path: str) -> None:
+    ada = Principal(subject="ada", expires=time.time() - 1)
+
+    async def who(head: HttpRequest) -> Principal:
+        return ada
+
+    authenticator = Authorizer(StaticTokens({"s" * 20: ada})) if ours else who
+    async with make_server()._app.make_runtime().open() as runtime:
+        endpoint = Endpoint(runtime, HttpConfig(legacy_sse=True), authenticator=authenticator)
+        request = head("POST", path, authorization=f"Bearer {'s' * 20}")
+        refusal = await endpoint.authenticate(request)
+    assert refusal is not None
+    assert (refusal.status, request.principal) == (401, None)
+    assert b"the credentials have expired" in refusal.body
 
 
 @pytest.mark.defect("S14")

@@ -8,6 +8,7 @@ protocol revisions apart: `Sessions` serves those with sessions, `Exchanges` tho
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -21,7 +22,7 @@ from mcptrio._eras.stateless import is_stateless
 from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
 from mcptrio.auth.server.errors import CredentialsRefused
-from mcptrio.auth.server.principal import require_principal
+from mcptrio.auth.server.principal import EXPIRED, has_expired, require_principal
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, Overloaded, RemoteProtocolError
 from mcptrio.telemetry.metrics import merge_pages
 from mcptrio.transports.decoding import decode_in_turns
@@ -61,6 +62,7 @@ logger = logging.getLogger("mcptrio.http")
 Undecided: TypeAlias = PostStream | ExchangeLink
 """A response that may still become plain JSON or a stream: its `reply` waits until it is known."""
 
+_CHALLENGE: Final = ((b"www-authenticate", b"Bearer"),)
 _HEALTH: Final = ("/livez", "/readyz", "/metrics")
 
 
@@ -224,10 +226,13 @@ class Endpoint:
         if type(found) is Plain:
             return found
         try:
-            head.set_principal(require_principal(found))
+            principal = require_principal(found)
         except CredentialsRefused as error:
             logger.error("%s %s refused: %s", head.method, head.path, error)
-            return refuse(error.status, error.description, headers=((b"www-authenticate", b"Bearer"),))
+            return refuse(error.status, error.description, headers=_CHALLENGE)
+        if self._authorizer is None and has_expired(principal, time.time()):  # ours has checked that itself
+            return refuse(401, EXPIRED, headers=_CHALLENGE)
+        head.set_principal(principal)
         return None
 
     def _for_everybody(self, path: str) -> bool:
