@@ -62,7 +62,6 @@ class Exchange(Entity, kw_only=True):
     on_end: list[Callable[[], None]] = field(default_factory=list)
     ended: Cause | None = None
     reason: str | None = None
-    last_used: float = 0.0
     label: str = "exchange"
     nursery: trio.Nursery | None = None
     """Always None: its tasks run in the supervisor's nursery, see `spawn`."""

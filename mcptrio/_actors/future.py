@@ -18,10 +18,6 @@ class Waiter(Entity, kw_only=True):
 
     _task: trio.lowlevel.Task | None = None
 
-    @property
-    def waiting(self) -> bool:
-        return self._task is not None
-
     def wake(self) -> None:
         """Resume the waiting task, if there is one."""
         if self._task is not None:

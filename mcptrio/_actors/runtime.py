@@ -221,7 +221,6 @@ class Runtime(Entity, kw_only=True):
         transport: str,
         principal: Any = None,
         owner: str = "",
-        session_id: str | None = None,
         reader: Callable[[], Awaitable[None]] | None = None,
     ) -> Session:
         """Start a session under the supervisor, with the task that reads the frames of its peer, if it has one.
@@ -230,7 +229,7 @@ class Runtime(Entity, kw_only=True):
             Overloaded: there are too many sessions, or the process is shutting down.
         """
         session = Session(
-            id=session_id or new_session_id(self.store.secret),
+            id=new_session_id(self.store.secret),
             service=self.app,
             link=link,
             transport=transport,

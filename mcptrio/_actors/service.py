@@ -123,7 +123,6 @@ class Actor(Protocol):
     ended: Cause | None
     reason: str | None
     """Why a handler ended the session."""
-    last_used: float
     state: Any
     log_level: str | None
     on_end: list[Callable[[], None]]

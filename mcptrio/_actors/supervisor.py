@@ -255,8 +255,3 @@ class Supervisor(Entity, kw_only=True):
         """End the drain at once, without waiting for running calls."""
         if self._patience is not None:
             self._patience.cancel()
-
-    def stop(self) -> None:
-        """Cancel everything that still runs."""
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()

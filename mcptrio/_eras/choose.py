@@ -20,9 +20,6 @@ ERAS: Final[dict[str, Era]] = {
 }
 """Every supported protocol date, oldest first."""
 
-FALLBACK_WITHOUT_HEADER: Final = ERAS["2025-03-26"]
-"""2025-06-18 basic/transports: a client that sends no version header speaks 2025-03-26."""
-
 
 class Served:
     """The protocol dates that one server or client supports."""

@@ -25,6 +25,9 @@ def missing(declared: Mapping[str, Any], needs: tuple[str, ...]) -> dict[str, An
     return None
 
 
-def by_method(requests: Mapping[str, Method], declared: Mapping[str, Any], method: str) -> dict[str, Any] | None:
+def by_method(
+    requests: Mapping[str, Method], declared: Mapping[str, Any], method: str, params: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the capability of the method that `declared` lacks, or None. The parameters do not matter."""
     spec = requests.get(method)
     return None if spec is None or not spec.needs else missing(declared, spec.needs)

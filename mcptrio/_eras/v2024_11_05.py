@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 from mcptrio._eras.stateful import TO_CLIENT, TO_SERVER, by_method
 from mcptrio._peer.era import Era, Features, HttpRules, Method
@@ -26,10 +25,6 @@ REQUESTS = {
     "sampling/createMessage": Method(TO_CLIENT, ("sampling",)),
     "roots/list": Method(TO_CLIENT, ("roots",)),
 }
-
-
-def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-    return by_method(REQUESTS, declared, method)
 
 
 ERA = Era(
@@ -77,6 +72,6 @@ ERA = Era(
     content=frozenset({"text", "image", "resource"}),
     features=Features(),
     http=HttpRules(),
-    missing=missing,
+    missing=partial(by_method, REQUESTS),
     resource_not_found=RESOURCE_NOT_FOUND,
 )

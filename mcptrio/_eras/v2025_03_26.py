@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -13,10 +12,6 @@ from mcptrio._peer.era import Method
 
 REQUESTS = {**before.REQUESTS, "completion/complete": Method(TO_SERVER, ("completions",))}
 SHAPES = before.ERA.shapes
-
-
-def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-    return by_method(REQUESTS, declared, method)
 
 
 ERA = replace(
@@ -31,5 +26,5 @@ ERA = replace(
     },
     content=before.ERA.content | {"audio"},
     features=replace(before.ERA.features, progress_message=True),
-    missing=missing,
+    missing=partial(by_method, REQUESTS),
 )

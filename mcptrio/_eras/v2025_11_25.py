@@ -26,10 +26,7 @@ def missing(declared: Mapping[str, Any], method: str, params: Mapping[str, Any])
                 return {"elicitation": {"form": {}}}
         case "sampling/createMessage" if params.get("tools") or params.get("toolChoice"):
             return stateful.missing(declared, ("sampling", "tools"))
-        case "sampling/createMessage" if params.get("includeContext") not in (None, "none"):
-            # soft-deprecated; only clients that still support it declare it
-            return stateful.missing(declared, ("sampling",))
-    return stateful.by_method(REQUESTS, declared, method)
+    return stateful.by_method(REQUESTS, declared, method, params)
 
 
 ERA = replace(

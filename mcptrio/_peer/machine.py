@@ -105,11 +105,6 @@ class Peer(PeerAsks, kw_only=True):
         return self.ledger.parked
 
     @property
-    def waiting(self) -> int:
-        """Requests of the peer that have not started."""
-        return len(self.ledger.waiting)
-
-    @property
     def at_work(self) -> int:
         """Requests of the peer that run or wait to run, without those that only listen."""
         return self.ledger.running + len(self.ledger.waiting)
@@ -365,9 +360,9 @@ class Peer(PeerAsks, kw_only=True):
     def _fail_opening(self) -> list[Effect]:
         """Refuse the requests that waited for an initialization which has failed."""
         self.state, self.era = State.NEW, None
-        in_vain = list(iter(self.ledger.next_waiting, None))
+        waited = list(iter(self.ledger.next_waiting, None))
         refusal = Failed(INVALID_REQUEST, "not possible: initialize failed")
-        return [e for entry in in_vain for e in self._finish(entry.start.call, refusal)]
+        return [e for entry in waited for e in self._finish(entry.start.call, refusal)]
 
     def _reply(self, entry: Entry, request_id: int | str, outcome: Outcome) -> list[Effect]:
         """Answer a request."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcptrio._eras.choose import ERAS, FALLBACK_WITHOUT_HEADER, Served
+from mcptrio._eras.choose import ERAS, Served
 from mcptrio._eras.shape import lower_content, trim, trim_all
 from mcptrio._peer.era import Role
 from mcptrio.errors import DeclarationError
@@ -128,10 +128,6 @@ def test_a_server_cannot_be_told_to_speak_what_does_not_exist(dates: list[str]) 
 def test_served_dates_are_in_order_whatever_the_order_asked_for() -> None:
     assert Served.only([D3, D1]).dates == (D1, D3)
     assert set(STATEFUL) <= set(Served.only(None).dates)
-
-
-def test_a_client_without_a_version_header_speaks_the_date_before_headers() -> None:
-    assert FALLBACK_WITHOUT_HEADER.date == D2
 
 
 # -- fitting

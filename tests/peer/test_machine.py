@@ -230,9 +230,9 @@ def test_more_calls_than_may_run_wait_for_their_turn_in_order() -> None:
     first, _ = call(peer, 1), call(peer, 2)
     assert peer.step(received(Request(3, "tools/call"))) == []
     assert peer.step(received(Request(4, "tools/list"))) == []
-    assert (peer.calls, peer.waiting) == (4, 2)
+    assert (peer.calls, len(peer.ledger.waiting)) == (4, 2)
     assert started(peer.step(Finished(first.call, raw({})))) == ["tools/call"]
-    assert peer.waiting == 1
+    assert len(peer.ledger.waiting) == 1
 
 
 def test_a_waiting_call_that_is_cancelled_makes_room_at_once() -> None:
@@ -240,7 +240,7 @@ def test_a_waiting_call_that_is_cancelled_makes_room_at_once() -> None:
     first = call(peer, 1)
     peer.step(received(Request(2, "tools/call")))
     peer.step(received(cancelled(2)))
-    assert (peer.calls, peer.waiting) == (1, 0)
+    assert (peer.calls, len(peer.ledger.waiting)) == (1, 0)
     assert started(peer.step(Finished(first.call, raw({})))) == []
 
 

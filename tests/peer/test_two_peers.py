@@ -214,7 +214,7 @@ class TwoPeers(RuleBasedStateMachine):
                 side.step(HungUp(Cause.SESSION_END))
             assert side.over
             assert not side.handlers
-            assert side.peer.calls == side.peer.waiting == 0
+            assert side.peer.calls == len(side.peer.ledger.waiting) == 0
             assert side.settled.keys() | side.gave_up == side.asked, "an ask was forgotten"
 
 

@@ -34,7 +34,6 @@ class ServerMetadata:
     token_endpoint: str
     registration_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
-    grant_types: tuple[str, ...] | None = None
     auth_methods: tuple[str, ...] = ("client_secret_basic",)  # RFC 8414 section 2: the default
     code_challenge_methods: tuple[str, ...] = ()
     iss_in_response: bool = False
@@ -92,7 +91,6 @@ def read_server(document: Mapping[str, Any], *, issuer: str) -> ServerMetadata:
         token_endpoint=token_endpoint,
         registration_endpoint=_text(document, "registration_endpoint"),
         scopes_supported=_texts(document, "scopes_supported"),
-        grant_types=_texts(document, "grant_types_supported"),
         auth_methods=_texts(document, "token_endpoint_auth_methods_supported") or ("client_secret_basic",),
         code_challenge_methods=_texts(document, "code_challenge_methods_supported") or (),
         iss_in_response=document.get("authorization_response_iss_parameter_supported") is True,

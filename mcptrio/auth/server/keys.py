@@ -18,7 +18,6 @@ from attrs import define, field, frozen
 
 from mcptrio.auth.server.errors import Unavailable
 
-MAX_DOCUMENT: Final = 256 * 1024
 _MAX_KEYS: Final = 100
 _MAX_ABSENT: Final = 256
 _KEY_TYPES: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
