@@ -1,8 +1,10 @@
-"""A relay: the link of a request that another session answers, because the call it belongs to was parked there."""
+"""Links of requests that are not answered where they arrived: by another session (`Relay`), or not at all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import trio
 
 from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.messages import Cause, Failed, Finished, HandedOver, LinkLost, Message
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class Relay(Entity):
-    """A link that forwards frames. The asker's session keeps the request in its ledger, so it can be cancelled there.
+    """The link of a request that another session answers, because the call it belongs to was parked there.
+
+    It forwards frames. The asker's session keeps the request in its ledger, so it can be cancelled there.
 
     Borrows: the link, both sessions.
     """
@@ -70,3 +74,21 @@ class Relay(Entity):
         if self.open:
             self.open = False
             self.holder.inbox.post_soon(LinkLost(self))
+
+
+class SilentLink(Entity):
+    """The link of a request whose response nothing waits for."""
+
+    head: Any = None
+    """The HTTP request that it belongs to, if there is one."""
+    shared: bool = False
+    full: bool = False
+
+    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    async def room(self) -> None:
+        await trio.lowlevel.checkpoint()

@@ -83,7 +83,7 @@ MUTANTS = [
         SURVIVAL, "test_neg_ws_deflate_bomb",
     ),
     Mutant(
-        "V10", "a message is bounded", f"{HTTP}/hypercorn/settings.py",
+        "V10", "a message is bounded", f"{HTTP}/hypercorn/connection.py",
         "    hyper.websocket_max_message_size = config.websocket_max_message\n",
         "    hyper.websocket_max_message_size = config.websocket_max_message * 100\n",
         SURVIVAL, "test_neg_ws_message_cap",

@@ -12,13 +12,13 @@ from typing import Any
 import hypercorn.trio
 import pytest
 import trio
+from hypercorn.config import Config
 
 from mcptrio.auth.server import Principal
 from mcptrio.hypercorn import install_guard
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
 from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
-from mcptrio.transports.http_server.hypercorn.settings import hypercorn_config
 from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
 from tests.transports.app_for_tests import Ctx, Stage, open_endpoint, request
 
@@ -273,7 +273,7 @@ async def test_every_response_is_in_hypercorns_access_log(caplog: pytest.LogCapt
     install_guard()
     log = logging.getLogger("access of a test")
     caplog.set_level(logging.INFO, log.name)
-    config = hypercorn_config(HttpConfig(port=0, drain_timeout=0.2))
+    config = Config.from_mapping(bind=["127.0.0.1:0"], graceful_timeout=0.2, worker_class="trio")
     config.accesslog = log
     config.access_log_format = "%(m)s %(U)s %(s)s"
     stop = trio.Event()

@@ -11,10 +11,9 @@ import hypercorn.trio
 import hypercorn.trio.run
 import pytest
 import trio
+from hypercorn.config import Config
 
 from mcptrio.hypercorn import install_guard
-from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.hypercorn.settings import hypercorn_config
 
 from .raw_peer import echo, get, read_all, status
 
@@ -38,7 +37,7 @@ async def test_hypercorns_own_worker_survives_an_app_that_raises_system_exit() -
         await echo(scope, receive, send)
 
     stop = trio.Event()
-    config = hypercorn_config(HttpConfig(port=0, drain_timeout=0.2))
+    config = Config.from_mapping(bind=["127.0.0.1:0"], graceful_timeout=0.2, worker_class="trio")
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             serve = partial(hypercorn.trio.serve, app, config, shutdown_trigger=stop.wait, mode="asgi")

@@ -235,7 +235,12 @@ async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixtu
 
         def is_quiet() -> bool:
             admission, runtime = endpoint.admission, endpoint.runtime
-            counts = (admission.places.used, admission.places.waiting, endpoint.listeners, len(admission.places.held))
+            counts = (
+                admission.places.used,
+                admission.places.waiting,
+                endpoint.exchanges.listen_places.used,
+                len(admission.places.held),
+            )
             return not any(counts) and not runtime.supervisor.exchanges and server.listener.connections == 0
 
         listen = post("subscriptions/listen", notifications={"toolsListChanged": True})
@@ -269,7 +274,7 @@ async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixtu
                 await read_until(stream, b"acknowledged")
                 await other.send_all(listen)
                 assert status((await answer_on(other))[0]) == 503
-                assert endpoint.listeners == 1
+                assert endpoint.exchanges.listen_places.used == 1
             await until(is_quiet)
         await until(lambda: trio.lowlevel.current_statistics().tasks_living <= before + 2)  # the alarm, the deadlines
         assert server.caught() == 0

@@ -334,10 +334,10 @@ async def test_a_disconnect_ends_it(autojump_clock: MockClock) -> None:
     async with posting(make_server()) as poster:
         stream, _ = await listen(poster, resourceSubscriptions=["news://open"])
         runtime = poster.endpoint.runtime
-        assert (len(runtime.supervisor.exchanges), poster.endpoint.listeners) == (1, 1)
+        assert (len(runtime.supervisor.exchanges), poster.endpoint.exchanges.listen_places.used) == (1, 1)
         stream.hang_up()
         await wait_all_tasks_blocked()
-        assert (len(runtime.supervisor.exchanges), poster.endpoint.listeners) == (0, 0)
+        assert (len(runtime.supervisor.exchanges), poster.endpoint.exchanges.listen_places.used) == (0, 0)
         assert not any("news://" in topic for topic in runtime.bus._topics)
 
 

@@ -13,7 +13,7 @@ import trio
 
 from mcptrio.errors import DeclarationError
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.hypercorn.settings import hypercorn_config
+from mcptrio.transports.http_server.hypercorn.connection import hypercorn_config
 from mcptrio.transports.http_server.listener.listener import Listener
 from mcptrio.transports.http_server.listener.tls import tls_context
 
@@ -39,16 +39,13 @@ def test_a_setting_that_cannot_work_is_refused_when_built(settings: dict[str, An
 
 
 def test_hypercorn_is_told_the_limits_it_reads_and_never_a_read_timeout() -> None:
-    config = HttpConfig(websocket_max_message=123, keep_alive_timeout=7, websocket_ping_interval=9, port=9000)
+    config = HttpConfig(websocket_max_message=123, keep_alive_max_requests=7, websocket_ping_interval=9)
     hyper = hypercorn_config(config)
     assert hyper.websocket_max_message_size == 123
     assert hyper.websocket_ping_interval == 9
-    assert hyper.keep_alive_timeout == 7
-    assert hyper.bind == ["127.0.0.1:9000"]
-    assert hyper.alpn_protocols == ["http/1.1"]
+    assert hyper.keep_alive_max_requests == 7
     assert hyper.read_timeout is None  # P14: it would end healthy streams
     assert hyper.include_server_header is False
-    assert hypercorn_config(HttpConfig(unix_path="/run/x.sock")).bind == ["unix:/run/x.sock"]
 
 
 def test_plain_http_has_no_tls_context_and_missing_files_are_named(tmp_path: Path) -> None:

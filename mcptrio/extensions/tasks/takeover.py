@@ -11,9 +11,9 @@ import random
 from functools import partial
 
 import msgspec
-import trio
 
 from mcptrio._actors.exchange import Exchange
+from mcptrio._actors.relay import SilentLink
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.store import ClaimedTask
 from mcptrio._struct import Entity
@@ -57,7 +57,7 @@ class Takeover(Entity):
         exchange = Exchange(
             id="task",
             service=runtime.app,
-            link=NoReader(),
+            link=SilentLink(),
             runtime=runtime,
             principal=note.principal,
             owner=note.owner,
@@ -77,22 +77,6 @@ class Takeover(Entity):
         stored.put(self.runtime.store.tasks, stored.owner)
         await self.runtime.store.flush()
         self.runtime.bus.publish(topic(stored.task["taskId"]), stored.task)
-
-
-class NoReader(Entity):
-    """The link of a request whose response nothing waits for."""
-
-    shared: bool = False
-    full: bool = False
-
-    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    async def room(self) -> None:
-        await trio.lowlevel.checkpoint()
 
 
 def _read(claimed: ClaimedTask) -> TaskNote | None:

@@ -23,7 +23,6 @@ from mcptrio._wire.jsonrpc import Request
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import ConnectionLost, Overloaded, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
-from mcptrio.transports.http_server.endpoint.admission import refuse_excess
 from mcptrio.transports.http_server.endpoint.event_stream import leased
 from mcptrio.transports.http_server.endpoint.guard import Guard
 from mcptrio.transports.http_server.endpoint.message import (
@@ -31,9 +30,10 @@ from mcptrio.transports.http_server.endpoint.message import (
     HttpRequest,
     Plain,
     Stream,
-    overloaded,
+    id_of,
     refuse,
     refuse_frame,
+    refuse_overloaded,
 )
 from mcptrio.transports.http_server.endpoint.routing import Routing
 from mcptrio.transports.http_server.endpoint.shared import Shared
@@ -150,7 +150,7 @@ class LegacyEndpoint:
             if self.routing.cluster is not None:
                 await self._register(session, link)
         except Overloaded as error:
-            return overloaded(str(error), error.retry_after, close=parts.draining, limit=error.limit)
+            return refuse_overloaded(error, close=parts.draining)
         parts.admission.carry(session, link.identity)
         # 2024-11-05 basic/transports: the first event MUST hold a URI for the client to send messages to
         link.start(session, f"{head.root}{config.messages_path}?session_id={session.id}")
@@ -198,7 +198,7 @@ class LegacyEndpoint:
             try:
                 parts.admission.check_carried(session, link.identity, frame)
             except Overloaded as error:
-                return refuse_excess(error, frame.id if type(frame) is Request else None)
+                return refuse_overloaded(error, id_of(frame))
         return refusal or await self.sessions.hand_over(session, frame, link) or ACCEPTED
 
     def _owns(self, link: LegacyLink, head: HttpRequest) -> bool:

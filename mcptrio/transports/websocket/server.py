@@ -22,10 +22,10 @@ from mcptrio._peer.messages import Cause
 from mcptrio._wire.jsonrpc import AnyFrame
 from mcptrio.errors import Overloaded, RemoteProtocolError
 from mcptrio.transports.http_server.config import HttpConfig
-from mcptrio.transports.http_server.endpoint.admission import Admission, refuse_excess
+from mcptrio.transports.http_server.endpoint.admission import Admission
 from mcptrio.transports.http_server.endpoint.event_stream import time_left
 from mcptrio.transports.http_server.endpoint.guard import Guard
-from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse, refuse_overloaded
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
 from mcptrio.transports.http_server.hypercorn.asgi import Receive, Scope, Send, head_of
 from mcptrio.transports.pipe.server import serve_pipe
@@ -112,7 +112,7 @@ def _check_room(endpoint: WebSocketEndpoint, head: HttpRequest) -> Plain | None:
         endpoint.runtime.supervisor.check_room(head.owner)
         endpoint.admission.check_sessions(head.identity)
     except Overloaded as error:
-        return refuse_excess(error)
+        return refuse_overloaded(error)
     return None
 
 

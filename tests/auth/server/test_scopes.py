@@ -418,7 +418,7 @@ async def test_a_stream_that_listens_ends_with_the_token_that_opened_it(life: st
         began = trio.current_time()
         assert len(await Reader(reply).rest()) <= 1
         assert 55 < trio.current_time() - began <= 60
-        assert endpoint.listeners == 0
+        assert endpoint.exchanges.listen_places.used == 0
 
 
 async def test_a_call_is_finished_although_its_token_expires_meanwhile(autojump_clock: Any) -> None:

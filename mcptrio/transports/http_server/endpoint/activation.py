@@ -9,6 +9,7 @@ from attrs import define
 
 from mcptrio._actors.homes import Homes
 from mcptrio._actors.record import SessionRecord, read_record, restore
+from mcptrio._actors.relay import SilentLink
 from mcptrio._actors.session import Session
 from mcptrio._actors.session_ids import is_session_id
 from mcptrio._peer.era import Era
@@ -18,7 +19,7 @@ from mcptrio.stores.base import Claimed, HomeAt, StreamKey
 
 from .calls import died, read_call
 from .links import HttpLink
-from .message import HttpRequest, Plain, overloaded, unknown_session
+from .message import HttpRequest, Plain, overloaded, refuse_overloaded, unknown_session
 from .rerun import run_again
 from .shared import Shared
 
@@ -28,24 +29,6 @@ NAMES_PER_EPOCH = 10**9
 
 class NotHere(MCPTrioError):
     """The session of a forwarded request is not at home in this worker: the worker that sent it looks it up again."""
-
-
-@define(eq=False, repr=False)
-class RestoredLink:
-    """The link of a request as the context of a restored subscription needs it: nothing is sent on it."""
-
-    head: HttpRequest
-    shared: bool = False
-    full: bool = False
-
-    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    async def room(self) -> None:
-        pass
 
 
 @define(eq=False, repr=False)
@@ -93,8 +76,7 @@ class Activation:
                     raise NotHere
             found = await homes.activate(session_id, partial(self._revive, homes, head, session_id), head.owner)
         except Overloaded as error:
-            close = self.shared.draining
-            return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit, close=close)
+            return refuse_overloaded(error, request_id, close=self.shared.draining)
         if isinstance(found, HomeAt):  # another worker has claimed it since this request was routed
             return overloaded("the session moves to another worker", 1, request_id=request_id, limit="session")
         # Do not reveal that the session of another client exists. One that was deleted is in memory until it has ended.
@@ -120,7 +102,7 @@ class Activation:
         try:
             http: HttpLink = session.link  # type: ignore[assignment]  # `_make` gives no other
             await http.reopen()
-            await self.shared.runtime.app.restore(session, record, RestoredLink(head))
+            await self.shared.runtime.app.restore(session, record, SilentLink(head))
             # Without a request of its client there is no principal that a call could run for.
             await self._end_calls(http, head, claimed, may_rerun=head.principal is not None or not record.identity)
         except BaseException as error:

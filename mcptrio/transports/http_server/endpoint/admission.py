@@ -26,7 +26,7 @@ from mcptrio._wire.jsonrpc import AnyFrame, Batch, Frame, Malformed, Request
 from mcptrio.errors import Overloaded
 from mcptrio.transports.http_server.config import HttpConfig
 
-from .message import HttpRequest, Plain, overloaded
+from .message import HttpRequest, Plain, id_of, overloaded, refuse_overloaded
 
 SMALL: Final = 64 * 1024
 """Bytes of a body that need no reservation of memory."""
@@ -71,7 +71,7 @@ class Admission:
     async def enter(self, request: HttpRequest, frame: Frame | Batch) -> Plain | None:
         """Take the places of a request; return None, after which it has to `leave`, or the refusal."""
         amount = requests_in(frame)
-        request_id = frame.id if type(frame) is Request else None
+        request_id = id_of(frame)
         if self.supervisor.draining and not request.while_draining:
             return overloaded("the server is shutting down", 5, request_id=request_id, close=True)
         owner = request.owner
@@ -81,7 +81,7 @@ class Admission:
             # A client that repeats refused requests at once, on many connections, would keep the event loop busy.
             self.release_body(request)
             await trio.sleep(uniform(*_EXCESS_DELAY))
-            return refuse_excess(error, request_id)
+            return refuse_overloaded(error, request_id)
         if not self._take(owner, amount):
             began = trio.current_time()
             admitted = await self.places.wait(owner, amount, timeout=self.supervisor.limits.busy_timeout)
@@ -232,11 +232,6 @@ def requests_in(frame: AnyFrame) -> int:
     if type(frame) is not tuple:
         return 1
     return max(1, sum(isinstance(member, Request | Malformed) for member in frame))
-
-
-def refuse_excess(error: Overloaded, request_id: int | str | None = None) -> Plain:
-    """Build the response for a client that sends too much."""
-    return overloaded(str(error), error.retry_after, request_id=request_id, status=error.http_status, limit=error.limit)
 
 
 def retry_after(answer: bytes) -> int:

@@ -33,14 +33,17 @@ from .admission import Admission
 from .event_stream import leased
 from .guard import Guard
 from .message import (
+    CLOSE,
     TEXT,
     Authenticator,
     HttpRequest,
     Plain,
     Stream,
+    id_of,
     overloaded,
     refuse,
     refuse_frame,
+    refuse_overloaded,
     session_needed,
     unknown_session,
 )
@@ -130,11 +133,6 @@ class Endpoint:
     def calls(self) -> int:
         """The number of requests that are being served."""
         return self.admission.places.used
-
-    @property
-    def listeners(self) -> int:
-        """The number of open `subscriptions/listen` requests."""
-        return self.exchanges.listeners
 
     # -- before the body
 
@@ -285,7 +283,7 @@ class Endpoint:
             408,
             f"the body took longer than {self.config.body_timeout:g} s (HttpConfig.body_timeout), or arrived with less "
             f"than {self.config.min_body_rate} bytes per second (min_body_rate)",
-            headers=((b"connection", b"close"),),
+            headers=(CLOSE,),
         )
 
     def no_room(self) -> Plain:
@@ -322,7 +320,7 @@ class Endpoint:
                     return elsewhere
             return await self.exchanges.post(head, frame)
         if head.date is not None and head.era is None:
-            return self._unsupported(head.date, frame.id if type(frame) is Request else None)
+            return self._unsupported(head.date, id_of(frame))
         routing = self.routing
         if routing.cluster is not None and (elsewhere := await routing.elsewhere(head, body, frame)) is not None:
             return elsewhere
@@ -347,7 +345,7 @@ class Endpoint:
         except NotHere:
             return None
         except Overloaded as error:
-            return overloaded(str(error), error.retry_after, limit=error.limit)
+            return refuse_overloaded(error)
         return await reply.reply() if isinstance(reply, Pending) else reply
 
     # -- health
@@ -374,5 +372,5 @@ class Endpoint:
         return Plain(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), page.encode())
 
 
-def _not_allowed(allow: bytes = b"GET, POST, DELETE") -> Plain:
+def _not_allowed(allow: bytes) -> Plain:
     return refuse(405, "this method is not served here", headers=((b"allow", allow),))

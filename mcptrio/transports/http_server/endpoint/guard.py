@@ -12,7 +12,6 @@ from typing import Final
 from attrs import define, field
 
 from mcptrio._wire.headers import Origin, accepts, media_type, parse_host, parse_origin
-from mcptrio.errors import INVALID_REQUEST
 from mcptrio.transports.http_server.config import LOOPBACK, HttpConfig
 
 from .cors import VARY, answer_preflight, page_headers
@@ -119,9 +118,9 @@ class Guard:
         coding = head.fields.get(b"content-encoding")
         if coding is not None and coding.strip().lower() != b"identity":
             return refuse(415, "Content-Encoding is not supported", headers=((b"accept-encoding", b"identity"),))
-        accept = (head.fields.get(b"accept", b"").decode("latin-1"),)
-        if not all(accepts(accept, answer) for answer in answers):
-            return refuse(406, f"Accept must allow {' and '.join(answers)}")
+        refusal = self.check_accept(head, answers)
+        if refusal is not None:
+            return refusal
         length = head.fields.get(b"content-length")
         if length is not None:
             if not length.isdigit() or len(length) > 18:
@@ -141,12 +140,8 @@ class Guard:
         return refuse(406, f"Accept must allow {' and '.join(answers)}")
 
     def too_large(self) -> Plain:
-        return refuse(
-            413,
-            f"the body is larger than {self.config.max_body} bytes (HttpConfig.max_body)",
-            code=INVALID_REQUEST,
-            headers=(CLOSE,),
-        )
+        text = f"the body is larger than {self.config.max_body} bytes (HttpConfig.max_body)"
+        return refuse(413, text, headers=(CLOSE,))
 
 
 def _authority(target: bytes) -> str:

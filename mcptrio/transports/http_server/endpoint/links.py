@@ -21,7 +21,7 @@ from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._wire.sse import encode_event
 from mcptrio.errors import Overloaded
-from mcptrio.stores.base import Store, StreamKey, UnknownCursor
+from mcptrio.stores.base import StreamKey, UnknownCursor
 
 from .event_stream import EventIds, StreamLog, StreamResponse, read_cursor
 from .post import PostStream
@@ -127,7 +127,7 @@ class HttpLink:
     # -- streams
 
     def new_log(self, name: str) -> StreamLog:
-        store: Store = self.parts.store
+        store = self.parts.store
         return StreamLog(
             key=StreamKey(self.session.id, name),
             store=store,
@@ -200,8 +200,7 @@ class HttpLink:
         Raises:
             UnknownCursor: the stream cannot be followed from there.
         """
-        store: Store = self.parts.store
-        follower = store.follow(StreamKey(self.session.id, name), after)
+        follower = self.parts.store.follow(StreamKey(self.session.id, name), after)
         old = self.connections.pop(name, None)
         if old is not None:
             old.close()

@@ -15,8 +15,8 @@ from msgspec import Struct
 from mcptrio._actors.session import Session
 from mcptrio._peer.era import Era
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Error, encode
-from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, RemoteProtocolError
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, encode
+from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, Overloaded, RemoteProtocolError
 
 if TYPE_CHECKING:
     from mcptrio.auth.server.principal import Principal
@@ -172,6 +172,11 @@ class Stream(Struct, frozen=True):
     events: Events
 
 
+def id_of(frame: Frame | Batch | None) -> int | str | None:
+    """Return the id for an error response: only a request's id, since any other would match another request."""
+    return frame.id if type(frame) is Request else None
+
+
 def refuse(
     status: int,
     message: str,
@@ -208,6 +213,13 @@ def overloaded(
         data["limit"] = limit
     return refuse(
         status, f"overloaded: {message}", code=INTERNAL_ERROR, headers=headers, request_id=request_id, data=data
+    )
+
+
+def refuse_overloaded(error: Overloaded, request_id: int | str | None = None, *, close: bool = False) -> Plain:
+    """Build the response to a request that reached a limit."""
+    return overloaded(
+        str(error), error.retry_after, request_id=request_id, close=close, status=error.http_status, limit=error.limit
     )
 
 

@@ -228,7 +228,7 @@ class PostStream(Pending, kw_only=True):
 
     def _become_stream(self) -> bool:
         """Turn into a stream, because the answer takes too long; return False if that is not possible."""
-        return self.phase is ReplyPhase.PENDING and not self.json_only and self._open()
+        return not self.json_only and self._open()
 
     def _abandon(self) -> None:
         """Handle the end of the request before it was answered."""

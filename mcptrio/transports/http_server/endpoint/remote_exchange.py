@@ -31,15 +31,16 @@ class RemoteExchangeLink(ExchangeLink, kw_only=True):
 
     _key: StreamKey | None = None
 
-    def _open(self) -> None:
+    def _open(self) -> bool:
         key = StreamKey(_PREFIX + secrets.token_urlsafe(18), STREAM)
         try:
             # The record of a call lets others follow a stream that has no event yet.
             self.parts.store.begin(key, owner=self.head.owner, call=b"stateless")
         except Overloaded:
-            return  # it stays pending: its answer is plain JSON
+            return False  # it stays pending: its answer is plain JSON
         self._key = key
         self._settle(ReplyPhase.STREAMING)
+        return True
 
     def _put(self, data: bytes, final: bool) -> None:
         if self._key is not None:
@@ -55,11 +56,8 @@ class RemoteExchangeLink(ExchangeLink, kw_only=True):
             self.answer, self.status = data, status
             self._settle(ReplyPhase.ANSWERED)
 
-    def _become_stream(self) -> bool:
-        return super()._become_stream() and self.phase is ReplyPhase.STREAMING
-
     async def reply(self) -> Plain | Stream:
-        plain = await self._wait(self._become_stream, lambda: self.detach("cancelled"))
+        plain = await self._wait(self._open, lambda: self.detach("cancelled"))
         if plain is not None:
             return plain
         if self._key is None or self.head.remote is None:

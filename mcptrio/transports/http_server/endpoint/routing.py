@@ -11,7 +11,7 @@ from mcptrio.errors import Overloaded
 from mcptrio.stores.base import HomeAt
 
 from .activation import NotHere
-from .message import HttpRequest, Plain, Stream, overloaded, unknown_session
+from .message import HttpRequest, Plain, Stream, id_of, overloaded, refuse_overloaded, unknown_session
 from .remote import Cluster
 from .shared import Shared
 from .stateful import Sessions
@@ -39,7 +39,7 @@ class Routing:
         cluster, activation = self.cluster, self.sessions.activation
         if cluster is None or head.remote is not None:
             return None
-        request_id = frame.id if type(frame) is Request else None
+        request_id = id_of(frame)
         if not cluster.serves:
             return overloaded(_NO_LEASE, 1, request_id=request_id, limit="lease")
         name = head.fields.get(b"mcp-session-id")
@@ -56,7 +56,7 @@ class Routing:
             elif home is None:
                 home = await cluster.look(session_id)
         except Overloaded as error:
-            return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
+            return refuse_overloaded(error, request_id)
         return await cluster.forward(head, body, frame, home)
 
     async def stateless_elsewhere(self, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
@@ -71,7 +71,7 @@ class Routing:
             if worker is None and route is not None and route.home is not None:
                 worker = await route.home(runtime, frame.params)
         except Overloaded as error:
-            return overloaded(str(error), error.retry_after, request_id=frame.id, limit=error.limit)
+            return refuse_overloaded(error, frame.id)
         return None if worker is None else await self.cluster.forward_to(worker, head, body, frame)
 
     async def message_elsewhere(
@@ -84,8 +84,7 @@ class Routing:
         try:
             home = await cluster.look(session_id)
         except Overloaded as error:
-            request_id = frame.id if type(frame) is Request else None
-            return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
+            return refuse_overloaded(error, id_of(frame))
         reply = None if home is None else await cluster.forward_to(home.worker, head, body, frame)
         return reply if isinstance(reply, Plain) else None
 

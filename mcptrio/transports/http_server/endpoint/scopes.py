@@ -11,7 +11,7 @@ from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Frame, Request
 
 from .admission import retry_after
-from .message import Headers, HttpRequest, Plain, refuse
+from .message import Headers, HttpRequest, Plain, id_of, refuse
 
 if TYPE_CHECKING:
     from mcptrio.transports.bearer.authorizer import Authorizer
@@ -35,7 +35,7 @@ class Scopes(Entity):
             needed = await self._of_batch(frame) if type(frame) is tuple else ()
         if not needed or request.scopes.issuperset(needed):
             return None
-        request_id = frame.id if type(frame) is Request else None
+        request_id = id_of(frame)
         if self.authorizer is not None:
             return self.authorizer.forbidden(needed, request_id)
         text = f"insufficient scope; required: {' '.join(sorted(set(needed)))}"

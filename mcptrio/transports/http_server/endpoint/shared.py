@@ -29,8 +29,7 @@ class Shared(Entity):
 
     @property
     def store(self) -> Store:
-        store: Store = self.runtime.store
-        return store
+        return self.runtime.store
 
     @property
     def hub(self) -> telemetry.Hub:

@@ -27,7 +27,6 @@ from mcptrio.stores.base import UnknownCursor
 from mcptrio.types.lifecycle import InitializeParams
 
 from .activation import Activation
-from .admission import refuse_excess
 from .links import HttpLink
 from .message import (
     EVENTS,
@@ -35,9 +34,11 @@ from .message import (
     HttpRequest,
     Plain,
     Stream,
+    id_of,
     overloaded,
     refuse,
     refuse_frame,
+    refuse_overloaded,
     session_needed,
     unknown_session,
 )
@@ -82,11 +83,11 @@ class Sessions:
         if b"mcp-session-id" not in head.fields:
             if type(frame) is Request and frame.method == "initialize":
                 return await self._initialize(head, frame)
-            return session_needed(_id_of(frame))
+            return session_needed(id_of(frame))
         session, head.session = head.session, None
         http: HttpLink
         if session is None or session.ended is not None or session.link.closed:  # type: ignore[attr-defined]  # as below
-            found = self.find(head) or await self.activation.find(head, _id_of(frame))
+            found = self.find(head) or await self.activation.find(head, id_of(frame))
             if isinstance(found, Plain):
                 return found
             session = found
@@ -163,7 +164,7 @@ class Sessions:
             if session.congested:
                 self.shared.limit("waiting", session)
                 text = "the session has too many requests waiting"
-                return overloaded(text, 1, request_id=_id_of(frame), limit="waiting")
+                return overloaded(text, 1, request_id=id_of(frame), limit="waiting")
         if session.deliver_nowait(frame, link, context):
             return None
         try:
@@ -171,9 +172,9 @@ class Sessions:
                 await session.deliver(frame, link, context)
                 return None
         except ConnectionLost:
-            return unknown_session(_id_of(frame))
+            return unknown_session(id_of(frame))
         self.shared.limit("inbox", session)
-        return overloaded("the session is busy", 1, request_id=_id_of(frame), limit="inbox")
+        return overloaded("the session is busy", 1, request_id=id_of(frame), limit="inbox")
 
     # -- start and end
 
@@ -187,7 +188,7 @@ class Sessions:
         try:
             self.shared.admission.check_sessions(who)
         except Overloaded as error:
-            return refuse_excess(error, frame.id)
+            return refuse_overloaded(error, frame.id)
         refusal = await self.shared.admission.enter(head, frame)
         if refusal is not None:
             return refusal
@@ -198,7 +199,7 @@ class Sessions:
             )
         except Overloaded as error:
             self.shared.admission.leave(head)
-            return overloaded(str(error), error.retry_after, request_id=frame.id, close=self.shared.draining)
+            return refuse_overloaded(error, frame.id, close=self.shared.draining)
         http.session = session
         self.shared.admission.session_began(who)
         named = ((b"mcp-session-id", session.id.encode()),)
@@ -215,7 +216,7 @@ class Sessions:
             except Overloaded as error:
                 http.close()
                 session.close_nowait(Cause.SESSION_END)
-                return overloaded(str(error), error.retry_after, request_id=frame.id, limit=error.limit)
+                return refuse_overloaded(error, frame.id)
         # Unless it was passivated since it is stored: the next request activates it.
         if http.closed and not (http.leaving or http.goes_on):  # it was refused: the client gets the error, no session
             kept = tuple(header for header in reply.headers if header[0] != b"mcp-session-id")
@@ -276,14 +277,9 @@ class Sessions:
         try:
             return Stream(200, EVENTS, await http.listen(head.remote))
         except Overloaded as error:
-            return overloaded(str(error), error.retry_after)
+            return refuse_overloaded(error)
 
     def _start_over(self, session_id: str) -> Plain:
         if self.shared.hub:
             self.shared.hub.emit(telemetry.ReplayRefused(session=session_id))
         return refuse(400, _START_OVER)
-
-
-def _id_of(frame: Frame | Batch) -> int | str | None:
-    """Return the id for an error response: only a request's id, since any other would match another request."""
-    return frame.id if type(frame) is Request else None

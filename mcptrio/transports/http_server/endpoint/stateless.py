@@ -111,31 +111,26 @@ class ExchangeLink(Pending, kw_only=True):
                 self.parts.limit("outbox")
             await self._outbox.room()
 
-    def _open(self) -> None:
+    def _open(self) -> bool:
+        """Turn into a stream; return whether that was possible."""
         config = self.parts.config
         memory, owner = self.parts.admission.outbox_memory, self.head.owner
         self._outbox = Outbox(config.outbox_events, config.outbox_bytes, memory, owner)
         self._heartbeat = Timer(self.parts.timers, self._say_alive)
         self._settle(ReplyPhase.STREAMING)
+        return True
 
     # -- for the engine
 
     async def reply(self) -> Plain | Stream:
         """Wait for the response."""
-        plain = await self._wait(self._become_stream, partial(self.detach, "cancelled"))
+        plain = await self._wait(self._open, partial(self.detach, "cancelled"))
         if plain is not None:
             return plain
         if self.phase is ReplyPhase.STREAMING:
             stream = Stream(200, EVENTS, self)
             return leased(self.head, stream) if self.listens else stream
         return refuse(500, "the request ended without an answer", request_id=self.frame.id)
-
-    def _become_stream(self) -> bool:
-        """Turn into a stream, because the answer takes too long; return False if it was just answered."""
-        if self.phase is not ReplyPhase.PENDING:
-            return False
-        self._open()
-        return True
 
     def _say_alive(self) -> None:
         """Queue a heartbeat comment for a silent stream, as an empty item."""
@@ -195,11 +190,6 @@ class Exchanges:
     def __attrs_post_init__(self) -> None:
         most = self.shared.config.max_listeners
         self.listen_places = Shares(most, owners=Owners(several=True))
-
-    @property
-    def listeners(self) -> int:
-        """The number of open `subscriptions/listen` requests."""
-        return self.listen_places.used
 
     async def post(self, head: HttpRequest, frame: Frame | Batch) -> Plain | ExchangeLink:
         """Serve a message of a client."""

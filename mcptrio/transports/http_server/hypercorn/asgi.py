@@ -52,11 +52,11 @@ class AsgiApp:
     # -- HTTP
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = head_of(scope, self.config)
         endpoint = self.endpoint
         if endpoint is None:
-            await _send_plain(head, refuse(503, NOT_OPEN, code=INTERNAL_ERROR, headers=(CLOSE,)), send)
+            await self.refuse_unopened(NOT_OPEN, scope, receive, send)
             return
+        head = head_of(scope, self.config)
         line = None
         if self.config.access_log:
             send = line = _AccessLine(endpoint.runtime.hub, head, send)
@@ -160,12 +160,20 @@ class AsgiApp:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.endpoint is None:
-            await receive()
-            await send({"type": "websocket.close", "code": 1013, "reason": "not started"})
+            await self.refuse_unopened(NOT_OPEN, scope, receive, send)
             return
         from mcptrio.transports.websocket.server import serve_websocket
 
         await serve_websocket(self.endpoint, scope, receive, send)
+
+    async def refuse_unopened(self, reason: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, because the endpoint is not open, or not here. Nothing here needs Trio."""
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1013, "reason": "not started"})
+        else:
+            reply = refuse(503, reason, code=INTERNAL_ERROR, headers=(CLOSE,))
+            await _send_plain(head_of(scope, self.config), reply, send)
 
 
 class _AccessLine:

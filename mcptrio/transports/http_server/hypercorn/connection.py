@@ -14,6 +14,7 @@ read the same bytes differently. The differences to Hypercorn's own connection:
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -50,7 +51,6 @@ from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
 
 from .asgi import TARGET_EXTENSION
 from .pinned import check_private_names
-from .settings import hypercorn_config
 from .websocket import WebSocket
 
 AppSend = Callable[[ASGISendEvent | None], Awaitable[None]]
@@ -340,6 +340,19 @@ class HypercornConnection(H11Protocol):
                         await self.guarded.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             await self.handle(Closed())
+
+
+def hypercorn_config(config: HttpConfig) -> Config:
+    """Return the settings that Hypercorn's protocol reads. Its sockets, TLS and timeouts are the listener's."""
+    hyper = Config()
+    hyper.errorlog = logging.getLogger("mcptrio.http")
+    # The gate has already bounded the head; h11 holds at most one rewritten head or one chunk's size line.
+    hyper.h11_max_incomplete_size = 2 * config.max_header_bytes
+    hyper.include_server_header = False
+    hyper.keep_alive_max_requests = config.keep_alive_max_requests
+    hyper.websocket_max_message_size = config.websocket_max_message
+    hyper.websocket_ping_interval = config.websocket_ping_interval
+    return hyper
 
 
 class HypercornEngine:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from mcptrio._actors.runtime import Runtime
-from mcptrio.errors import INTERNAL_ERROR, DeclarationError, LocalProtocolError
+from mcptrio.errors import DeclarationError, LocalProtocolError
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
-from mcptrio.transports.http_server.endpoint.message import CLOSE, Authenticator, refuse
+from mcptrio.transports.http_server.endpoint.message import Authenticator
 from mcptrio.transports.http_server.hypercorn.asgi import NOT_OPEN, AsgiApp, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -158,14 +158,7 @@ class HostedApp(AsgiApp):
         if not self._explained:
             self._explained = True
             logger.error("%s", reason)
-        if scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1013, "reason": "not started"})
-            return
-        reply = refuse(503, reason, code=INTERNAL_ERROR, headers=(CLOSE,))
-        headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body))]
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body, "more_body": False})
+        await self.refuse_unopened(reason, scope, receive, send)
 
 
 @asynccontextmanager
