@@ -17,6 +17,7 @@ from mcptrio import Context, Server
 from mcptrio._actors import parking
 from mcptrio.extensions.tasks import Tasks
 from mcptrio.stores.redis import RedisStore
+from mcptrio.transports.http_server.config import HttpConfig
 from tests.extensions.kit import WITH_TASKS
 from tests.redis_server import RedisServer, be_patient, running_server
 
@@ -68,9 +69,10 @@ def make_server(trail: Trail) -> Server:
 @asynccontextmanager
 async def two_processes(url: str, trail: Trail | None = None) -> AsyncIterator[tuple[Poster, Poster]]:
     trail = trail or Trail()
+    config = HttpConfig(stream_after=60)  # no answer becomes a stream because the machine is busy
     async with (
-        posting(make_server(trail), store=RedisStore.from_url(url)) as one,
-        posting(make_server(trail), store=RedisStore.from_url(url)) as other,
+        posting(make_server(trail), config, RedisStore.from_url(url)) as one,
+        posting(make_server(trail), config, RedisStore.from_url(url)) as other,
     ):
         yield one, other
 
