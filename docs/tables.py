@@ -138,9 +138,11 @@ def command(name: str) -> tuple[str, list[str]]:
     """Describe a client command and its own arguments."""
     import docstring_parser
 
+    from mcptrio.cli.options import TARGET
+
     fn = getattr(import_module(f"mcptrio.cli.{name}"), name)
     doc = docstring_parser.parse(inspect.getdoc(fn) or "")
-    words = {found.arg_name: cell(found.description or "") for found in doc.params}
+    words = {"target": TARGET} | {found.arg_name: cell(found.description or "") for found in doc.params}
     rows = []
     for parameter in inspect.signature(fn).parameters.values():
         if parameter.name == "options":

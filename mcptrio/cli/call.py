@@ -15,7 +15,7 @@ from mcptrio.cli.command import refuse_unknown, run
 from mcptrio.cli.connection import open_client
 from mcptrio.cli.content import pieces_of, print_value, save, show
 from mcptrio.cli.exit_codes import OK, TOOL_FAILED
-from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.options import ConnectionOptions, TargetText
 from mcptrio.cli.terminal import Terminal, print_json
 from mcptrio.client.client import Client
 from mcptrio.client.features.tools import plain
@@ -31,7 +31,7 @@ examples:
 
 
 async def call(
-    target: str,
+    target: TargetText,
     tool: str,
     /,
     *,
@@ -44,8 +44,6 @@ async def call(
 
     Parameters
     ----------
-    target
-        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     tool
         The name of the tool.
     args
@@ -55,7 +53,7 @@ async def call(
     output
         Save images, audio and other binary content here; or the text, if there is no binary content.
     """
-    terminal = Terminal(json=options.json, verbose=options.verbose)
+    terminal = options.terminal()
 
     async def work() -> int:
         given, texts = arguments.read_object(args), arguments.read_pairs(arg or ())

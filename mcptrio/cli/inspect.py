@@ -12,7 +12,7 @@ from mcptrio._wire.objects.converter import unstructure
 from mcptrio.cli.arguments import MAX_LEVELS, MAX_OPTIONS, resolve
 from mcptrio.cli.command import run
 from mcptrio.cli.connection import open_client
-from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.options import ConnectionOptions, TargetText
 from mcptrio.cli.terminal import Terminal, clean, print_json
 from mcptrio.client.client import Client
 from mcptrio.errors import METHOD_NOT_FOUND, MCPError, RemoteProtocolError
@@ -35,15 +35,9 @@ _LISTS: Final = (
 Item = Mapping[str, Any]
 
 
-async def inspect(target: str, /, *, options: ConnectionOptions = ConnectionOptions()) -> int:  # noqa: B008  # frozen
-    """Show a server's name, version, capabilities, tools, resources, templates and prompts.
-
-    Parameters
-    ----------
-    target
-        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
-    """
-    terminal = Terminal(json=options.json, verbose=options.verbose)
+async def inspect(target: TargetText, /, *, options: ConnectionOptions = ConnectionOptions()) -> int:  # noqa: B008  # frozen
+    """Show a server's name, version, capabilities, tools, resources, templates and prompts."""
+    terminal = options.terminal()
 
     async def work() -> int:
         async with open_client(target, options, terminal) as client:

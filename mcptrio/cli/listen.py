@@ -10,7 +10,7 @@ from rich.text import Text
 from mcptrio.cli.command import run
 from mcptrio.cli.connection import open_client
 from mcptrio.cli.exit_codes import REFUSED, UNREACHABLE, Failure, UsageError
-from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.options import ConnectionOptions, TargetText
 from mcptrio.cli.terminal import Terminal, clean, print_json
 from mcptrio.client import Reconnect
 from mcptrio.client.client import Client
@@ -24,7 +24,7 @@ examples:
 
 
 async def listen(
-    target: str,
+    target: TargetText,
     /,
     *,
     tools: bool = False,
@@ -38,8 +38,6 @@ async def listen(
 
     Parameters
     ----------
-    target
-        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     tools
         The list of tools.
     prompts
@@ -51,7 +49,7 @@ async def listen(
     count
         End after this number of changes.
     """
-    terminal = Terminal(json=options.json, verbose=options.verbose)
+    terminal = options.terminal()
 
     async def work() -> int:
         if count is not None and count < 1:

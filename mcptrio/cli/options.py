@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
+from mcptrio.cli.terminal import Terminal
 from mcptrio.types import LoggingLevel
+
+TARGET: Final = (
+    "A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --."
+)
+TargetText = Annotated[str, Parameter(help=TARGET)]
 
 
 @Parameter(name="*")
@@ -40,3 +46,7 @@ class ConnectionOptions:
     """Minimum level of the server's log messages to show (default: info)."""
     verbose: Annotated[bool, Parameter(alias="-v")] = False
     """Show the client's own log, and the stderr of a command (that of a server file is always shown)."""
+
+    def terminal(self) -> Terminal:
+        """Return the terminal of a command with these options."""
+        return Terminal(json=self.json, verbose=self.verbose)

@@ -13,7 +13,7 @@ from mcptrio.cli import arguments
 from mcptrio.cli.command import refuse_unknown, run
 from mcptrio.cli.connection import open_client
 from mcptrio.cli.content import pieces_of, show
-from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.options import ConnectionOptions, TargetText
 from mcptrio.cli.terminal import Terminal, clean, print_json
 from mcptrio.client.client import Client
 from mcptrio.errors import INVALID_PARAMS, MCPError
@@ -26,7 +26,7 @@ examples:
 
 
 async def prompt(
-    target: str,
+    target: TargetText,
     name: str,
     /,
     *,
@@ -38,8 +38,6 @@ async def prompt(
 
     Parameters
     ----------
-    target
-        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     name
         The name of the prompt.
     args
@@ -47,7 +45,7 @@ async def prompt(
     arg
         One argument; may be repeated.
     """
-    terminal = Terminal(json=options.json, verbose=options.verbose)
+    terminal = options.terminal()
 
     async def work() -> int:
         given = arguments.as_texts(arguments.read_object(args) or {})

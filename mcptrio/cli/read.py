@@ -11,8 +11,8 @@ from mcptrio._wire.objects.converter import unstructure
 from mcptrio.cli.command import run
 from mcptrio.cli.connection import open_client
 from mcptrio.cli.content import Piece, pieces_of, show
-from mcptrio.cli.options import ConnectionOptions
-from mcptrio.cli.terminal import Terminal, print_json, write_out
+from mcptrio.cli.options import ConnectionOptions, TargetText
+from mcptrio.cli.terminal import print_json, write_out
 from mcptrio.errors import MCPError
 
 EXAMPLES: Final = """\
@@ -23,7 +23,7 @@ examples:
 
 
 async def read(
-    target: str,
+    target: TargetText,
     uri: str,
     /,
     *,
@@ -34,14 +34,12 @@ async def read(
 
     Parameters
     ----------
-    target
-        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     uri
         The URI of the resource.
     output
         Save the contents here.
     """
-    terminal = Terminal(json=options.json, verbose=options.verbose)
+    terminal = options.terminal()
 
     async def work() -> int:
         async with open_client(target, options, terminal) as client:

@@ -23,7 +23,7 @@ from mcptrio.cli.connection import open_client
 from mcptrio.cli.content import pieces_of, show
 from mcptrio.cli.exit_codes import INTERRUPTED, OK, Failure, OutputError, UsageError, as_json, explain
 from mcptrio.cli.inspect import describe, show_offers
-from mcptrio.cli.options import ConnectionOptions
+from mcptrio.cli.options import ConnectionOptions, TargetText
 from mcptrio.cli.prompt import fill_in, show_prompt
 from mcptrio.cli.terminal import Terminal, clean, print_json
 from mcptrio.client.client import Client
@@ -49,17 +49,12 @@ _ANSWER_WITHIN: Final = 3.0  # seconds for the server to suggest values
 _QUIT: Final = -1
 
 
-async def shell(target: str, /, *, options: ConnectionOptions = ConnectionOptions()) -> int:  # noqa: B008  # frozen
+async def shell(target: TargetText, /, *, options: ConnectionOptions = ConnectionOptions()) -> int:  # noqa: B008  # frozen
     """Talk to a server line by line, with completion of names, arguments and URIs.
 
     Lines can also come from a file or a pipe; then the exit code is that of the first line that failed.
-
-    Parameters
-    ----------
-    target
-        A URL (http, https, ws, wss), a server file, mcp.json[:NAME], a command in one argument; or one after --.
     """
-    terminal = Terminal(json=options.json, verbose=options.verbose)
+    terminal = options.terminal()
 
     async def work() -> int:
         async with open_client(target, options, terminal) as client:
