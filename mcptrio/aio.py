@@ -22,7 +22,7 @@ from mcptrio.client.client import Client
 from mcptrio.client.features.subscriptions import Change, Changes
 from mcptrio.client.multi import Clients
 from mcptrio.client.multi import connect_all as connect_all_in_trio
-from mcptrio.client.wrapped import CALLBACKS, WrappedClient, WrappedClients, unwrapped
+from mcptrio.client.wrapped import WrappedClient, WrappedClients, adapt_callbacks, unwrapped
 from mcptrio.errors import LocalProtocolError
 from mcptrio.types import CallToolResult, Prompt, Resource, ResourceTemplate, Tool
 
@@ -68,13 +68,7 @@ class _Crossed:
 
     def _adapted(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Let the callbacks among the options run in asyncio."""
-        adapted: dict[str, Any] = {
-            name: self._in_asyncio(value) if name in CALLBACKS and callable(value) else value
-            for name, value in options.items()
-        }
-        if routes := adapted.get("routes"):
-            adapted["routes"] = {method: self._in_asyncio(handler) for method, handler in routes.items()}
-        return adapted
+        return adapt_callbacks(options, lambda _, callback: self._in_asyncio(callback))
 
     def _in_asyncio(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         @functools.wraps(callback)

@@ -22,7 +22,7 @@ from mcptrio.client.features.subscriptions import Change, Changes
 from mcptrio.client.multi import Clients
 from mcptrio.client.multi import connect_all as connect_all_in_trio
 from mcptrio.client.pages import Pages
-from mcptrio.client.wrapped import CALLBACKS, WrappedClient, WrappedClients, unwrapped
+from mcptrio.client.wrapped import WrappedClient, WrappedClients, adapt_callbacks, unwrapped
 from mcptrio.errors import ConnectionLost, DeclarationError, LocalProtocolError
 from mcptrio.types import CallToolResult, Prompt, Resource, ResourceTemplate, Tool
 
@@ -324,13 +324,7 @@ async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
 
 def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
     """Let the callbacks among the options run in worker threads, so that they may block."""
-    adapted: dict[str, Any] = {
-        name: _in_thread(name, value) if name in CALLBACKS and callable(value) else value
-        for name, value in options.items()
-    }
-    if routes := adapted.get("routes"):
-        adapted["routes"] = {method: _in_thread("routes", handler) for method, handler in routes.items()}
-    return adapted
+    return adapt_callbacks(options, _in_thread)
 
 
 def _in_thread(name: str, callback: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:

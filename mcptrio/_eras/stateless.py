@@ -19,6 +19,15 @@ SUBSCRIPTION: Final = PREFIX + "subscriptionId"
 MAY_ASK: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """basic/patterns/mrtr: only these requests may be answered with input requests."""
 
+NAMED_BY: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""Method -> the parameter that the header `Mcp-Name` repeats."""
 ONLY_STATELESS: Final = frozenset({"server/discover", "subscriptions/listen"})
 """Methods that no stateful date has: a request for one of them without a declaration is incomplete."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, Unpack, overload
 
 import trio
@@ -29,6 +29,7 @@ from mcptrio.types import (
     ListResourceTemplatesResult,
     ListToolsResult,
     LoggingLevel,
+    PaginatedResult,
     Prompt,
     PromptReference,
     ReadResourceResult,
@@ -39,6 +40,7 @@ from mcptrio.types import (
 )
 
 T = TypeVar("T")
+PageT = TypeVar("PageT", bound=PaginatedResult)
 
 
 class Requests:
@@ -128,24 +130,17 @@ class Requests:
     # -- resources
 
     def iter_resources(self, *, cached: bool = True) -> Pages[Resource]:
-        async def fetch(params: dict[str, Any]) -> tuple[tuple[Resource, ...], str | None]:
-            page = await self._requester.get("resources/list", params, ListResourcesResult, {}, cached=cached)
-            return page.resources, page.next_cursor
-
-        return self._pages("resources/list", fetch)
+        """Iterate over the server's resources, page by page."""
+        return self._list("resources/list", ListResourcesResult, lambda page: page.resources, cached)
 
     async def list_resources(self, *, cached: bool = True) -> tuple[Resource, ...]:
         """List all resources of the server."""
         return await self.iter_resources(cached=cached).all()
 
     def iter_resource_templates(self, *, cached: bool = True) -> Pages[ResourceTemplate]:
-        async def fetch(params: dict[str, Any]) -> tuple[tuple[ResourceTemplate, ...], str | None]:
-            page = await self._requester.get(
-                "resources/templates/list", params, ListResourceTemplatesResult, {}, cached=cached
-            )
-            return page.resource_templates, page.next_cursor
-
-        return self._pages("resources/templates/list", fetch)
+        """Iterate over the server's resource templates, page by page."""
+        result = ListResourceTemplatesResult
+        return self._list("resources/templates/list", result, lambda page: page.resource_templates, cached)
 
     async def list_resource_templates(self, *, cached: bool = True) -> tuple[ResourceTemplate, ...]:
         """List all resource templates of the server."""
@@ -170,11 +165,8 @@ class Requests:
     # -- prompts and completion
 
     def iter_prompts(self, *, cached: bool = True) -> Pages[Prompt]:
-        async def fetch(params: dict[str, Any]) -> tuple[tuple[Prompt, ...], str | None]:
-            page = await self._requester.get("prompts/list", params, ListPromptsResult, {}, cached=cached)
-            return page.prompts, page.next_cursor
-
-        return self._pages("prompts/list", fetch)
+        """Iterate over the server's prompts, page by page."""
+        return self._list("prompts/list", ListPromptsResult, lambda page: page.prompts, cached)
 
     async def list_prompts(self, *, cached: bool = True) -> tuple[Prompt, ...]:
         """List all prompts of the server."""
@@ -239,6 +231,15 @@ class Requests:
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send any notification."""
         await (await self._connector.connected()).notify(method, dict(params or {}))
+
+    def _list(
+        self, method: str, result: type[PageT], items: Callable[[PageT], tuple[T, ...]], cached: bool
+    ) -> Pages[T]:
+        async def fetch(params: dict[str, Any]) -> tuple[tuple[T, ...], str | None]:
+            page = await self._requester.get(method, params, result, {}, cached=cached)
+            return items(page), page.next_cursor
+
+        return self._pages(method, fetch)
 
     def _pages(self, method: str, fetch: Any) -> Pages[Any]:
         config = self._service.config

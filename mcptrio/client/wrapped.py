@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from mcptrio.client.client import Client
@@ -13,6 +13,14 @@ C = TypeVar("C", bound="WrappedClient")
 
 CALLBACKS: Final = frozenset({"elicit", "visited", "sample", "roots", "log", "on_notification", "on_progress"})
 """The options of clients and requests that are callbacks."""
+
+
+def adapt_callbacks(options: Mapping[str, Any], adapt: Callable[[str, Callable[..., Any]], Any]) -> dict[str, Any]:
+    """Return the options with every callback replaced by `adapt(name of the option, callback)`."""
+    adapted = {name: adapt(name, one) if name in CALLBACKS and callable(one) else one for name, one in options.items()}
+    if routes := adapted.get("routes"):
+        adapted["routes"] = {method: adapt("routes", handler) for method, handler in routes.items()}
+    return adapted
 
 
 class WrappedClient:

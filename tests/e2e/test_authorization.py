@@ -27,9 +27,9 @@ from joserfc.jwk import ECKey
 import mcptrio
 from examples.protected import protection, server
 from mcptrio import Context, Server
+from mcptrio._eras.stateless import NAMED_BY
 from mcptrio.auth.client.dpop import proof
 from mcptrio.auth.server import BearerAuth, ClientCertificates, Introspection, Principal, StaticTokens
-from mcptrio.transports.http_server.endpoint.stateless import NAMED
 from mcptrio.transports.oauth import ClientCredentials
 from tests import engines
 from tests.ports import free_port
@@ -112,8 +112,8 @@ class Caller:
         if self.life == STATELESS:
             params["_meta"] = meta()
             whole |= {"mcp-protocol-version": self.life, "mcp-method": method}
-            if method in NAMED:
-                whole["mcp-name"] = params[NAMED[method]]
+            if method in NAMED_BY:
+                whole["mcp-name"] = params[NAMED_BY[method]]
         frame = {"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}
         return await self.site.http.post(self.site.url, json=frame, headers={**whole, **(headers or {})})
 

@@ -12,11 +12,10 @@ from attrs import define, field
 from mcptrio import Server
 from mcptrio._actors.runtime import Runtime
 from mcptrio._eras.choose import ERAS
-from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
+from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, NAMED_BY, VERSION
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.message import Plain
-from mcptrio.transports.http_server.endpoint.stateless import NAMED
 from tests.server.talk import Talk
 from tests.transports.app_for_tests import Reader, exchange, head, request
 
@@ -86,8 +85,8 @@ class Poster:
         params = {"_meta": meta(), **params}
         params = {key: value for key, value in params.items() if value is not ...}
         fields: Json = {"mcp_protocol_version": DATE, "mcp_method": method}
-        if method in NAMED:
-            fields["mcp_name"] = params.get(NAMED[method])
+        if method in NAMED_BY:
+            fields["mcp_name"] = params.get(NAMED_BY[method])
         composed = head(**{**fields, **headers}, client=self.client)
         if self.principal is not None:
             composed.set_principal(self.principal)

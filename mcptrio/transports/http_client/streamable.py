@@ -20,7 +20,7 @@ import msgspec
 import trio
 from attrs import define, field, frozen
 
-from mcptrio._eras.stateless import declared_date
+from mcptrio._eras.stateless import NAMED_BY, declared_date
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import encode_header_value, is_visible_ascii
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Error, Frame, Request, RequestId, Response, decode
@@ -45,14 +45,6 @@ logger = logging.getLogger("mcptrio.client.http")
 
 INITIALIZED: Final = "notifications/initialized"
 CANCELLED: Final = "notifications/cancelled"
-_NAMED_BY: Final = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
 _WARNINGS: Final = 5
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -349,7 +341,7 @@ class HttpClientLink:
             headers["MCP-Protocol-Version"] = date
         if date is not None or (self._era is not None and not self._era.stateful):
             headers["Mcp-Method"] = method
-            name = params.get(_NAMED_BY.get(method, ""))
+            name = params.get(NAMED_BY.get(method, ""))
             if isinstance(name, str):
                 headers["Mcp-Name"] = encode_header_value(name)
             headers.update(self.receiver.headers_for(method, params))

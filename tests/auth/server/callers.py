@@ -10,13 +10,13 @@ from typing import Any
 from attrs import define, field
 
 from mcptrio import Context, Server
+from mcptrio._eras.stateless import NAMED_BY
 from mcptrio.auth.server import Principal, StaticTokens
 from mcptrio.auth.server.refusal import Auth
 from mcptrio.transports.bearer.authorizer import Authorizer
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.message import Plain
-from mcptrio.transports.http_server.endpoint.stateless import NAMED
 from tests.stateless.kit import DATE as STATELESS
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import LATEST, Reader, exchange, head, initialize, request
@@ -136,7 +136,7 @@ class Caller:
         headers: dict[str, Any] = {}
         if self.life == STATELESS:
             params["_meta"] = meta()
-            named = NAMED.get(method)
+            named = NAMED_BY.get(method)
             headers = {"mcp_protocol_version": self.life, "mcp_method": method}
             if named is not None:
                 headers["mcp_name"] = params[named]

@@ -18,7 +18,7 @@ from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.timers import Timer
 from mcptrio._eras.choose import Served
-from mcptrio._eras.stateless import declared_date
+from mcptrio._eras.stateless import NAMED_BY, declared_date
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import decode_header_value
 from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
@@ -30,15 +30,6 @@ from .message import EVENTS, HttpRequest, Plain, Stream, overloaded, refuse, ref
 from .post import Pending, ReplyPhase
 from .shared import Shared
 
-NAMED: Final[Mapping[str, str]] = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
-"""Method -> the parameter that `Mcp-Name` repeats."""
 EXCHANGE_ID: Final = "-"
 """The session name of stateless requests in telemetry."""
 _PARAM: Final = b"mcp-param-"
@@ -262,7 +253,7 @@ class Exchanges:
         if declared is None:
             raise RuntimeError("a required date was not declared, and not refused")
         self._compare(head, frame, b"mcp-method", method)
-        parameter = NAMED.get(method)
+        parameter = NAMED_BY.get(method)
         name = None if parameter is None else params.get(parameter)
         if type(name) is str:
             self._compare(head, frame, b"mcp-name", name, encoded=True)
