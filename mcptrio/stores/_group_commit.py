@@ -27,8 +27,7 @@ from mcptrio.stores._backend import FENCED, BackendFailed, CommitGroup, Contents
 from mcptrio.stores._health import Crashes, Health
 from mcptrio.stores._home_sessions import HomeSessions
 from mcptrio.stores._records import Tables
-from mcptrio.stores._stored_memory import StoredStreams
-from mcptrio.stores._stored_streams import StoredStream
+from mcptrio.stores._stored_streams import StoredStream, StoredStreams
 from mcptrio.stores._streams import MemoryStream, StreamFollower, check_cursor, open_tasks
 from mcptrio.stores.base import Bus, LaggedBehind, StoreFailed, StoreLimits, StreamKey
 

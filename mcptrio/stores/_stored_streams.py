@@ -1,13 +1,24 @@
-"""A stream of a durable store, as far as memory holds it."""
+"""The streams of a durable store, as far as memory holds them, and which of them the next commit writes.
+
+Streams of a session that was released are not here: the backend returns them when the session is claimed.
+"""
 
 from __future__ import annotations
 
+import logging
 from array import array
+from collections.abc import Callable, Iterable, Set
 
+import trio
 from msgspec import field
 
-from mcptrio.stores._backend import StreamChange
-from mcptrio.stores._streams import MemoryStream
+from mcptrio.stores._backend import StreamChange, StreamRow
+from mcptrio.stores._streams import MemoryStream, StreamIndex
+from mcptrio.stores.base import StoreLimits, StreamKey
+
+logger = logging.getLogger(__name__)
+
+REMOVED_AT_ONCE = 256  # streams deleted in one commit, so that no commit is long
 
 
 class StoredStream(MemoryStream):
@@ -74,3 +85,172 @@ class StoredStream(MemoryStream):
         self.size -= lost
         self.tail_size -= lost
         self.last = seq
+
+
+class RecentEvents:
+    """The newest events of each stream, kept in memory within bounds, so that live followers do not read the disk."""
+
+    def __init__(self, limits: StoreLimits, index: StreamIndex[StoredStream]) -> None:
+        self.limits = limits
+        self.index = index
+        self.streams: dict[StoredStream, None] = {}  # oldest first
+        self.total = 0
+
+    def weigh(self, stream: StoredStream, before: int) -> None:
+        """Account for a change of a stream's tail, which had `before` bytes."""
+        self.total += stream.tail_size - before
+        if stream.tail:
+            self.streams[stream] = None
+        else:
+            self.streams.pop(stream, None)
+
+    def forget(self, stream: StoredStream) -> None:
+        if stream in self.streams:
+            del self.streams[stream]
+            self.total -= stream.tail_size
+
+    def trim(self, streams: Iterable[StoredStream], *, lossy: bool) -> None:
+        """Drop events from memory until the bounds hold. With `lossy`, unwritten events are dropped too, and lost."""
+        limits = self.limits
+        for stream in streams:
+            floor, size = stream.tail_floor, stream.tail_size
+            while stream.last - floor > limits.tail_events or (size > limits.tail_bytes and stream.last - floor > 1):
+                size -= len(stream.tail[floor - stream.tail_floor])
+                floor += 1
+            self._drop(stream, floor, lossy)
+        if self.total > limits.tail_total:
+            for stream in list(self.streams):
+                self._drop(stream, stream.visible, lossy)
+                if self.total <= limits.tail_total * 7 // 8:
+                    break
+
+    def _drop(self, stream: StoredStream, seq: int, lossy: bool) -> None:
+        if stream not in self.streams:
+            return
+        before = stream.tail_size
+        if seq <= stream.written:
+            stream.drop_tail_to(seq)
+        elif lossy:
+            self.index.drop_to(stream, stream.droppable(seq))
+        else:
+            stream.drop_tail_to(stream.written)
+        self.weigh(stream, before)
+
+
+class StoredStreams:
+    """The lower half of `GroupCommit`: it changes streams in memory and never waits for the backend."""
+
+    def __init__(self, limits: StoreLimits) -> None:
+        self.limits = limits
+        self.on_fenced: Callable[[str], None] = lambda session: None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._index: StreamIndex[StoredStream] = StreamIndex(self.limits, StoredStream)
+        self._recent = RecentEvents(self.limits, self._index)
+        self._dirty: dict[StoredStream, None] = {}  # changed since the last commit began
+        self._removed: list[tuple[StreamKey, int]] = []
+
+    def _changed(self) -> None:
+        """Have the writer look for changes."""
+        raise NotImplementedError
+
+    # -- streams of other processes, and of sessions that were released
+
+    def _adopt(self, row: StreamRow, owner: str = "") -> StoredStream:
+        """Make the stored stream of another process known, or one of a session that had left the memory."""
+        # An earlier one was removed and begun again; the process died before the removal was written.
+        if (earlier := self._index.find(row.key)) is not None:
+            self._remove(earlier)
+        stream = StoredStream(
+            row.key, row.serial, row.floor, row.last, visible=row.last, size=row.size, tail_floor=row.last
+        )
+        stream.written, stream.saved_floor, stream.call = row.last, row.floor, row.call
+        stream.sizes.extend(row.sizes)
+        self._index.adopt(stream, owner)
+        if row.age is not None:
+            self._index.end(stream, trio.current_time() - row.age)
+        return stream
+
+    def _unload(self, session: str) -> None:
+        """Drop the streams of a released session from memory; the backend keeps them."""
+        for stream in self._index.of_session(session):
+            self._index.remove(stream)
+            self._recent.forget(stream)
+
+    def _continue(self, stream: StoredStream) -> int:
+        """Let this process append to a stream that another one began."""
+        stream.stored = True
+        if len(stream.sizes) < stream.last - stream.floor:  # their sizes are not known: only their number counts
+            stream.sizes = array("I", [0] * (stream.last - stream.floor))
+            self._index.resized(stream, -stream.size)
+            stream.size = 0
+        self._index.reopen(stream)
+        return stream.last
+
+    # -- in memory
+
+    def _begin(self, key: StreamKey, owner: str = "") -> StoredStream:
+        while (crowded := self._index.crowded()) is not None:
+            self._remove(crowded)
+        stream = self._index.begin(key, owner)
+        self._dirty[stream] = None
+        return stream
+
+    def _remove(self, stream: StoredStream) -> None:
+        """Remove a stream. Open followers still get its events in memory, stored or not: the session is over."""
+        self._index.remove(stream)
+        self._dirty.pop(stream, None)
+        self._recent.forget(stream)
+        if stream.stored:
+            self._removed.append((stream.key, stream.serial))
+        stream.floor = stream.tail_floor
+        self._show(stream, stream.last)
+        self._changed()
+
+    def _lose_weight(self, growing: StoredStream) -> None:
+        finished, running = self._index.overweight(growing)
+        for stream in finished:
+            self._remove(stream)
+        for stream in running:
+            before = stream.tail_size
+            self._index.drop_to(stream, stream.droppable(stream.visible))
+            self._recent.weigh(stream, before)
+            self._dirty[stream] = None
+            stream.wake()
+
+    def _show(self, stream: StoredStream, upto: int) -> None:
+        stream.visible = max(stream.visible, upto)
+        stream.wake()
+
+    # -- replies of the backend
+
+    def _take_removed(self, written: Set[StreamKey]) -> list[tuple[StreamKey, int]]:
+        """Return some of the removals, and each of a stream whose name is about to be written again."""
+        some, rest = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
+        self._removed = [removal for removal in rest if removal[0] not in written]
+        return some + [removal for removal in rest if removal[0] in written]
+
+    def _fence(self, stream: StoredStream) -> None:
+        """End a stream that another process writes now: discard what was not shown, and delete nothing."""
+        logger.warning("a stream of session %s is written by another process now", stream.key.session)
+        stream.fenced, stream.stored = True, False
+        self._dirty.pop(stream, None)
+        if self._index.find(stream.key) is stream:
+            before, size = stream.tail_size, stream.size
+            stream.cut(stream.visible)
+            self._index.resized(stream, stream.size - size)
+            self._recent.weigh(stream, before)
+            self._index.end(stream, trio.current_time())
+        stream.wake()
+
+    def _rewind(self, stream: StoredStream, newest: int) -> None:
+        """Write the end of a stream again that the backend has lost; a gap that memory cannot fill is cut off."""
+        if self._index.find(stream.key) is not stream:
+            return
+        logger.error("the store has lost events of session %s; writing them again", stream.key.session)
+        stream.written, stream.saved_floor = newest, min(stream.saved_floor, newest)
+        if newest < stream.tail_floor:
+            self._index.drop_to(stream, stream.tail_floor)
+            stream.wake()
+        self._dirty[stream] = None
