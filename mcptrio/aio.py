@@ -6,7 +6,6 @@ Trio runs as a guest of the program's loop. Everything that is called or awaited
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 import trio
 
 from mcptrio._bridge.guest import Guest, open_guest
-from mcptrio._bridge.to_asyncio import run_in_asyncio
+from mcptrio._bridge.to_asyncio import settle_in_asyncio
 from mcptrio._bridge.to_trio import TrioCall, held
 from mcptrio.client.client import Client
 from mcptrio.client.features.subscriptions import Change, Changes
@@ -73,7 +72,7 @@ class _Crossed:
     def _in_asyncio(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         @functools.wraps(callback)
         async def call(*args: Any) -> Any:
-            return await run_in_asyncio(self._here().way, partial(_settled, callback, args))
+            return await settle_in_asyncio(self._here().way, callback, args)
 
         return call
 
@@ -224,11 +223,6 @@ class AsyncioChanges(AsyncioPages[Change]):
     def honoured(self) -> tuple[frozenset[Any], frozenset[str]]:
         """The kinds and resources that the server agreed to report."""
         return self._items.honoured
-
-
-async def _settled(callback: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    result = callback(*args)
-    return await result if inspect.isawaitable(result) else result
 
 
 def connect(target: Target, **options: Unpack[ClientOptions]) -> AsyncioClient:

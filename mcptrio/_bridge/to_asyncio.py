@@ -6,6 +6,7 @@ The loop is the one that Trio is a guest of, or one in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,16 @@ async def run_in_asyncio(way: Way, fn: Callable[[], Awaitable[T]]) -> T:
     """Await `fn()` in an asyncio task, with the context variables of the caller. A cancellation is passed on."""
     result: T = await _AsyncioCall(way, fn).wait()
     return result
+
+
+async def settle_in_asyncio(way: Way, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call a function, plain or async, in asyncio, and return its result."""
+
+    async def call() -> Any:
+        result = fn(*args)
+        return await result if inspect.isawaitable(result) else result
+
+    return await run_in_asyncio(way, call)
 
 
 class _AsyncioCall:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import trio
 
-from mcptrio._bridge.to_asyncio import run_in_asyncio
+from mcptrio._bridge.to_asyncio import run_in_asyncio, settle_in_asyncio
 from mcptrio._bridge.to_trio import TrioCall, Way
 from mcptrio.server.context import Context, RequestHandle, SessionHandle
 
@@ -68,7 +67,7 @@ class AsyncioContext(Context, kw_only=True):
 
         @functools.wraps(fn)
         async def run(*args: Any) -> Any:
-            return await run_in_asyncio(self._way, partial(_settled, fn, args))
+            return await settle_in_asyncio(self._way, fn, args)
 
         return await self._cross(partial(self._trio.once, key, run, *args))
 
@@ -86,35 +85,29 @@ class AsyncioContext(Context, kw_only=True):
         return _AsyncioSessionHandle(self._way, self._session, self._call)
 
 
-async def _settled(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    result = fn(*args)
-    return await result if inspect.isawaitable(result) else result
-
-
-class _AsyncioSessionHandle(SessionHandle):
-    """A session handle for asyncio: its background tasks run there."""
+class _AsyncioHandle(SessionHandle):
+    """A handle for asyncio: its background tasks run there."""
 
     __slots__ = ("_way",)
 
     def __init__(self, way: Way, *args: Any) -> None:
         super().__init__(*args)
         self._way = way
+
+    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        self._way.to_trio(partial(super().start_soon, run_in_asyncio, self._way, partial(fn, *args)))
+
+
+class _AsyncioSessionHandle(_AsyncioHandle):
+    """A session handle for asyncio."""
+
+    __slots__ = ()
 
     def end(self, reason: str) -> None:
         self._way.to_trio(partial(super().end, reason))
 
-    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        self._way.to_trio(partial(super().start_soon, run_in_asyncio, self._way, partial(fn, *args)))
 
-
-class _AsyncioRequestHandle(RequestHandle):
+class _AsyncioRequestHandle(_AsyncioHandle, RequestHandle):
     """A handle of a stateless request for asyncio; there is no session that it could end."""
 
-    __slots__ = ("_way",)
-
-    def __init__(self, way: Way, *args: Any) -> None:
-        super().__init__(*args)
-        self._way = way
-
-    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        self._way.to_trio(partial(super().start_soon, run_in_asyncio, self._way, partial(fn, *args)))
+    __slots__ = ()

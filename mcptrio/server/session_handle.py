@@ -172,9 +172,6 @@ class RequestHandle(SessionHandle):
     __slots__ = ()
     _call: Call
 
-    def __init__(self, session: Actor, call: Call) -> None:
-        super().__init__(session, call)
-
     @property
     def protocol_version(self) -> str | None:
         return self._call.start.era.date
