@@ -221,15 +221,18 @@ class Runtime(Entity, kw_only=True):
         transport: str,
         principal: Any = None,
         owner: str = "",
+        identity: str = "",
         reader: Callable[[], Awaitable[None]] | None = None,
     ) -> Session:
         """Start a session under the supervisor, with the task that reads the frames of its peer, if it has one.
+
+        A client that comes back with the id of the session has to have the same `identity`.
 
         Raises:
             Overloaded: there are too many sessions, or the process is shutting down.
         """
         session = Session(
-            id=new_session_id(self.store.secret),
+            id=new_session_id(self.store.secret, identity),
             service=self.app,
             link=link,
             transport=transport,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .mutant import HTTP, Mutant
+from .rows_sessions import FOR_ALL
 
 TWO_WORKERS, LINKS = "tests/cluster/test_two_workers.py", "tests/cluster/test_links.py"
 ROUTING, SCRIPTS = f"{HTTP}/endpoint/routing.py", "stores/redis/scripts"
@@ -48,7 +49,7 @@ MUTANTS = [
         "V23",
         "an invented session is not looked for at another worker",
         ROUTING,
-        "if cluster is None or head.remote is not None or not self.sessions.activation.may_exist(session_id):",
+        "if cluster is None or head.remote is not None or not self.sessions.activation.may_exist(session_id, head):",
         "if cluster is None or head.remote is not None:",
         "tests/cluster/test_legacy_sse.py",
         "test_invented_sessions_are_not_looked_for",
@@ -70,6 +71,7 @@ MUTANTS = [
         "",
         "tests/cluster/test_legacy_sse.py",
         "test_the_session_of_another_client_is_unknown_at_every_worker",
+        (FOR_ALL,),
     ),
     Mutant(
         "V23",
@@ -79,6 +81,7 @@ MUTANTS = [
         "        if False:",
         TWO_WORKERS,
         "test_the_caller_is_known_at_the_home_worker_and_others_are_refused",
+        (FOR_ALL,),
     ),
     Mutant(
         "R12",

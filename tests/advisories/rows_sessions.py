@@ -6,14 +6,20 @@ from .mutant import HTTP, Mutant
 
 DURABLE, DIRECTORY = "tests/server/test_durable_sessions.py", "tests/stores/test_directory.py"
 ACTIVATION = f"{HTTP}/endpoint/activation.py"
+IDS = "_actors/session_ids.py"
+FOR_ALL = (IDS, "(text + identity).encode()", "text.encode()")
 
 MUTANTS = [
+    Mutant(
+        "V23", "a session id belongs to a client", *FOR_ALL,
+        "tests/cluster/test_two_workers.py", "test_a_stranger_changes_nothing_of_a_session_without_a_home",
+    ),
     Mutant(
         "V23", "what is kept of a session is its owner's", ACTIVATION,
         "        if record is None or era is None or head is None or record.identity != head.identity:",
         "        if record is None or era is None or head is None:",
         DURABLE, "test_a_stored_session_belongs_to_the_principal_that_opened_it",
-        ((ACTIVATION, " or link.closed or link.identity != head.identity:", " or link.closed:"),),
+        ((ACTIVATION, " or link.closed or link.identity != head.identity:", " or link.closed:"), FOR_ALL),
     ),
     Mutant(
         "S7", "stored sessions count for their principal", ACTIVATION,
@@ -28,7 +34,7 @@ MUTANTS = [
     Mutant(
         "V23", "a stranger does not prolong a stored session", "_actors/homes.py",
         "limits.idle_timeout if claimed.left is None else claimed.left", "limits.idle_timeout",
-        DURABLE, "test_a_stranger_who_names_a_stored_session_does_not_prolong_it",
+        DURABLE, "test_a_stranger_who_names_a_stored_session_does_not_prolong_it", (FOR_ALL,),
     ),
     Mutant(
         "R4", "a session that was just deleted is not found again", ACTIVATION,
@@ -36,8 +42,9 @@ MUTANTS = [
         DURABLE, "test_requests_for_a_session_that_was_just_deleted_find_none",
     ),
     Mutant(
-        "V23", "an id that was made up never reaches the store", "_actors/session_ids.py",
-        "    return text.isascii() and compare_digest(_with_mac(text[:_RANDOM], secret), text)", "    return True",
+        "V23", "an id that was made up never reaches the store", IDS,
+        "    return text.isascii() and compare_digest(_with_mac(text[:_RANDOM], secret, identity), text)",
+        "    return True",
         DURABLE, "test_an_invented_id_never_reaches_the_store",
     ),
     Mutant(

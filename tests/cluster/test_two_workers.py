@@ -319,16 +319,24 @@ async def test_the_caller_of_a_session_that_was_taken_over(url: str) -> None:
         assert other.client(client).session.principal.subject == "ada"
 
 
-async def test_a_stranger_does_not_prolong_the_life_of_a_session(url: str, redis_server: RedisServer) -> None:
+async def test_a_stranger_changes_nothing_of_a_session_without_a_home(url: str, redis_server: RedisServer) -> None:
     async with working(url, "2", authenticator=by_header) as other:
         async with working(url, "1", authenticator=by_header) as one:
             client = await Client.open(one.endpoint, extra={"x_user": "ada"})
         key = Keys(other.store.name).session(client.session_id)
         redis_server.command("PEXPIRE", key, 100_000)
+        before = redis_server.command("HGETALL", key)
         stranger = Client(other.endpoint, client.session_id, {"x_user": "eve"})
-        assert (await stranger.post(request(1, "ping"))).status == 404
+        for reply in (
+            await stranger.post(request(1, "ping")),
+            await stranger.refused(),
+            await plain(other.endpoint, stranger.head("DELETE")),
+        ):
+            assert reply.status == 404
+        assert redis_server.command("HGETALL", key) == before  # also its epoch
         assert 0 < redis_server.command("PTTL", key) <= 100_000
-        assert redis_server.command("HGET", key, "home") == b""
+        assert result_of(await other.client(client).post(request(1, "ping"))) == {}
+        assert other.client(client).session.epoch == 1
 
 
 # -- workers that leave or die

@@ -567,6 +567,8 @@ async def test_an_invented_id_never_reaches_the_store(path: Path, monkeypatch: p
                 assert reply.status in (400, 404)
         assert is_session_id(new_session_id(store.secret), store.secret)
         assert not is_session_id(new_session_id(b"other"), store.secret)
+        assert is_session_id(new_session_id(store.secret, "ann"), store.secret, "ann")
+        assert not is_session_id(new_session_id(store.secret, "ann"), store.secret, "bob")
 
 
 async def test_stored_sessions_do_not_pass_the_limit_of_their_principal(path: Path) -> None:

@@ -146,7 +146,9 @@ class LegacyEndpoint:
         )
         try:
             parts.admission.check_sessions(link.identity)
-            session = parts.runtime.new_session(link, transport="sse", principal=head.principal, owner=head.owner)
+            session = parts.runtime.new_session(
+                link, transport="sse", principal=head.principal, owner=head.owner, identity=link.identity
+            )
             if self.routing.cluster is not None:
                 await self._register(session, link)
         except Overloaded as error:

@@ -39,9 +39,13 @@ class Activation:
     dates: Mapping[str, Era]
     session_over: Callable[[HttpLink], None]
 
-    def may_exist(self, session_id: str) -> bool:
-        """Return whether a session that is not in memory may be stored."""
-        return self.shared.runtime.homes is not None and is_session_id(session_id, self.shared.store.secret)
+    def may_exist(self, session_id: str, head: HttpRequest) -> bool:
+        """Return whether a session that is not in memory may be stored, and belongs to the sender of a request.
+
+        Another client changes nothing then: it neither claims the session nor makes requests of its owner wait.
+        """
+        store = self.shared.store
+        return self.shared.runtime.homes is not None and is_session_id(session_id, store.secret, head.identity)
 
     async def locate(
         self, session_id: str, head: HttpRequest | None = None, denied: HomeAt | None = None
@@ -67,7 +71,7 @@ class Activation:
             NotHere: the request was forwarded, and its session has left.
         """
         homes, session_id = self.shared.runtime.homes, head.fields[b"mcp-session-id"].decode("latin-1")
-        if homes is None or not self.may_exist(session_id):
+        if homes is None or not self.may_exist(session_id, head):
             return unknown_session(request_id)
         try:
             if head.remote is not None:  # it was here when the request came

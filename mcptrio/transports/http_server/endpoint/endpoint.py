@@ -200,7 +200,7 @@ class Endpoint:
         if self.authenticator is not None or head.method == "GET":
             return None
         head.session = self.sessions.find(head)
-        if head.session is None and not self.sessions.activation.may_exist(session_id.decode()):
+        if head.session is None and not self.sessions.activation.may_exist(session_id.decode(), head):
             return unknown_session()
         return None
 

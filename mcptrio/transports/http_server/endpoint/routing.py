@@ -44,7 +44,7 @@ class Routing:
             return overloaded(_NO_LEASE, 1, request_id=request_id, limit="lease")
         name = head.fields.get(b"mcp-session-id")
         session_id = "" if name is None else name.decode("latin-1")
-        if self._stays(session_id, head) or not activation.may_exist(session_id):
+        if self._stays(session_id, head) or not activation.may_exist(session_id, head):
             return None
         home = cluster.remembered(session_id)
         try:
@@ -79,7 +79,7 @@ class Routing:
     ) -> Plain | None:
         """Have the worker answer a message of HTTP+SSE that has the connection of its session; None: there is none."""
         cluster = self.cluster
-        if cluster is None or head.remote is not None or not self.sessions.activation.may_exist(session_id):
+        if cluster is None or head.remote is not None or not self.sessions.activation.may_exist(session_id, head):
             return None
         try:
             home = await cluster.look(session_id)

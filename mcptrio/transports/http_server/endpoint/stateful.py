@@ -195,7 +195,7 @@ class Sessions:
         http = HttpLink(parts=self.shared, identity=who, on_end=self.session_over)
         try:
             session = self.shared.runtime.new_session(
-                http, transport="http", principal=head.principal, owner=head.owner
+                http, transport="http", principal=head.principal, owner=head.owner, identity=who
             )
         except Overloaded as error:
             self.shared.admission.leave(head)
