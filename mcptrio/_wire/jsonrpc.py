@@ -106,6 +106,7 @@ class _ErrorOnTheWire(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
     error: _ErrorBody
 
 
+_SMALL_BUFFER: Final = 4096
 LARGE_MESSAGE: Final = 64 * 1024
 """Bytes of a message that take so long to decode that other tasks should run before it is handled."""
 T = TypeVar("T")
@@ -344,6 +345,12 @@ def encode_value(value: Any) -> bytes:
     if b"null" in encoded and (path := find_non_finite(value)) is not None:
         raise ValueError(f"JSON has neither NaN nor infinities: {path}")
     return encoded
+
+
+def exact(data: bytes) -> bytes:
+    """Return encoded bytes to keep, in a buffer of their size. msgspec makes large ones half as large again as needed,
+    which the bounds of a table that counts bytes would miss."""
+    return bytes(memoryview(data)) if len(data) > _SMALL_BUFFER else data
 
 
 def find_non_finite(value: Any) -> str | None:

@@ -12,6 +12,7 @@ import trio
 from msgspec import Struct
 
 from mcptrio._actors.shares import Shares
+from mcptrio._wire.jsonrpc import exact
 from mcptrio.stores.base import ClaimedTask, MarkKind, StoreLimits
 
 Row = tuple[str, bytes, float | None, str]
@@ -100,7 +101,7 @@ class Records:
             self.expire()
         while self._kept and self._is_full(data):
             self.drop(str(self._shares.first_to_go(owner, self._amount(data))))
-        self._keep(id, ExpiringRecord(data, until, owner))
+        self._keep(id, ExpiringRecord(exact(data), until, owner))
 
     def find(self, id: str) -> bytes | None:
         """Return a record unless it is unknown or expired."""

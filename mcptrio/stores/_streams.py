@@ -21,6 +21,7 @@ from msgspec import field
 
 from mcptrio._actors.shares import Shares
 from mcptrio._struct import Entity
+from mcptrio._wire.jsonrpc import exact
 from mcptrio.errors import LocalProtocolError, Overloaded
 from mcptrio.stores.base import LaggedBehind, StoredEvent, StoreLimits, StreamKey, UnknownCursor
 
@@ -204,7 +205,7 @@ class StreamIndex(Entity, Generic[S]):
     def add(self, stream: S, data: bytes, keep_after: int | None = None) -> None:
         before = stream.size
         stream.keep_after = keep_after
-        stream.add(data)
+        stream.add(exact(data))
         stream.trim(self.limits)
         self.resized(stream, stream.size - before)
 
