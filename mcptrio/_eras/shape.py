@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mcptrio._peer.era import Era
@@ -15,8 +15,9 @@ def trim(era: Era, kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if key in keys}
 
 
-def trim_all(era: Era, kind: str, values: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [trim(era, kind, value) for value in values]
+def trimmed(kind: str) -> Callable[[Era, Mapping[str, Any]], dict[str, Any]]:
+    """Return `trim` for objects of one kind."""
+    return lambda era, value: trim(era, kind, value)
 
 
 def lower_content(era: Era, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:

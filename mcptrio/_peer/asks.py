@@ -22,6 +22,18 @@ from mcptrio._wire.jsonrpc import Notification, Request
 from mcptrio.errors import CapabilityMissing, ConnectionLost, LocalProtocolError
 
 
+def check_capability(
+    era: Era, declared: Mapping[str, Any], method: str, params: Mapping[str, Any], other: str = "client"
+) -> None:
+    """Raise `CapabilityMissing` if the other side has not declared what a request to it needs."""
+    missing = era.missing(declared, method, params)
+    if missing is not None:
+        wanted = msgspec.json.encode(missing).decode()
+        raise CapabilityMissing(
+            f"{method} needs a capability that the {other} did not declare: {wanted}", required=missing
+        )
+
+
 class PeerAsks(Entity, kw_only=True):
     """The outgoing requests to one peer, and the capabilities that the peer declared."""
 
@@ -66,13 +78,7 @@ class PeerAsks(Entity, kw_only=True):
             return
         if asked.method in era.lacks:
             raise CapabilityMissing(f"{asked.method} does not exist at protocol version {era.date}")
-        missing = era.missing(declared, asked.method, asked.params)
-        if missing is not None:
-            other = "client" if self.role is Role.SERVER else "server"
-            wanted = msgspec.json.encode(missing).decode()
-            raise CapabilityMissing(
-                f"{asked.method} needs a capability that the {other} did not declare: {wanted}", required=missing
-            )
+        check_capability(era, declared, asked.method, asked.params, "client" if self.role is Role.SERVER else "server")
 
     def _give_up(self, reply: Any, reason: str) -> list[Effect]:
         for call in tuple(self.ledger.calls):

@@ -288,9 +288,9 @@ class Reader:
         return out
 
 
-def schema_of(type_: Any, *, closed: bool = False, names: Mapping[str, Any] | None = None) -> JsonSchema:
-    """Return the JSON Schema of a type; `closed` refuses fields that a record does not have."""
-    return Reader(type_, closed=closed, names=names).schema
+def schema_of(type_: Any) -> JsonSchema:
+    """Return the JSON Schema of a type."""
+    return Reader(type_).schema
 
 
 class OutputSchema(Entity, kw_only=True):

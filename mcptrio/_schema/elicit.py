@@ -114,8 +114,8 @@ class Form:
 
     __slots__ = ("_nullable", "_reader", "_wrapped", "schema")
 
-    def __init__(self, type_: Any, *, names: Mapping[str, Any] | None = None) -> None:
-        self._reader = Reader(type_, names=names)
+    def __init__(self, type_: Any) -> None:
+        self._reader = Reader(type_)
         whole = self._reader.schema
         cls = typing.get_origin(type_) or type_
         is_object = isinstance(cls, type) and (records.is_record(cls) or models.is_model(cls))
@@ -133,7 +133,7 @@ class Form:
         if needed := [key for key in fields if key in required - nullable]:
             self.schema["required"] = needed
 
-    def parse(self, content: Mapping[str, Any] | None, *, root: str = "content") -> Any:
+    def parse(self, content: Mapping[str, Any] | None) -> Any:
         """Return the answer as a value of the type.
 
         Raises:
@@ -141,10 +141,10 @@ class Form:
         """
         given = {**dict.fromkeys(self._nullable), **(content or {})}
         if not self._wrapped:
-            return self._reader.read(given, root=root)
+            return self._reader.read(given, root="content")
         if VALUE not in given:
-            raise ArgumentFaults((f"{root}.{VALUE}: required",))
-        return self._reader.read(given[VALUE], root=f"{root}.{VALUE}")
+            raise ArgumentFaults((f"content.{VALUE}: required",))
+        return self._reader.read(given[VALUE], root=f"content.{VALUE}")
 
 
 @functools.lru_cache(maxsize=256)

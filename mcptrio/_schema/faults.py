@@ -19,6 +19,7 @@ Place: TypeAlias = "str | tuple[Place, str | int]"
 MAX_FAULTS: Final = 100  # cap the reported faults so that bad input cannot inflate the response
 MAX_GUESSES: Final = 10_000
 SHOWN: Final = 80
+_LISTED: Final = 20
 
 
 class ArgumentFaults(MCPTrioError, ValueError):
@@ -105,8 +106,8 @@ def show(value: Any) -> str:
 _ESCAPES: Final = {ord('"'): '\\"', ord("\\"): "\\\\", **{code: f"\\u{code:04x}" for code in (*range(32), 127)}}
 
 
-def listed(words: list[str], *, limit: int = 20) -> str:
+def listed(words: list[str]) -> str:
     """Format a list of words: `a`, `a or b`, `a, b or c`; a long list is truncated."""
-    if len(words) > limit:
-        words = [*words[:limit], f"{len(words) - limit} others"]
+    if len(words) > _LISTED:
+        words = [*words[:_LISTED], f"{len(words) - _LISTED} others"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

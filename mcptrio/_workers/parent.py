@@ -302,7 +302,7 @@ class ParentProcess:
             self._start(slot)
 
     def _is_stuck(self, worker: WorkerProcess, now: float) -> bool:
-        """A worker that starts may take its time, and one that drains has a deadline."""
+        """Return whether a worker has been silent for too long; one that starts or drains has other deadlines."""
         silent = now - worker.last_beat
         return 0 < self.stuck_after < silent and worker.phase is WorkerPhase.READY
 

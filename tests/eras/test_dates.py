@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcptrio._eras.choose import ERAS, Served
-from mcptrio._eras.shape import lower_content, trim, trim_all
+from mcptrio._eras.shape import lower_content, trim
 from mcptrio._peer.era import Role
 from mcptrio.errors import DeclarationError
 
@@ -138,7 +138,7 @@ def test_fields_that_a_date_lacks_are_left_out() -> None:
     assert set(trim(ERAS[D1], "tool", tool)) == {"name", "inputSchema", "annotations"}
     assert set(trim(ERAS[D2], "tool", tool)) == {"name", "inputSchema", "annotations"}
     assert set(trim(ERAS[D3], "tool", tool)) == set(tool) - {"icons"}
-    assert trim_all(ERAS[D4], "tool", [tool]) == [tool]
+    assert trim(ERAS[D4], "tool", tool) == tool
 
 
 LINK = {"type": "resource_link", "uri": "a://b", "name": "n"}

@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 
 from mcptrio._actors.extension import Extension
 from mcptrio._actors.router import Route
-from mcptrio._eras.shape import trim_all
+from mcptrio._eras.shape import trim
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError
 from mcptrio.extensions.skills.catalog import SCHEME, SKILL, File, Folder, Skill, file_of, make_skill
 from mcptrio.extensions.skills.files import UnsafePath
@@ -281,7 +281,7 @@ class Skills(Extension):
         if inside is None:
             raise MCPError(INVALID_PARAMS, "there is no such folder", {"uri": params.uri})
         page, following = _page(sorted(inside), params.cursor, self.page_size)
-        children = trim_all(ctx._call.start.era, "resource", [inside[uri] for uri in page])
+        children = [trim(ctx._call.start.era, "resource", inside[uri]) for uri in page]
         return self._listed(ctx, {"resources": children}, following)
 
     def _listed(self, ctx: Context, wire: dict[str, Any], following: str | None) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from mcptrio._actors.call import Call
 from mcptrio._actors.future import Reply
 from mcptrio._actors.journal import Question, Read
 from mcptrio._actors.reports import ask_ended, ask_sent
-from mcptrio._peer.effects import Start
+from mcptrio._peer.asks import check_capability
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import encode_value
-from mcptrio.errors import CapabilityMissing, ConnectionLost, RequestTimeout
+from mcptrio.errors import ConnectionLost, RequestTimeout
 from mcptrio.extensions.tasks.types import encodable
 from mcptrio.server.context import Context
 
@@ -82,7 +82,7 @@ class TaskAsks(Entity):
                     method, params, call=origin._call, timeout=timeout, key=key, read=read
                 )
         encode_value(params)
-        _check_capability(call.start, method, params)
+        check_capability(call.start.era, call.start.capabilities or {}, method, params)
 
         async def send(question: Question, seconds: float) -> Any:
             asked = TaskQuestion(method, params, Reply())
@@ -156,15 +156,6 @@ class TaskAsks(Entity):
             message = params.get("message")
             self.run.status_message = numbers if message is None else encodable(f"{message} ({numbers})")
             self.run.touch()
-
-
-def _check_capability(start: Start, method: str, params: dict[str, Any]) -> None:
-    missing = start.era.missing(start.capabilities or {}, method, params)
-    if missing is not None:
-        wanted = msgspec.json.encode(missing).decode()
-        raise CapabilityMissing(
-            f"{method} needs a capability that the client did not declare: {wanted}", required=missing
-        )
 
 
 async def begin_task(ctx: Context) -> None:

@@ -12,16 +12,18 @@ from msgspec import field
 
 from mcptrio import types
 from mcptrio._eras.shape import lower_content, trim
+from mcptrio._peer.era import Era
 from mcptrio._schema.build import ArgumentFaults
 from mcptrio._struct import Entity
 from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError, UrlElicitationRequired
 from mcptrio.server.context import Context
 from mcptrio.server.features.functions import Function, declare, for_revision, function_name, require_function
+from mcptrio.server.features.lists import list_page
 from mcptrio.server.features.media_files import names_files, read_files
 from mcptrio.server.features.options import check_options
 from mcptrio.server.features.result_fields import ResultFields
-from mcptrio.server.features.scopes import declared_scopes, is_visible, page_key, require, shown_to
+from mcptrio.server.features.scopes import declared_scopes, is_visible, require
 from mcptrio.server.registry import Registry, check_name
 
 if TYPE_CHECKING:
@@ -147,6 +149,13 @@ def _fixed(values: Sequence[str]) -> Function:
     return declare(complete, inline=True)
 
 
+def _shown(era: Era, wire: Mapping[str, Any]) -> dict[str, Any]:
+    shown = trim(era, "prompt", wire)
+    if "arguments" in shown:
+        shown["arguments"] = [trim(era, "argument", argument) for argument in shown["arguments"]]
+    return shown
+
+
 class Prompts(Entity):
     """The prompts of a server."""
 
@@ -155,29 +164,7 @@ class Prompts(Entity):
     registry: Registry[PromptEntry] = field(default_factory=lambda: Registry("prompt"))
 
     def list_all(self, ctx: Context, params: ListPromptsParams) -> Any:
-        registry = self.registry
-        key = page_key(ctx, registry)
-        if key is False:
-            return self._page(ctx, params.cursor, varies=True)
-        era = ctx._call.start.era
-        varies = key is not None
-        return registry.cached_page(
-            (era.date, params.cursor or None, key), lambda: self._page(ctx, params.cursor, varies=varies)
-        )
-
-    def _page(self, ctx: Context, cursor: str | None, *, varies: bool) -> dict[str, Any]:
-        era = ctx._call.start.era
-        entries, following = self.registry.page(cursor, self.page_size, shown_to(ctx))
-        prompts = []
-        for entry in entries:
-            shown = trim(era, "prompt", entry.wire)
-            if "arguments" in shown:
-                shown["arguments"] = [trim(era, "argument", argument) for argument in shown["arguments"]]
-            prompts.append(shown)
-        page: dict[str, Any] = {"prompts": prompts}
-        if following is not None:
-            page["nextCursor"] = following
-        return self.result_fields.finish_list("prompts", page, era, varies=varies)
+        return list_page(ctx, self.registry, params.cursor, self.page_size, self.result_fields, _shown, kind="prompts")
 
     async def get(self, ctx: Context, params: GetPromptParams) -> Any:
         entry = self.registry.get(params.name)

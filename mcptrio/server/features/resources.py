@@ -14,16 +14,17 @@ import trio
 from msgspec import field
 
 from mcptrio import types
-from mcptrio._eras.shape import trim, trim_all
+from mcptrio._eras.shape import trim, trimmed
 from mcptrio._schema.build import ArgumentFaults, dump
 from mcptrio._struct import Entity
 from mcptrio._wire.objects.converter import unstructure, write_fields
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError, UrlElicitationRequired
 from mcptrio.server.context import Context
 from mcptrio.server.features.functions import Function, declare, for_revision, function_name
+from mcptrio.server.features.lists import list_page
 from mcptrio.server.features.options import check_options
 from mcptrio.server.features.result_fields import NO_CACHE, Cache, ResultFields
-from mcptrio.server.features.scopes import declared_scopes, is_visible, page_key, require, shown_to
+from mcptrio.server.features.scopes import declared_scopes, is_visible, require
 from mcptrio.server.registry import Registry
 from mcptrio.types._fields import as_optional_tuple
 
@@ -251,26 +252,15 @@ class Resources(Entity):
     # -- lists
 
     def list_all(self, ctx: Context, params: ListResourcesParams) -> Any:
-        return self._list(ctx, self.registry, params.cursor, self.page_size, "resource", "resources")
+        return list_page(
+            ctx, self.registry, params.cursor, self.page_size, self.result_fields, trimmed("resource"), kind="resources"
+        )
 
     def list_templates(self, ctx: Context, params: ListResourceTemplatesParams) -> Any:
-        return self._list(ctx, self.templates, params.cursor, self.template_page_size, "template", "resourceTemplates")
-
-    def _list(
-        self, ctx: Context, registry: Registry[ResourceEntry], cursor: str | None, size: int | None, kind: str, key: str
-    ) -> Any:
-        era = ctx._call.start.era
-
-        def page() -> dict[str, Any]:
-            entries, following = registry.page(cursor, size, shown_to(ctx))
-            shown: dict[str, Any] = {key: trim_all(era, kind, [entry.wire for entry in entries])}
-            if following is not None:
-                shown["nextCursor"] = following
-            what = "templates" if kind == "template" else "resources"
-            return self.result_fields.finish_list(what, shown, era, varies=scopes is not None)
-
-        scopes = page_key(ctx, registry)
-        return page() if scopes is False else registry.cached_page((era.date, cursor or None, scopes), page)
+        size, fields, show = self.template_page_size, self.result_fields, trimmed("template")
+        return list_page(
+            ctx, self.templates, params.cursor, size, fields, show, kind="templates", key="resourceTemplates"
+        )
 
     # -- resources/read
 

@@ -18,7 +18,7 @@ from mcptrio._actors.cancellation import split_cancelled
 from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.places import hold_place
 from mcptrio._actors.router import asyncio_hint, pass_on_interrupt
-from mcptrio._eras.shape import lower_content, trim
+from mcptrio._eras.shape import lower_content, trimmed
 from mcptrio._schema.build import ArgumentFaults, dump
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import escape_surrogates
@@ -34,9 +34,10 @@ from mcptrio.errors import (
     UrlElicitationRequired,
 )
 from mcptrio.server.context import Context
+from mcptrio.server.features.lists import list_page
 from mcptrio.server.features.media_files import names_files, read_files
 from mcptrio.server.features.result_fields import ResultFields
-from mcptrio.server.features.scopes import caller_of, is_visible, page_key, require, shown_to
+from mcptrio.server.features.scopes import caller_of, is_visible, require
 from mcptrio.server.features.tool_declaration import ToolEntry, content_classes
 from mcptrio.server.registry import Registry
 
@@ -72,23 +73,9 @@ class Tools(Entity):
     # -- tools/list
 
     def list_all(self, ctx: Context, params: ListToolsParams) -> Any:
-        registry = self.registry
-        era = ctx._call.start.era
-        key = page_key(ctx, registry)
-        if key is False:
-            return self._page(ctx, params.cursor, varies=True)
-        varies = key is not None
-        return registry.cached_page(
-            (era.date, params.cursor or None, key), lambda: self._page(ctx, params.cursor, varies=varies)
+        return list_page(
+            ctx, self.registry, params.cursor, self.page_size, self.result_fields, trimmed("tool"), kind="tools"
         )
-
-    def _page(self, ctx: Context, cursor: str | None, *, varies: bool) -> dict[str, Any]:
-        era = ctx._call.start.era
-        entries, following = self.registry.page(cursor, self.page_size, shown_to(ctx))
-        page: dict[str, Any] = {"tools": [trim(era, "tool", entry.wire) for entry in entries]}
-        if following is not None:
-            page["nextCursor"] = following
-        return self.result_fields.finish_list("tools", page, era, varies=varies)
 
     # -- tools/call
 

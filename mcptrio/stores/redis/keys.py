@@ -23,38 +23,38 @@ class Keys:
         return f"{self.prefix}s:{session}"
 
     def names(self, session: str) -> str:
-        """The names of a session's streams."""
+        """Return the key of the names of a session's streams."""
         return f"{self.prefix}k:{session}"
 
     def calls(self, session: str) -> str:
-        """The call records of a session's streams."""
+        """Return the key of the call records of a session's streams."""
         return f"{self.prefix}c:{session}"
 
     def of_session(self, session: str) -> tuple[str, str, str]:
-        """The keys of a session, of the names of its streams, and of its calls."""
+        """Return the keys of a session, of the names of its streams, and of its calls."""
         return self.session(session), self.names(session), self.calls(session)
 
     def streams(self, session: str) -> str:
-        """The prefix of a session's streams. It ends the session's name, so that no two streams have one key."""
+        """Return the prefix of a session's streams. It ends the session's name, so that no two streams have one key."""
         return f"{self.prefix}e:{_escape(session)}:"
 
     def news(self, session: str) -> str:
-        """The prefix of the channels of a session's streams."""
+        """Return the prefix of the channels of a session's streams."""
         return f"{self.prefix}n:{_escape(session)}:"
 
     def of_stream(self, key: StreamKey) -> tuple[str, str, str]:
-        """The keys of a session, of the names of its streams, and of one stream."""
+        """Return the keys of a session, of the names of its streams, and of one stream."""
         return self.session(key.session), self.names(key.session), self.streams(key.session) + key.stream
 
     def task(self, task: str) -> str:
         return f"{self.prefix}t:{task}"
 
     def tasks_of(self, worker: str) -> str:
-        """The tasks that run in a worker."""
+        """Return the key of the tasks that run in a worker."""
         return f"{self.prefix}h:{worker}"
 
     def mark(self, mark: str) -> str:
-        """The key of a mark, from its kind and name with a space between them."""
+        """Return the key of a mark, from its kind and name with a space between them."""
         return f"{self.prefix}m:{mark.replace(' ', ':', 1)}"
 
     def version(self, topic: str) -> str:
