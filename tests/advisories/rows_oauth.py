@@ -51,7 +51,7 @@ MUTANTS = [
     ),
     Mutant(
         "S9", "a full table forgets nothing", "auth/server/dpop.py",
-        "            raise Unavailable(f\"too many proofs of possession of one key",
+        "            raise Unavailable(f\"too many proofs of possession of one caller",
         "            self._owners.clear()\n        if False:\n            raise Unavailable(f\"too many",
         DPOP, "test_used_proofs_are_forgotten_when_they_are_too_old_anyway_and_never_before",
     ),
