@@ -1,4 +1,4 @@
-"""The names in `docs/support.md` exist, and so do their parameters."""
+"""The names in `docs/support.md` exist, and so do their parameters; the interpreters are those that are tested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from mcptrio.server.features.prompts import PromptOptions
 from mcptrio.server.features.resources import ResourceOptions
 from mcptrio.server.features.tool_declaration import ToolOptions
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "support.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "support.md").read_text()
 MODULES = {
     "aio": aio,
     "blocking": blocking,
@@ -82,3 +83,13 @@ def test_every_error_code_of_the_table_is_the_one_of_its_name() -> None:
     for expected, ours in codes:
         (name,) = re.findall(r"`errors\.(\w+)`", ours)
         assert getattr(errors, name) == int(expected.split()[0])
+
+
+def test_the_interpreters_that_are_promised_are_those_of_the_workflow_and_the_metadata() -> None:
+    (promised,) = re.findall(r"^\| Linux \|.*", PAGE, re.MULTILINE)
+    versions = re.findall(r"3\.\d+", promised)
+    assert versions == re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    (matrix,) = re.findall(r"^ +python: (\[.*\])$", workflow, re.MULTILINE)
+    assert versions == re.findall(r"3\.\d+", matrix)
+    assert re.findall(r"^\| Python .*", PAGE, re.MULTILINE) == []  # no row of its own with another promise
