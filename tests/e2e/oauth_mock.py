@@ -30,8 +30,8 @@ class Mock:
     expires_in: int = 3600
     token_delay: float = 0.0
     """Seconds that the token endpoint takes."""
-    short_lived: bool = False
-    """A new token ends all earlier ones."""
+    users: dict[str, set[str]] = field(default_factory=dict)
+    """For each token, the names with which `together` was called."""
     needed: dict[str, str] = field(default_factory=dict)
     """The scope that a tool needs."""
     gather: int = 1
@@ -137,8 +137,6 @@ class Mock:
             return
         self.numbers += 1
         token, refresh = f"token{self.numbers}", f"refresh{self.numbers}"
-        if self.short_lived:
-            self.valid.clear()
         self.valid[token] = scopes
         self.refresh.add(refresh)
         kind = "DPoP" if self.dpop else "Bearer"
@@ -191,6 +189,8 @@ class Mock:
         if "id" not in request:
             await answer(send, 202, b"")
             return
+        if caller := request.get("params", {}).get("arguments", {}).get("name"):
+            self.users.setdefault(token, set()).add(caller)
         result = await self._result(request["method"], request.get("params", {}), name)
         await self._json(send, {"jsonrpc": "2.0", "id": request["id"], "result": result})
 
