@@ -209,7 +209,7 @@ def coverage(args: argparse.Namespace) -> int:
     python = environment(args.python, "dev")
     run(python, "-m", "coverage", "erase")
     command = ["-m", "pytest", "-n", str(args.jobs), "--dist", "worksteal", "-m", "not browser", *args.rest]
-    failed = run(python, "-m", "coverage", "run", *command)
+    failed = run(python, "-m", "coverage", "run", *command, env={"HYPOTHESIS_PROFILE": "thorough"})
     run(python, "-m", "coverage", "combine", "--quiet")
     return run(python, "-m", "coverage", "report", "--skip-covered", "--show-missing") or failed
 

@@ -42,7 +42,7 @@ def report(tally: Tally) -> None:
 
 async def test_nobody_hears_anybody_else_in_one_process(autojump_clock: MockClock) -> None:
     """Without sockets, on virtual time: what is slow is only what the clients and the server do."""
-    steps = 1100 if FULL else 40
+    steps = 1100 if FULL else 20
     async with canary_server._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, HttpConfig())
         wires: list[Wire] = [InnerWire(endpoint) for _ in range(CLIENTS)]
@@ -61,7 +61,7 @@ async def test_nobody_hears_anybody_else_over_sockets(engine: str, tmp_path: Pat
         await sing_together([SocketWire(server.port) for _ in range(10)], 5, seed=2)
         fds, threads = process.num_fds(), process.num_threads()
         wires: list[Wire] = [SocketWire(server.port) for _ in range(CLIENTS)]
-        tally = await sing_together(wires, 540 if FULL else 7, seed=3, patience=1200 if FULL else 300)
+        tally = await sing_together(wires, 540 if FULL else 4, seed=3, patience=1200 if FULL else 300)
         with trio.fail_after(30):
             while process.num_fds() > fds:
                 await trio.sleep(0.05)

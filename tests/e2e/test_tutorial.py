@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked import run_command
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial"
 _FENCE = re.compile(r"^```(?P<language>python|sh|text)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -46,19 +46,7 @@ def test_a_page_can_be_followed_to_the_letter(page: str, file: str, commands: in
 
 def typed(line: str, folder: Path) -> str:
     """What a command writes, without a terminal to ask anybody at."""
-    command = [sys.executable, "-m", "mcptrio", *shlex.split(line)[1:]]
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode in (0, 1), done.stdout  # 1: the tool says that it cannot do it, as some pages show
-    assert "Traceback" not in done.stdout
-    return done.stdout
+    done = run_command(shlex.split(line)[1:], cwd=folder, env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120"})
+    assert done.returncode in (0, 1), done.stderr  # 1: the tool says that it cannot do it, as some pages show
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr

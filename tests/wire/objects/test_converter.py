@@ -22,7 +22,7 @@ from mcptrio.errors import MCPTrioError
 from tests.types.examples import instances_of, wire_classes
 
 relaxed = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
