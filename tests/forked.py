@@ -25,9 +25,9 @@ NAMES = ("run", "inspect", "call", "read", "prompt", "listen", "shell", "cluster
 
 
 def run_command(
-    arguments: Sequence[str], *, stdin: bytes = b"", cwd: Path = ROOT, env: Mapping[str, str]
+    arguments: Sequence[str], *, stdin: bytes = b"", merged: bool = False, cwd: Path = ROOT, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run `mcptrio` with these arguments; stdin is a pipe that holds these bytes."""
+    """Run `mcptrio` with these arguments; stdin is a pipe that holds these bytes. `merged`: stderr goes to stdout."""
     read, write = os.pipe()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
@@ -37,7 +37,9 @@ def run_command(
         what = json.dumps([list(arguments), str(cwd), dict(env)]).encode()
         server = _server()
         try:
-            socket.send_fds(server, [len(what).to_bytes(4, "big")], [read, out.fileno(), err.fileno()])
+            socket.send_fds(
+                server, [len(what).to_bytes(4, "big")], [read, out.fileno(), (out if merged else err).fileno()]
+            )
             server.sendall(what)
         finally:
             os.close(read)

@@ -20,6 +20,7 @@ import trustme
 
 from mcptrio import MCPError, connect
 from mcptrio.transports.http_client import HttpClientConfig
+from tests.forked import run_command
 from tests.ports import free_port
 
 PROGRAM = """
@@ -53,8 +54,7 @@ def fails(tmp_path: Path, *arguments: str, program: str = PROGRAM) -> tuple[int,
     """The exit code and the lines of a run that does not begin to serve."""
     target = write(tmp_path / "server.py", program)
     port = ("--port", "0") if "--transport" in arguments else ()
-    command = [sys.executable, "-m", "mcptrio", "run", str(target), *port, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    done = run_command(["run", str(target), *port, *arguments], env=os.environ)
     return done.returncode, done.stderr.splitlines()
 
 
