@@ -61,18 +61,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     if word in COMMANDS:
         return _run_client_command(word, arguments[1:])
     if word in ("-h", "--help", "help"):
-        print(help_text(), end="")
-        return 0
+        return _show(help_text())
     if word == "--version":
         from mcptrio import __version__
 
-        print(f"mcptrio {__version__}")
-        return 0
+        return _show(f"mcptrio {__version__}\n")
     if not word:
         print(help_text(), end="", file=sys.stderr)
         return USAGE
     print(f"mcptrio: unknown command {word!r}; {_suggestion(word)}", file=sys.stderr)
     return USAGE
+
+
+def _show(text: str) -> int:
+    """Print a text to stdout and return the exit code."""
+    from mcptrio.cli.exit_codes import NO_OUTPUT, OutputError
+    from mcptrio.cli.stdout import write_text
+
+    try:
+        write_text(text)
+    except OutputError as error:
+        print(f"mcptrio: {error}", file=sys.stderr)
+        return NO_OUTPUT
+    return 0
 
 
 def help_text() -> str:

@@ -10,8 +10,10 @@ from importlib import import_module
 
 import cyclopts
 import trio
+from rich.console import Console
 
 from mcptrio.cli.exit_codes import INTERRUPTED, NO_OUTPUT, REFUSED, Failure, OutputError, as_json, explain
+from mcptrio.cli.stdout import checked_stdout
 from mcptrio.cli.target import with_command
 from mcptrio.cli.terminal import Terminal, print_json
 from mcptrio.client.exceptions import open_unwrapped_nursery, unwrap
@@ -40,9 +42,8 @@ def main(name: str, arguments: Sequence[str]) -> int:
         return 64
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout is gone; the interpreter must not try to flush it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OutputError as error:  # of --help
+        print(f"mcptrio: {error}", file=sys.stderr)
         return NO_OUTPUT
     return code if isinstance(code, int) else 0
 
@@ -63,6 +64,7 @@ def app_for(name: str) -> cyclopts.App:
         backend="trio",
         result_action="return_value",
         argfile_prefix=None,
+        console=Console(file=checked_stdout()),
     )
     app.command(getattr(module, name), name=name, help_epilogue=module.EXAMPLES)
     return app

@@ -7,9 +7,7 @@ import os
 import sys
 import unicodedata
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final, TextIO
 
 import msgspec
 import trio
@@ -18,7 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from mcptrio.cli.exit_codes import UNREACHABLE, Failure, OutputError
+from mcptrio.cli.exit_codes import UNREACHABLE, Failure
+from mcptrio.cli.stdout import checked_stdout, writing
 from mcptrio.types import LoggingMessageParams, ProgressParams
 
 _JOINERS: Final = "\u200c\u200d"  # legitimate parts of words and emoji
@@ -62,39 +61,10 @@ def print_json(value: Any, *, indent: int = 2) -> None:
 
 def write_out(data: bytes) -> None:
     """Write bytes unchanged to stdout, after everything that was printed before."""
-    with _writing(sys.stdout):
+    with writing(sys.stdout):
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-
-
-@contextmanager
-def _writing(file: TextIO) -> Iterator[None]:
-    """Raise `OutputError` if stdout cannot be written: a pipe whose reader has ended, or a full disk."""
-    try:
-        yield
-    except OSError as error:
-        # The interpreter flushes stdout once more when it exits; that must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
-        raise OutputError(f"cannot write to stdout: {error.strerror}") from error
-
-
-class _Stdout:
-    """`sys.stdout` for a console; Rich would end the process with exit code 1 when a pipe is closed."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def write(self, text: str) -> int:
-        with _writing(self._file):
-            return self._file.write(text)
-
-    def flush(self) -> None:
-        with _writing(self._file):
-            self._file.flush()
 
 
 def _console(file: TextIO) -> Console:
@@ -131,7 +101,7 @@ class Terminal:
 
     json: bool = False
     verbose: bool = False
-    out: Console = field(factory=lambda: _console(cast(TextIO, _Stdout(sys.stdout))))
+    out: Console = field(factory=lambda: _console(checked_stdout()))
     err: Console = field(factory=lambda: _console(sys.stderr))
     interactive: bool = field(factory=lambda: sys.stdin.isatty() and sys.stderr.isatty())
     """Whether a user can answer questions."""

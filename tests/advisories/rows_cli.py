@@ -51,16 +51,21 @@ MUTANTS = [
         SIGNALS, "test_the_exit_timer_runs_while_the_start_blocks_the_event_loop",
     ),
     Mutant(
-        "E28", "a closed pipe is one line and exit code 74", "cli/terminal.py",
+        "E28", "a closed pipe is one line and exit code 74", "cli/stdout.py",
         "    except OSError as error:\n        # The interpreter",
         "    except ZeroDivisionError as error:\n        # The",
         CLI, "test_a_closed_pipe_ends_the_command_with_one_line",
     ),
     Mutant(
-        "E28", "stdout is not flushed again at exit", "cli/terminal.py",
+        "E28", "stdout is not flushed again at exit", "cli/stdout.py",
         "        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())\n        raise OutputError",
         "        raise OutputError",
         CLI, "test_a_stdout_that_cannot_be_written_ends_the_command_with_one_line",
+    ),
+    Mutant(
+        "E28", "help that cannot be written is one line", "cli/command.py",
+        "        console=Console(file=checked_stdout()),\n", "",
+        CLI, "test_help_into_a_closed_pipe_ends_with_one_line",
     ),
     Mutant(
         "E29", "a field checks its format", "cli/forms.py",

@@ -376,6 +376,28 @@ def test_a_stdout_that_cannot_be_written_ends_the_command_with_one_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.defect("E28")
+@pytest.mark.parametrize("redirect", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["call", "--help"]], ids=" ".join)
+def test_help_that_cannot_be_written_ends_with_one_line(arguments: list[str], redirect: str) -> None:
+    command = ["sh", "-c", f'exec "$@" {redirect}', "sh", *MCPTRIO, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment())
+    assert done.returncode == 74, done.stderr
+    assert done.stderr.startswith("mcptrio: cannot write to stdout: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.defect("E28")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["call", "--help"]], ids=" ".join)
+def test_help_into_a_closed_pipe_ends_with_one_line(arguments: list[str]) -> None:
+    with child_of([*MCPTRIO, *arguments]) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == "mcptrio: cannot write to stdout: Broken pipe\n"
+        assert child.wait(PATIENCE) == 74
+
+
 @pytest.mark.defect("S12")
 def test_a_server_file_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "servers").mkdir()
