@@ -71,9 +71,8 @@ class Admission:
     async def enter(self, request: HttpRequest, frame: Frame | Batch) -> Plain | None:
         """Take the places of a request; return None, after which it has to `leave`, or the refusal."""
         amount = requests_in(frame)
-        request_id = id_of(frame)
         if self.supervisor.draining and not request.while_draining:
-            return overloaded("the server is shutting down", 5, request_id=request_id, close=True)
+            return overloaded("the server is shutting down", 5, request_id=id_of(frame), close=True)
         owner = request.owner
         try:
             self._check("" if request.principal is None else owner, owner, amount)
@@ -81,7 +80,7 @@ class Admission:
             # A client that repeats refused requests at once, on many connections, would keep the event loop busy.
             self.release_body(request)
             await trio.sleep(uniform(*_EXCESS_DELAY))
-            return refuse_overloaded(error, request_id)
+            return refuse_overloaded(error, id_of(frame))
         if not self._take(owner, amount):
             began = trio.current_time()
             admitted = await self.places.wait(owner, amount, timeout=self.supervisor.limits.busy_timeout)
@@ -89,7 +88,7 @@ class Admission:
             # Once more: calls of sessions with a connection of their own end unseen.
             if not admitted and not self._take(owner, amount):
                 self._limit("max_calls")
-                return overloaded(_NO_PLACE, 1, request_id=request_id, limit="max_calls")
+                return overloaded(_NO_PLACE, 1, request_id=id_of(frame), limit="max_calls")
         request.places = amount
         return None
 
