@@ -73,7 +73,11 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
         # An endpoint that is never asked for: the direct engine reads everything and hands it over.
         endpoint, settings["path"] = SimpleNamespace(), "/not-asked-for"
     config = HttpConfig(**{"port": 0, **({} if endpoint is None else _settings(endpoint)), **settings})
-    engine = HypercornEngine(app, config) if endpoint is None else DirectEngine(endpoint, config, app)
+    hypercorn = HypercornEngine(app, config)
+    engine: HypercornEngine | DirectEngine = hypercorn
+    if endpoint is not None:
+        engine = DirectEngine(endpoint, config)
+        engine._hypercorn = hypercorn.serve  # so that the app of the test serves what it hands over
     listener = Listener(engine.serve, config, telemetry.Hub([events.append]), sockets=sockets)
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:

@@ -10,21 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 from attrs import define, frozen
 
 from mcptrio import telemetry
-from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._wire.jsonrpc import AnyFrame
 from mcptrio.errors import Overloaded, RemoteProtocolError
-from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.admission import Admission
+from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.event_stream import time_left
-from mcptrio.transports.http_server.endpoint.guard import Guard
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse, refuse_overloaded
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
 from mcptrio.transports.http_server.hypercorn.asgi import Receive, Scope, Send, head_of
@@ -48,18 +46,7 @@ _CLOSE_CODES: Final = {Cause.DRAIN: GOING_AWAY, Cause.CRASH: INTERNAL}
 _GOODBYE: Final = 1.0  # seconds for the closing frame
 
 
-class WebSocketEndpoint(Protocol):
-    """The parts of the HTTP endpoint that a WebSocket at its path uses."""
-
-    runtime: Runtime
-    config: HttpConfig
-    guard: Guard
-    admission: Admission
-
-    async def authenticate(self, head: HttpRequest) -> Plain | None: ...
-
-
-async def serve_websocket(endpoint: WebSocketEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one ASGI WebSocket connection until either side closes it."""
     await receive()  # websocket.connect
     head = head_of({**scope, "method": "GET"}, endpoint.config)
@@ -96,7 +83,7 @@ async def serve_websocket(endpoint: WebSocketEndpoint, scope: Scope, receive: Re
         await pipe.close(code)
 
 
-def _refuse(endpoint: WebSocketEndpoint, head: HttpRequest, scope: Scope) -> Plain | None:
+def _refuse(endpoint: Endpoint, head: HttpRequest, scope: Scope) -> Plain | None:
     refusal = endpoint.guard.check_sender(head)
     if refusal is not None:
         return refusal
@@ -107,7 +94,7 @@ def _refuse(endpoint: WebSocketEndpoint, head: HttpRequest, scope: Scope) -> Pla
     return None
 
 
-def _check_room(endpoint: WebSocketEndpoint, head: HttpRequest) -> Plain | None:
+def _check_room(endpoint: Endpoint, head: HttpRequest) -> Plain | None:
     try:
         endpoint.runtime.supervisor.check_room(head.owner)
         endpoint.admission.check_sessions(head.identity)

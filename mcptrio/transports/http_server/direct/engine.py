@@ -11,12 +11,11 @@ moment in which the wait for it was cancelled: it needs a cancel scope that is s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import trio
 
@@ -34,8 +33,6 @@ from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
 
 from .writer import LAST_CHUNK, Writer, chunk
 
-AsgiFunction: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
-
 _METHODS: Final = {b"POST": "POST", b"GET": "GET", b"DELETE": "DELETE", b"OPTIONS": "OPTIONS"}
 _FAILED: Final = Plain(500, ((b"content-type", b"text/plain; charset=utf-8"), CLOSE), b"internal error\n")
 _SOON: Final = 0.005  # events that a stream has within this time leave together with its head
@@ -44,12 +41,11 @@ _SOON: Final = 0.005  # events that a stream has within this time leave together
 class DirectEngine:
     """The direct engine: serves plain connections and hands the others to the Hypercorn engine.
 
-    Borrows: the endpoint. `app` is the ASGI application that Hypercorn serves, by default one for the endpoint.
+    Borrows: the endpoint.
     """
 
-    def __init__(self, endpoint: Endpoint, config: HttpConfig, app: AsgiFunction | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, config: HttpConfig) -> None:
         self._endpoint = endpoint
-        self._app = app
         self._config = config
         self._path = config.path.encode()
         other = self._path[:-1] if self._path.endswith(b"/") else self._path + b"/"
@@ -87,7 +83,7 @@ class DirectEngine:
             from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
             from mcptrio.transports.http_server.hypercorn.connection import HypercornEngine
 
-            self._hypercorn = HypercornEngine(self._app or AsgiApp(self._endpoint), self._config).serve
+            self._hypercorn = HypercornEngine(AsgiApp(self._endpoint), self._config).serve
         await self._hypercorn(guarded)
 
     async def _serve_all(self, guarded: GuardedStream, scope: trio.CancelScope) -> RawRequest | Refusal | bool:
