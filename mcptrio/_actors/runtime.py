@@ -7,7 +7,7 @@ connection that created it did.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     ExitStack,
@@ -41,12 +41,27 @@ if TYPE_CHECKING:
     from mcptrio._actors.record import SessionRecord
     from mcptrio._actors.watchdog import Watchdog
     from mcptrio._bridge.to_asyncio import AsyncioLoop
+    from mcptrio._eras.choose import Served
+    from mcptrio.types import Implementation
 
 logger = logging.getLogger("mcptrio.runtime")
 
 
 class Application(Service, Protocol):
-    """The application of a runtime: a service with a lifespan."""
+    """The application of a runtime: a server, as its transports see it."""
+
+    @property
+    def eras(self) -> Served: ...
+    @property
+    def info(self) -> Implementation: ...
+
+    def needed_scopes(self, method: str, params: Mapping[str, Any], all_of_them: bool = False) -> Collection[str]:
+        """Return the scopes that a request requires; with `all_of_them`, also those of entries that are hidden."""
+        ...
+
+    def all_scopes(self) -> Collection[str]:
+        """Return all scopes that any entry requires."""
+        ...
 
     def lifespan_context(self) -> AbstractAsyncContextManager[Any]: ...
 

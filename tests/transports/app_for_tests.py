@@ -138,6 +138,9 @@ class App:
     def parameter_headers(self, tool: str) -> dict[str, tuple[str, ...]]:
         return {}
 
+    def needed_scopes(self, method: str, params: Any, all_of_them: bool = False) -> tuple[str, ...]:
+        return ()
+
     def make_context(self, session: Session, call: Call) -> Ctx:
         return Ctx(session, call)
 

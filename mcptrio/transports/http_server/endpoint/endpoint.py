@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import trio
 from attrs import define, field
 
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.timers import Timers
-from mcptrio._eras.choose import Served
 from mcptrio._eras.stateless import is_stateless
 from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
@@ -108,11 +107,10 @@ class Endpoint:
                 self._authorizer.share(runtime.store)
         self.guard = Guard(config)
         self.admission = Admission(config, runtime.supervisor, runtime.owners, runtime.hub)
-        needed = getattr(runtime.app, "needed_scopes", lambda *_: ())
-        scopes = Scopes(needed, self._authorizer)
+        scopes = Scopes(runtime.app.needed_scopes, self._authorizer)
         timers = Timers(lambda: runtime.supervisor.nursery)
         self.shared = Shared(runtime, config, self.admission, scopes, timers)
-        self.dates = cast(Served, runtime.app.eras).eras
+        self.dates = runtime.app.eras.eras
         self.sessions = Sessions(self.shared, self.dates)
         self.routing = Routing(self.shared, self.sessions)
         self.exchanges = Exchanges(self.shared)
@@ -122,8 +120,7 @@ class Endpoint:
         if config.server_card is not None:
             from .discovery import discovery_documents
 
-            app: Any = runtime.app
-            self._documents = discovery_documents(config.server_card, config.path, app.info, self.dates)
+            self._documents = discovery_documents(config.server_card, config.path, runtime.app.info, self.dates)
         if config.legacy_sse:
             from mcptrio.transports.legacy_sse.server import LegacyEndpoint
 
@@ -253,7 +250,7 @@ class Endpoint:
         if self._legacy is not None and head.path in (self.config.sse_path, self.config.messages_path):
             return await self._legacy.answer(head, body)
         if head.path in self._open_paths and self._authorizer is not None:
-            app: Any = self.runtime.app
+            app = self.runtime.app
             return self._authorizer.metadata(app.all_scopes(), app.info.title or app.info.name)
         return await self._health(head.path)
 

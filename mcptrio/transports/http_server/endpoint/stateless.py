@@ -244,7 +244,7 @@ class Exchanges:
 
     def _check(self, head: HttpRequest, frame: Request) -> Declared:
         """Compare the headers with the body: a proxy may have routed or checked the request by its headers."""
-        served: Served = self.shared.runtime.app.eras  # type: ignore[assignment]  # the application's own
+        served = self.shared.runtime.app.eras
         method, params = frame.method, frame.params
         date = declared_date(params)
         if date is not None:  # first: an unsupported version must agree in both places too
