@@ -20,7 +20,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcptrio.errors import DeclarationError, LocalProtocolError
+from mcptrio.errors import DeclarationError, LocalProtocolError, Overloaded
 from mcptrio.stores import Claimed, LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor, _sqlite_file
 from mcptrio.stores.sqlite import CHECK_FILE_EVERY, SqliteStore
 
@@ -411,6 +411,33 @@ async def test_a_removal_that_failed_is_done_later(
         assert await states.next() is None
     assert rows(path, "SELECT * FROM streams") == []
     assert rows(path, "SELECT * FROM events") == []
+
+
+async def test_sessions_of_a_file_that_cannot_be_written_are_refused_until_it_can(
+    path: Path, monkeypatch: pytest.MonkeyPatch, quick_retries: None
+) -> None:
+    """A session whose last record is not in the file is not given to another object; one that was removed is gone."""
+    states = States()
+    store = SqliteStore(path, on_state=states)
+    async with store.open():
+        store.sessions.put("kept", 0, b"one")
+        store.sessions.put("removed", 0, b"one")
+        await store.flush()
+        with monkeypatch.context() as patch:
+            patch.setattr(store._file, "commit", failing(sqlite3.OperationalError("disk I/O error")))
+            store.sessions.put("kept", 0, b"two")
+            store.sessions.forget("removed", 0)
+            assert await states.next() is not None
+            with pytest.raises(Overloaded, match="the store is not available"):
+                await store.sessions.claim("kept")
+            assert await store.sessions.claim("removed") is None
+            assert not await store.sessions.release("kept", 0, b"three", ttl=60)
+        assert await states.next() is None
+        assert await stored_record(store, "kept") == b"three"
+        with monkeypatch.context() as patch:
+            patch.setattr(store._file, "claim", failing(sqlite3.OperationalError("disk I/O error")))
+            with pytest.raises(Overloaded, match="the store is not available"):
+                await store.sessions.claim("kept")
 
 
 async def test_a_file_locked_for_too_long_degrades_the_store(path: Path, quick_retries: None) -> None:

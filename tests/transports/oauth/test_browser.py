@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,4 +43,35 @@ async def test_neg_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_without_a_browser_the_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser, "command_for", lambda url: ["mcptrio-no-such-program", url])
+    assert not await browser.open_page("https://as.example/")
+
+
+async def test_a_program_that_fails_has_not_opened_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browser, "command_for", lambda url: [sys.executable, "-c", "raise SystemExit(3)"])
+    assert not await browser.open_page("https://as.example/")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no FIFO")
+async def test_a_browser_that_stays_in_the_foreground_has_opened_the_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    monkeypatch.setattr(browser, "_START_TIME", 0.05)
+    monkeypatch.setattr(browser, "command_for", lambda url: ["sh", "-c", f"read line < {fifo}; exit 3"])
+    assert await browser.open_page("https://as.example/")
+    fifo.write_text("the user closes the browser\n")
+
+
+async def test_on_windows_a_system_call_opens_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(browser, "command_for", lambda url: None)
+    monkeypatch.setattr(os, "startfile", opened.append, raising=False)
+    assert await browser.open_page("https://as.example/")
+    assert opened == ["https://as.example/"]
+
+    def no_browser(url: str) -> None:
+        raise OSError("no application is associated with the file")
+
+    monkeypatch.setattr(os, "startfile", no_browser, raising=False)
     assert not await browser.open_page("https://as.example/")
