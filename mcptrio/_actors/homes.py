@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcptrio.sessions")
 
 STORE_WITHIN: Final = 1.0
-"""Seconds in which a store that several processes share has stored a new session, or the session is refused."""
+"""Seconds in which a store that several processes share has stored a new or a deleted session, or the client gets 503.
+"""
 RETRY_RELEASE: Final = 0.5
 RELEASE_WITHIN: Final = 30.0
 """Seconds in which a session that is about to expire is released all the same."""
@@ -83,10 +84,7 @@ class Homes(Entity):
         session.data["versions"] = await runtime.bus.versions(runtime.app.topics(session))
         session.on_change = partial(self.save, session)
         self.save(session)
-        with trio.move_on_after(STORE_WITHIN if runtime.store.shared else math.inf) as deadline:
-            await runtime.store.flush()
-        if deadline.cancelled_caught or (runtime.store.shared and runtime.store.degraded is not None):
-            raise Overloaded("the store is not available", retry_after=1, limit="store")
+        await self._stored()
 
     def forget(self, session: Session) -> None:
         """Remove a session that has ended; never blocks."""
@@ -94,9 +92,31 @@ class Homes(Entity):
         self.runtime.store.sessions.forget(session.id, session.epoch)
 
     async def delete(self, session: Session) -> None:
-        """Remove a session that its client has deleted; afterwards no process knows it any more."""
-        self.forget(session)
-        await self.runtime.store.flush()
+        """Remove a session that its client has deleted; afterwards no process knows it any more.
+
+        Requests for it wait meanwhile: another process must not claim it because it is no longer here.
+
+        Raises:
+            Overloaded: the store that several processes share cannot be written at present.
+        """
+        moving = self.moving[session.id] = Moving()
+        try:
+            self.forget(session)
+            await self._stored()
+        finally:
+            self._moved(session.id, moving)
+
+    async def _stored(self) -> None:
+        """Wait until everything is stored. A store of one process that is slow degrades by itself.
+
+        Raises:
+            Overloaded: the store that several processes share cannot be written at present.
+        """
+        store = self.runtime.store
+        with trio.move_on_after(STORE_WITHIN if store.shared else math.inf) as deadline:
+            await store.flush()
+        if deadline.cancelled_caught or (store.shared and store.degraded is not None):
+            raise Overloaded("the store is not available", retry_after=1, limit="store")
 
     def lost(self, session_id: str) -> None:
         """Handle that another process is the home of a session now: end its object here, and store nothing more."""

@@ -49,7 +49,7 @@ MUTANTS = [
     ),
     Mutant(
         "R3", "initialize is answered when its record is stored", "_actors/homes.py",
-        "            await runtime.store.flush()\n", "            pass\n",
+        "            await store.flush()\n", "            pass\n",
         DURABLE, "test_initialize_is_answered_when_its_record_is_stored",
     ),
     Mutant(

@@ -184,6 +184,51 @@ async def test_a_delete_ends_the_session_everywhere(url: str) -> None:
         assert list(one.sessions) == []
 
 
+async def test_a_request_does_not_bring_back_a_session_that_is_being_deleted(
+    url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its home has it no longer, and the directory still has it."""
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        homes, commit, stored = one.endpoint.runtime.homes, one.store._backend.commit, trio.Event()
+        assert homes is not None
+        replies: dict[str, Plain] = {}
+
+        async def commit_late(*args: Any) -> Any:
+            await stored.wait()
+            return await commit(*args)
+
+        async def ask(name: str, worker: Worker, *content: Any) -> None:
+            replies[name] = await plain(worker.endpoint, client.head(name), *content)
+
+        monkeypatch.setattr(one.store._backend, "commit", commit_late)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "DELETE", one)
+            await until(lambda: homes.moving)
+            nursery.start_soon(ask, "POST", other, request(1, "ping"))
+            await until(lambda: homes.moving[client.session_id].done.statistics().tasks_waiting)
+            stored.set()
+        assert (replies["DELETE"].status, replies["POST"].status) == (200, 404)
+        assert redis_server.command("EXISTS", Keys(one.store.name).session(client.session_id)) == 0
+
+
+async def test_a_delete_that_cannot_be_stored_gets_503_after_its_deadline(
+    url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_workers(url) as (one, other):
+        client = await Client.open(one.endpoint)
+        monkeypatch.setattr("mcptrio._actors.homes.STORE_WITHIN", 0.05)
+        monkeypatch.setattr(one.store, "flush", trio.sleep_forever)
+        with trio.fail_after(30):
+            refused = await plain(one.endpoint, client.head("DELETE"))
+        assert refused.status == 503
+        assert dict(refused.headers)[b"retry-after"] == b"1"
+        with trio.fail_after(30):  # it is deleted as soon as that can be stored
+            while redis_server.command("EXISTS", Keys(one.store.name).session(client.session_id)):
+                await trio.sleep(0.01)
+        assert (await other.client(client).post(request(1, "ping"))).status == 404
+
+
 async def test_the_standalone_stream(url: str) -> None:
     async with two_workers(url) as (one, other):
         client = await Client.open(one.endpoint)

@@ -247,7 +247,10 @@ class Sessions:
         cast(HttpLink, session.link).close()
         session.close_nowait(Cause.SESSION_END)
         if (homes := self.shared.runtime.homes) is not None:
-            await homes.delete(session)
+            try:
+                await homes.delete(session)
+            except Overloaded as error:
+                return overloaded(str(error), error.retry_after, limit=error.limit)
         return DELETED
 
     def _note_version(self, head: HttpRequest, session: Session) -> None:
