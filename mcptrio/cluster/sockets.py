@@ -6,9 +6,11 @@ import os
 import shutil
 import socket
 import ssl
+import stat
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, cast
 
 import trio
@@ -16,6 +18,10 @@ import trio
 from mcptrio.cluster.config import ClusterConfig, split_address
 
 BACKLOG: Final = 64
+FOLDER: Final = "mcptrio-link-"
+"""Begins the names of the directories with unix sockets."""
+FRESH: Final = 60.0
+"""Seconds in which a directory that is not locked is left alone: its process may be about to lock it."""
 _TCP: Final = "tcp:"
 _SILENCE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
 """Options that end a connection about ten seconds after the last sign of its peer."""
@@ -29,16 +35,13 @@ async def open_link_listener(config: ClusterConfig) -> AsyncIterator[tuple[trio.
         OSError: the address cannot be used.
     """
     if config.forward_address is None:
-        folder = tempfile.mkdtemp(prefix="mcptrio-", dir=config.socket_directory)  # only this user can enter it
-        try:
+        with _private_folder(config.socket_directory or tempfile.gettempdir()) as folder:
             path = os.path.join(folder, "link")
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listening.bind(path)
             listening.listen(BACKLOG)
             async with trio.SocketListener(trio.socket.from_stdlib_socket(listening)) as listener:
                 yield listener, path
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         return
     host, port = split_address(config.forward_address)
     (tcp, *others) = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
@@ -49,6 +52,49 @@ async def open_link_listener(config: ClusterConfig) -> AsyncIterator[tuple[trio.
     async with tcp:
         secured = trio.SSLListener(tcp, _context(config, ssl.Purpose.CLIENT_AUTH)) if config.tls else tcp
         yield cast("trio.abc.Listener[trio.abc.Stream]", secured), f"{_TCP}{host}:{bound}"
+
+
+@contextmanager
+def _private_folder(parent: str) -> Iterator[str]:
+    """Make a directory that only this user can enter. It is locked as long as this process lives.
+
+    Directories of processes that were killed are removed first: the system has released their locks.
+    """
+    with suppress(OSError):
+        for entry in os.scandir(parent):
+            if entry.name.startswith(FOLDER):
+                _remove_stale(entry)
+    folder = tempfile.mkdtemp(prefix=FOLDER, dir=parent)
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_stale(entry: os.DirEntry[str]) -> None:
+    with suppress(OSError):
+        found = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and time.time() - found.st_mtime > FRESH:
+            with _locked(entry.path):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Lock a directory. This also keeps programs that tidy temporary files from removing it.
+
+    Raises:
+        BlockingIOError: another process has locked it.
+    """
+    import fcntl  # missing on Windows, where there are no workers
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 async def dial(address: str, config: ClusterConfig) -> trio.abc.Stream:

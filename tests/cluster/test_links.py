@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
 from msgspec.structs import replace
 
-from mcptrio.cluster import ClusterConfig, channel, link_client, link_server
+from mcptrio.cluster import ClusterConfig, channel, link_client, link_server, sockets
 from mcptrio.cluster.channel import FrameChannel, LinkIdentity
 from mcptrio.cluster.frames import (
     AnswerFrame,
@@ -162,6 +167,45 @@ async def test_the_system_ends_a_tcp_link_whose_peer_is_silent() -> None:
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 assert stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
             await stream.aclose()
+
+
+KILLED = """
+import sys, trio
+from mcptrio.cluster import ClusterConfig
+from mcptrio.cluster.sockets import open_link_listener
+
+async def listen():
+    async with open_link_listener(ClusterConfig(socket_directory=sys.argv[1])):
+        print("ready", flush=True)
+        await trio.sleep_forever()
+
+trio.run(listen)
+"""
+
+
+def test_the_socket_of_a_process_that_was_killed_is_removed_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(fresh: float) -> None:
+        monkeypatch.setattr(sockets, "FRESH", fresh)
+        async with open_link_listener(ClusterConfig(socket_directory=folder)) as (_, address):
+            assert os.stat(os.path.dirname(address)).st_mode & 0o777 == 0o700
+
+    with tempfile.TemporaryDirectory(prefix="mt-") as folder:  # not tmp_path: the path of a unix socket is short
+        Path(folder, "mcptrio-link-file").write_text("not a directory")
+        Path(folder, "other").mkdir()
+        process = subprocess.Popen([sys.executable, "-c", KILLED, folder], stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            (theirs,) = (path for path in Path(folder).glob("mcptrio-link-*") if path.is_dir())
+            trio.run(start, -1.0)
+            assert theirs.exists(), "its process lives"
+        finally:
+            process.kill()
+            process.communicate()
+        trio.run(start, 60.0)
+        assert theirs.exists(), "it may be about to be locked"
+        trio.run(start, -1.0)
+        assert sorted(path.name for path in Path(folder).iterdir()) == ["mcptrio-link-file", "other"]
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7000", "[::]:7000"])
