@@ -137,11 +137,17 @@ class FrameChannel:
             raise LinkError("the peer did not greet")
         if (other.protocol, other.cluster) != (PROTOCOL, identity.cluster) or len(other.nonce) != 32:
             raise LinkError("the peer belongs to another cluster, or speaks another version of this protocol")
-        await self._stream.send_all(pack_frame(Proof(_prove(identity.key, own, other, dialled=dialled))))
+        own_proof = pack_frame(Proof(_prove(identity.key, own, other, dialled=dialled)))
+        if dialled:
+            await self._stream.send_all(own_proof)
         proof = await self.receive()
         wanted = _prove(identity.key, other, own, dialled=not dialled)
         if not isinstance(proof, Proof) or not hmac.compare_digest(proof.mac, wanted):
             raise LinkError("the peer does not know the secret of this cluster")
+        if not dialled:
+            # Last, after everything that has a deadline: the peer sends requests when it has this, and a request that
+            # was sent on a link that is then refused counts as one that may have run.
+            await self._stream.send_all(own_proof)
         if expected is not None and other.worker != expected:
             raise LinkError(f"worker {expected} is gone: {other.worker} answers at its address")
         self._reader.max_frame = MAX_ANSWER if dialled else identity.max_request

@@ -18,7 +18,7 @@ from mcptrio import telemetry
 from mcptrio._wire.jsonrpc import Batch, Frame
 from mcptrio.cluster.channel import LinkIdentity
 from mcptrio.cluster.config import ClusterConfig
-from mcptrio.cluster.followed import FollowedSession, make_response
+from mcptrio.cluster.followed import FollowedSession, follow_answer, make_response
 from mcptrio.cluster.frames import OVERHEAD, AnswerFrame, Forward, Forwarded, ForwardedStream, NotHome
 from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
 from mcptrio.cluster.link_server import AcceptedLink, LinkServer, RemoteStream
@@ -36,7 +36,7 @@ from mcptrio.cluster.placement import REPORTED, Outcome, RouteStep, SessionRoute
 from mcptrio.cluster.remembered import RememberedHomes
 from mcptrio.cluster.sockets import dial
 from mcptrio.errors import Overloaded
-from mcptrio.stores.base import HomeAt, StreamKey, UnknownCursor
+from mcptrio.stores.base import HomeAt, UnknownCursor
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.event_stream import StreamResponse
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream, unknown_session
@@ -216,10 +216,8 @@ class WorkerCluster:
         link = self._links.get(worker)
         if link is None:
             return unanswered(frame)  # it died a moment ago
-        key = StreamKey(answer.session, answer.stream)
         try:
-            await self._store.prepare_follow(key)
-            follower = self._store.follow(key, answer.after)
+            follower = await follow_answer(self._store, answer)
         except (UnknownCursor, Overloaded):
             # The store is not available, or was not when the stream began. The call runs: the client must not repeat
             # it, but come back with the id that it gets.
@@ -264,19 +262,25 @@ class WorkerCluster:
             self._links.pop(worker).give_up(f"worker {worker} is dead")
         self._listed = alive | self._links.keys()
         for session, followed in list(self._followed.items()):
-            link = self._links.get(followed.home)
             if followed.home not in alive:
                 # R8: a client whose connection was not cut would wait until another request caused the takeover.
                 if followed.stateless:
                     followed.send_back(calls=True)
                 else:
                     self._take_over_soon(session)
-            elif followed.home != self.membership.worker and (link is None or not link.connected):
-                followed.send_back(calls=True)  # its home has lost the link, and takes its clients for gone
-
+        self._send_lost_back(alive)
         if self.may_claim and not self._working and self._endpoint.runtime.takeovers and self._nursery is not None:
             self._working = True
             self._nursery.start_soon(self._take_over_work)
+
+    def _send_lost_back(self, alive: set[str]) -> None:
+        """Have clients connect again that the home of their session takes for gone, or does not know."""
+        for (worker, number), response in list(self._remote.items()):
+            followed, link = self._followed.get(response.session), self._links.get(worker)
+            if followed is None or followed.home not in alive or followed.home == self.membership.worker:
+                continue
+            if worker != followed.home or link is None or number <= link.lost:
+                followed.send_one_back(response)
 
     async def _take_over_work(self) -> None:
         """Take over what the extensions left in dead workers; if that fails, the next renewal tries again."""

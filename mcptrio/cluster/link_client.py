@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from itertools import count
 from typing import Final
 
 import trio
@@ -72,7 +71,10 @@ class PeerLink:
         self._scope: trio.CancelScope | None = None
         self._problem = ""
         self._connecting = trio.lowlevel.ParkingLot()
-        self._numbers = count(1)
+        self._last = 0  # the number of the newest request
+        self.lost = 0
+        """The newest request that a lost connection carried. The other worker takes the clients of its streams, and
+        of those before it, for gone."""
         self._pending: dict[int, Reply] = {}
         self._places = Shares(MAX_PENDING)
 
@@ -104,7 +106,8 @@ class PeerLink:
             self._places.give_back(owner)
 
     async def _send(self, request: Forward, channel: FrameChannel) -> AnswerFrame:
-        number, reply = next(self._numbers), Reply()
+        self._last += 1
+        number, reply = self._last, Reply()
         if not channel.send_nowait(replace(request, id=number)):
             raise Overloaded("another worker does not keep up", retry_after=1, limit="forward")
         self._pending[number] = reply
@@ -192,7 +195,7 @@ class PeerLink:
             self._scope.cancel()
 
     def _lost(self, reason: str) -> None:
-        self._channel, self._problem = None, reason
+        self._channel, self._problem, self.lost = None, reason, self._last
         self._connecting.unpark_all()
         for reply in self._pending.values():
             reply.settle(error=LinkBroken(reason))

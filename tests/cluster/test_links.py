@@ -432,6 +432,36 @@ async def test_a_proof_cannot_be_sent_back() -> None:
         assert home.requests == []
 
 
+async def test_a_link_is_used_when_both_sides_have_accepted_it() -> None:
+    """A request on a link that the other worker refuses a moment later would count as one that may have run."""
+    near, far = trio.testing.memory_stream_pair()
+    slow, home_end = trio.testing.memory_stream_pair()
+    asks = FrameChannel(near, identity("asks"), dialled=True)
+    home = FrameChannel(home_end, identity("home"), dialled=False)
+    greeted = list[str]()
+    proof_may_pass = trio.Event()
+
+    async def greet(channel: FrameChannel) -> None:
+        greeted.append(await channel.greet())
+
+    async def carry(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, held: trio.Event | None) -> None:
+        while data := await source.receive_some():
+            await sink.send_all(data)
+            if held is not None:
+                await held.wait()  # after the first piece, which is the greeting
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(carry, far, slow, proof_may_pass)
+        nursery.start_soon(carry, slow, far, None)
+        nursery.start_soon(greet, asks)
+        nursery.start_soon(greet, home)
+        await trio.testing.wait_all_tasks_blocked()
+        assert greeted == []
+        proof_may_pass.set()
+        await settle(lambda: sorted(greeted) == ["asks", "home"])
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_request_before_the_proof_closes_the_link() -> None:
     home = Home()
     server = LinkServer(lambda: identity("home"), home.answer)

@@ -12,6 +12,8 @@ import trio
 from mcptrio import Context, Server
 from mcptrio._actors import parking
 from mcptrio.cluster import link_client, link_server
+from mcptrio.stores.base import StreamKey
+from mcptrio.stores.redis.connection import StoreUnavailable
 from tests.redis_server import RedisServer, be_patient, running_server
 from tests.stateless.kit import Reply, Trail, accept, meta
 
@@ -106,6 +108,30 @@ async def test_progress_and_the_answer_come_from_the_other_worker(redis_server: 
         assert await reader.frame() is None
         reader.hang_up()
         await until(lambda: not list(one.store._index))  # nothing is left of it
+
+
+async def test_a_stream_of_another_worker_is_followed_when_the_store_answers_again(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call runs, and its stream cannot be resumed: a slow moment of the store must not cost its answer."""
+    async with posting_workers(make_server, redis_server.url) as (one, other):
+        failures = 3
+        prepare = other.store.mirrors.prepare
+
+        async def fail_first(key: StreamKey) -> None:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                raise StoreUnavailable("slow")
+            await prepare(key)
+
+        monkeypatch.setattr(other.store.mirrors, "prepare", fail_first)
+        first = await one.poster.call("told")
+        given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
+        reader = await other.poster.stream("tools/call", {**given, "inputResponses": {"name": accept(name="Ada")}})
+        one.cue.set()
+        assert (await reader.frame())["result"]["content"][0]["text"] == "told Ada"
+        assert failures == 0
 
 
 async def test_a_stream_that_begins_without_an_event(redis_server: RedisServer) -> None:

@@ -613,9 +613,11 @@ async def test_a_client_that_listens_is_sent_to_the_new_home(url: str) -> None:
         assert there.session.link.listening
 
 
-async def test_a_client_whose_home_has_lost_the_link_connects_again(url: str) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["", "and there is a new one"])
+async def test_a_client_whose_home_has_lost_the_link_connects_again(url: str, again: bool) -> None:
+    """Also if the next request has opened another link: the home knows nothing of the streams of the first one."""
     async with two_workers(url) as (one, other):
-        client = await Client.open(one.endpoint)
+        client = await Client.open(one.endpoint, roots={})
         there = other.client(client)
         reader = await there.stream(request(1, "follow"))
         await one.stage.cues.send("tell")
@@ -625,11 +627,18 @@ async def test_a_client_whose_home_has_lost_the_link_connects_again(url: str) ->
         assert link._scope is not None
         link._scope.cancel()
         await until(lambda: not one.sessions[client.session_id].link.attached)
+        kept = await there.stream(request(2, "ask")) if again else None
+        assert link.connected == again
         await other.cluster.membership._renew()
-        assert await reader.event() is None
+        with trio.fail_after(30):
+            assert await reader.event() is None
         await one.stage.cues.send("end")
-        again = await there.listen(event.id)
-        assert (await again.frame())["result"] == {"followed": 1}
+        resumed = await there.listen(event.id)
+        assert (await resumed.frame())["result"] == {"followed": 1}
+        if kept is not None:  # that one has stayed
+            question = await kept.frame()
+            await there.post(json.dumps({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}}).encode())
+            assert (await kept.frame())["result"] == {"answer": {"roots": []}}
 
 
 async def test_a_call_whose_session_was_taken_over_is_answered(url: str) -> None:

@@ -196,6 +196,7 @@ class Canary:
 
     @staticmethod
     def text(answer: dict[str, Any]) -> str:
+        assert "content" in answer.get("result", {}), answer
         (block,) = answer["result"]["content"]
         return str(block["text"])
 
@@ -383,6 +384,7 @@ class StatelessCanary(Canary):
 
     async def ask(self) -> None:
         first = await self.call("ask")
+        assert "inputRequests" in first.get("result", {}), first
         asked = first["result"]["inputRequests"]
         ((key, question),) = asked.items()
         assert question["params"]["message"] == f"{self.word}?"
