@@ -143,6 +143,10 @@ async def receive(stream: trio.SocketStream) -> bytes:
     return bytes(data)
 
 
+IDLE_FOR = 30.0
+"""Seconds after which a connection is not used again: a server closes it after 75."""
+
+
 @define
 class SocketWire:
     """HTTP/1.1 by hand. Connections are kept and used again, as a client's pool does."""
@@ -152,10 +156,13 @@ class SocketWire:
     """Whether losing a connection is an RST or a FIN; turns with every loss."""
     receive_buffer: int | None = None
     """How much the kernel may hold for a client that does not read."""
-    _idle: list[trio.SocketStream] = field(factory=list)
+    _idle: list[tuple[float, trio.SocketStream]] = field(factory=list)
+    """Connections, and since when they are idle."""
 
     async def send(self, method: str, headers: Mapping[str, str], body: bytes) -> SocketAnswer:
-        stream = self._idle.pop() if self._idle else await trio.open_tcp_stream("127.0.0.1", self.port)
+        if self._idle and trio.current_time() - self._idle[-1][0] > IDLE_FOR:
+            self.close()  # the others are idle for longer
+        stream = self._idle.pop()[1] if self._idle else await trio.open_tcp_stream("127.0.0.1", self.port)
         if self.receive_buffer is not None:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
         lines = [f"{method} /mcp HTTP/1.1", f"host: 127.0.0.1:{self.port}"]
@@ -184,7 +191,7 @@ class SocketWire:
         return answer
 
     def give_back(self, stream: trio.SocketStream) -> None:
-        self._idle.append(stream)
+        self._idle.append((trio.current_time(), stream))
 
     def hang_up(self, stream: trio.SocketStream) -> None:
         self.reset = not self.reset
@@ -193,7 +200,7 @@ class SocketWire:
         stream.socket.close()
 
     def close(self) -> None:
-        for stream in self._idle:
+        for _, stream in self._idle:
             stream.socket.close()
         self._idle.clear()
 
