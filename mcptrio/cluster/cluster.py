@@ -122,7 +122,7 @@ class WorkerCluster:
         route = SessionRoute()
         while True:
             may_claim = home is None
-            home = home or self.membership.choose_other()
+            home = home or await self.membership.choose_other()
             route, _ = route.step(Outcome.AT)
             forward = make_forward(head, body, session, may_claim=may_claim)
             answer, outcome = await self._send(home, forward, head.owner)

@@ -130,17 +130,23 @@ class Membership:
         """Claim nothing more (R12)."""
         self._lease, _ = self._lease.step(LeaseEvent.DRAIN)
 
-    def choose_other(self) -> HomeAt:
+    async def choose_other(self) -> HomeAt:
         """Choose a worker that may claim a session, because this one drains.
 
         Raises:
-            Overloaded: there is no other worker.
+            Overloaded: there is no other worker, or the store cannot be asked.
         """
-        others = {worker: info for worker, (_, info) in self.workers.items() if info.address and worker != self.worker}
+        if not (others := self._others()):
+            # Where all workers are replaced, the new ones may all have joined since the last renewal.
+            self._note_workers((await self._store.sessions.sweep())[1])
+            others = self._others()
         if not others:
             raise Overloaded("the server is shutting down", retry_after=1)
         worker = random.choice(list(others))
         return HomeAt(worker, msgspec.json.encode(others[worker]).decode())
+
+    def _others(self) -> dict[str, WorkerInfo]:
+        return {worker: info for worker, (_, info) in self.workers.items() if info.address and worker != self.worker}
 
     def lease_of(self, worker: str) -> int:
         """Return when the lease of a worker ends, by the clock of the store; 0 if it is unknown."""

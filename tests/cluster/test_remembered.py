@@ -157,6 +157,16 @@ async def test_a_session_that_a_draining_worker_has_passivated_is_claimed(url: s
         assert list(other.sessions) == [client.session_id]
 
 
+async def test_a_draining_worker_finds_a_worker_that_has_just_joined(url: str) -> None:
+    """Where all workers are replaced, the last one may not have heard of the new ones yet."""
+    async with working(url, "1") as one, working(url, "2") as other:
+        client = await Client.open(one.endpoint)
+        await drain(one)
+        assert list(one.cluster.membership.workers) == [one.id]
+        assert result_of(await client.post(request(2, "ping"))) == {}
+        assert list(other.sessions) == [client.session_id]
+
+
 async def test_a_request_that_arrives_while_its_worker_leaves_is_not_lost(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
