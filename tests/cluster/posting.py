@@ -60,20 +60,24 @@ class PostingWorker:
 
 @asynccontextmanager
 async def posting_worker(
-    make: MakeServer, url: str, slot: str = "0", *, lease: float = 60.0
+    make: MakeServer, url: str, slot: str = "0", *, lease: float = 60.0, stream_after: float = 0.05
 ) -> AsyncIterator[PostingWorker]:
     trail, cue = Trail(), trio.Event()
     server = make(trail, cue)
-    async with endpoint_of(server, HttpConfig(stream_after=0.05), RedisStore.from_url(url)) as endpoint:
+    async with endpoint_of(server, HttpConfig(stream_after=stream_after), RedisStore.from_url(url)) as endpoint:
         settings = ClusterConfig(lease=lease, slot=slot)
         async with open_cluster(endpoint, settings, server="orders", version="1") as cluster:
             yield PostingWorker(Poster(endpoint), cluster, server, trail, cue)
 
 
 @asynccontextmanager
-async def posting_workers(make: MakeServer, url: str, count: int = 2) -> AsyncIterator[list[PostingWorker]]:
+async def posting_workers(
+    make: MakeServer, url: str, count: int = 2, **options: float
+) -> AsyncIterator[list[PostingWorker]]:
     async with AsyncExitStack() as stack:
-        workers = [await stack.enter_async_context(posting_worker(make, url, str(slot))) for slot in range(count)]
+        workers = [
+            await stack.enter_async_context(posting_worker(make, url, str(slot), **options)) for slot in range(count)
+        ]
         for worker in workers:
             await worker.renew()  # each one knows the others
         yield workers

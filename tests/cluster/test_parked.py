@@ -224,7 +224,8 @@ async def test_a_stream_of_a_worker_that_dies_ends_with_an_error(redis_server: R
 
 async def test_a_call_parked_here_is_resumed_while_the_store_is_down() -> None:
     with running_server() as server:
-        async with posting_workers(make_server, server.url) as (one, other):
+        # A stream would need the store, so the answer is plain, however long it takes.
+        async with posting_workers(make_server, server.url, stream_after=60) as (one, other):
             one.cue.set()
             calls = [await one.poster.call("told") for _ in range(2)]
             server.stop()
