@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from mcptrio import telemetry
 from mcptrio._actors.journal import Journal
+from mcptrio._actors.places import ThreadPlace
 from mcptrio._actors.shares import Shares
 from mcptrio._actors.store import WORKER_MARK
 from mcptrio._peer.effects import Start
@@ -37,6 +38,8 @@ logger = logging.getLogger("mcptrio.parking")
 REFUSED: Final = "requestState is not valid for this request; begin again without it"
 """The one reply to every state that is refused. The reason is logged only."""
 _MAX_USED: Final = 100_000
+_MAX_IN_THREADS: Final = 256
+"""Parked calls of plain functions: each keeps a thread, which takes a hundred times the memory of a task."""
 _DONE: Final = b""
 """The value of a mark for a state whose request was answered."""
 
@@ -49,6 +52,7 @@ class Parked(Struct, frozen=True, kw_only=True):
     session: Actor
     call: int
     until: float
+    in_thread: bool
 
 
 class Parking(Entity, kw_only=True):
@@ -68,6 +72,8 @@ class Parking(Entity, kw_only=True):
     _process: bytes = field(default_factory=lambda: b"process " + secrets.token_hex(8).encode())
     _shares: Shares = field(default_factory=lambda: Shares(0))
     """The parked calls of each owner."""
+    _in_threads: Shares = field(default_factory=lambda: Shares(_MAX_IN_THREADS))
+    """Those of them whose handler is a plain function."""
     _parked: dict[str, Parked] = field(default_factory=dict)
     """Oldest first."""
     _used: dict[bytes, float] = field(default_factory=dict)
@@ -106,13 +112,15 @@ class Parking(Entity, kw_only=True):
         if len(sealed) > MAX_STATE:
             raise LocalProtocolError("the answers and recorded results of this call are too large for its state")
         self._shares.size = self.max_parked
-        self._count(call.session.owner, token)
+        in_thread = any(isinstance(place, ThreadPlace) for place in call.places)
+        self._count(call.session.owner, token, in_thread)
         self._parked[token] = Parked(
             token=token,
             state=state.id,
             session=call.session,
             call=start.call,
             until=trio.current_time() + self.ttl,
+            in_thread=in_thread,
         )
         requests = {key: {"method": asked.method, "params": asked.params} for key, asked in questions.items()}
         return {"resultType": "input_required", "inputRequests": requests, "requestState": sealed}
@@ -150,7 +158,7 @@ class Parking(Entity, kw_only=True):
             raise StateRefused("it was used before")
         parked = self._parked.pop(state.parked, None)
         if parked is not None:
-            self._shares.remove(parked.token)
+            self._uncount(parked.token)
             self._use(state, session.owner)
             return parked
         if state.journal is None or not may_replay:
@@ -196,20 +204,25 @@ class Parking(Entity, kw_only=True):
 
     def put_back(self, parked: Parked) -> None:
         """Park a call again that could not be reached, so that the client may retry with the same state."""
-        self._count(parked.session.owner, parked.token)
+        self._count(parked.session.owner, parked.token, parked.in_thread)
         self._parked[parked.token] = parked
         self._forget_used(parked.state)
 
-    def _count(self, owner: str, token: str) -> None:
+    def _count(self, owner: str, token: str, in_thread: bool) -> None:
         """Count a parked call; if there are too many, the largest owner's oldest is cancelled."""
-        if (oldest := self._shares.add(owner, token)) is not None:
-            if self.hub:
-                self.hub.emit(telemetry.LimitHit(name="parked"))
-            self._let_go(str(oldest))
+        for table in (self._shares, self._in_threads) if in_thread else (self._shares,):
+            if (oldest := table.add(owner, token)) is not None:
+                if self.hub:
+                    self.hub.emit(telemetry.LimitHit(name="parked"))
+                self._let_go(str(oldest))
+
+    def _uncount(self, token: str) -> None:
+        self._shares.remove(token)
+        self._in_threads.remove(token)
 
     def _let_go(self, token: str) -> None:
         parked = self._parked.pop(token)
-        self._shares.remove(token)
+        self._uncount(token)
         parked.session.inbox.post_soon(Expired(parked.call))
 
     def expire(self, now: float) -> None:
@@ -230,7 +243,7 @@ class Parking(Entity, kw_only=True):
         """Forget the parked calls of a session that has ended."""
         for token in [token for token, parked in self._parked.items() if parked.session is session]:
             del self._parked[token]
-            self._shares.remove(token)
+            self._uncount(token)
 
 
 def _mark_of(start: Start) -> str:

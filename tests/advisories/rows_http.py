@@ -30,7 +30,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "the owner that has most loses a parked call", "_actors/parking.py",
-        "        self._count(call.session.owner, token)\n", "        self._count(\"\", token)\n",
+        "        self._count(call.session.owner, token, in_thread)\n", "        self._count(\"\", token, in_thread)\n",
         STATES, "test_one_client_cannot_push_the_parked_calls_of_others_out",
     ),
     Mutant(

@@ -18,6 +18,12 @@ MUTANTS = [
         PLACES, "test_a_plain_function_that_asks_the_user_gives_its_thread_place_back",
     ),
     Mutant(
+        "S10", "parked calls in threads have a bound of their own", "_actors/parking.py",
+        "        for table in (self._shares, self._in_threads) if in_thread else (self._shares,):\n",
+        "        for table in (self._shares,):\n",
+        PLACES, "test_one_client_cannot_leave_any_number_of_threads_that_wait_for_the_user",
+    ),
+    Mutant(
         "S10", "abandoned threads are counted", "_actors/places.py",
         "                self.zombies += 1\n", "",
         PLACES, "test_an_abandoned_thread_is_counted_and_named_until_it_ends",

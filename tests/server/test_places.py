@@ -192,6 +192,28 @@ async def test_a_plain_function_that_asks_the_user_gives_its_thread_place_back()
 
 
 @pytest.mark.defect("S10")
+async def test_one_client_cannot_leave_any_number_of_threads_that_wait_for_the_user() -> None:
+    server, _, events = plain(threads=2)
+    async with posting(server) as greedy:
+        greedy.client = ("192.0.2.1", 1)
+        honest = Poster(greedy.endpoint, client=("192.0.2.2", 1))
+        runtime = greedy.endpoint.runtime
+        runtime.parking._in_threads.size = 4
+        mine = await honest.call("order")
+        asked = [await greedy.call("order") for _ in range(10)]
+        with trio.fail_after(30):
+            while len(runtime.threads._running) > 4:
+                await wait_all_tasks_blocked(0.01)
+        assert len(runtime.parking) == 4
+        assert [event.name for event in events if isinstance(event, telemetry.LimitHit)] == ["parked"] * 7
+        assert (await honest.retry(mine, "order", name=accept(name="H"))).text == "for H"
+        for question in asked[7:]:
+            assert (await greedy.retry(question, "order", name=accept(name="G"))).text == "for G"
+        assert "requestState" in (await greedy.retry(asked[6], "order", name=accept(name="G"))).error["message"]
+        assert len(runtime.parking._in_threads) == 0
+
+
+@pytest.mark.defect("S10")
 async def test_an_abandoned_thread_is_counted_and_named_until_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     server, release, events = plain(threads=2, ignore_cancel=1.0)
     async with talking(server) as talk:
