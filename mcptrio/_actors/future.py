@@ -63,11 +63,15 @@ class Reply(Waiter):
             self.on_progress(params)
 
     async def wait(self) -> Any:
-        """Return the result, or raise the error."""
+        """Return the result, or raise the error. Only one task waits, and only once."""
         if self.settled:
             await trio.lowlevel.checkpoint()
         else:
             await self.park()
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None  # the frames in its traceback refer to this reply
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error
         return self._result

@@ -135,11 +135,25 @@ class Threads(Entity):
         place = ThreadPlace(shares=self.shares, call=call)
         await self._admit(place, call)
         place.on_end = lambda: self._ended(place)
+        failed: list[BaseException] = []
+
+        def catch() -> T | None:
+            # Frames of the thread would keep a raised exception, whose traceback keeps them: a reference cycle.
+            try:
+                return fn()
+            except BaseException as error:  # noqa: BLE001 - the task raises it
+                if place.abandoned_at is None:
+                    failed.append(error)
+                return None
+
         self._running.add(place)
         call.places.append(place)
         try:
             limiter = cast(trio.CapacityLimiter, place)  # Trio uses two methods of it
-            return await trio.to_thread.run_sync(fn, limiter=limiter, abandon_on_cancel=True, thread_name=call.name)
+            value = await trio.to_thread.run_sync(catch, limiter=limiter, abandon_on_cancel=True, thread_name=call.name)
+            if failed:
+                raise failed.pop()
+            return cast(T, value)
         finally:
             call.places.remove(place)
             if not place.started:

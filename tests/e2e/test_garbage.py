@@ -16,7 +16,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcptrio import Context, Server
+from mcptrio import Context, Server, ToolError
 from mcptrio.extensions.tasks import Tasks
 from tests.engines import ENGINES
 from tests.extensions.kit import WITH_TASKS
@@ -35,6 +35,14 @@ def make_server() -> Server:
     @server.tool
     def in_thread(text: str) -> str:
         return text
+
+    @server.tool
+    def fail_in_thread() -> str:
+        raise ToolError("as meant")
+
+    @server.tool
+    def ask_in_thread(ctx: Context) -> str:
+        return str(trio.from_thread.run(ctx.elicit, "How many?", int))
 
     @server.tool
     async def wait(ctx: Context) -> str:
@@ -62,6 +70,8 @@ async def come_and_go(peer: Peer) -> None:
     requests = [
         peer.call("echo", {"text": "x"}),
         peer.call("in_thread", {"text": "x"}),
+        peer.call("fail_in_thread", {}),
+        peer.call("ask_in_thread", {}, capabilities={"elicitation": {}}),
         peer.alone("tools/call", {"name": "wait", "arguments": {}, **token}),
         peer.alone("subscriptions/listen", listened),
         b"POST /mcp HT",
@@ -105,8 +115,10 @@ def kept_garbage() -> Iterator[list[object]]:
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector(engine: str) -> None:
     async with trio.open_nursery() as nursery:
-        serve = partial(make_server().serve_http, port=0, engine=engine, auth=None)
-        (address, *_) = await nursery.start(serve)
+        server = make_server()
+        (address, *_) = await nursery.start(partial(server.serve_http, port=0, engine=engine, auth=None))
+        (runtime,) = server._app.publisher.runtimes
+        runtime.parking._in_threads.size = 1  # the next question ends the call of the last one
         peer = Peer(address.port, "none")
         await come_and_go(peer)  # what is made once: imports, caches, threads
         await wait_all_tasks_blocked(0.1)

@@ -114,7 +114,7 @@ async def settled(group: Group, before: int) -> int:
     return group.memory()
 
 
-@pytest.mark.parametrize(("served", "attack"), CASES, indirect=["served"])
+@pytest.mark.parametrize(("served", "attack"), CASES, indirect=["served"], scope="module")
 async def test_a_hostile_peer_does_not_disturb_others(attack: str, served: Servers) -> None:
     groups = [await gather(server) for server in served]
     try:
