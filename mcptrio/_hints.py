@@ -52,6 +52,20 @@ HINTS: Final[Mapping[str, Mapping[str, str]]] = {
         "request_handlers": "`@server.route(method)`, which adds a handler or replaces a built-in one",
         "create_initialization_options": "nothing is needed for `server.run()` and `await server.serve_stdio()`",
     },
+    "server option": {
+        **dict.fromkeys(
+            ("auth", "token_verifier", "host", "port", "debug", "log_level", "store", "event_store"),
+            'pass it where the server is served: `server.run("http", ...)`, `serve_http()` or `asgi()`',
+        ),
+        **dict.fromkeys(("json_response", "streamable_http_path"), "settings of HTTP are keywords of `server.run()`"),
+        "stateless_http": "there is nothing to set: each client has a session if its protocol version has them",
+        "list_page_size": "it is page_size=",
+        "strict_input_validation": 'it is arguments="strict"',
+        "mask_error_details": "there is nothing to set: only the text of a ToolError reaches the client",
+        **dict.fromkeys(("on_duplicate", "on_duplicate_tools"), "there is nothing to set: a second one is an error"),
+        "middleware": "`server.use(middleware)`",
+        "tools": "`server.add_tool(fn)`",
+    },
     "context": {
         "request_context": "its parts are here: `ctx.lifespan`, `ctx.meta`, `ctx.request_id`, `ctx.session`",
         "lifespan_context": "`ctx.lifespan`",

@@ -69,6 +69,8 @@ def explain(error: Exception) -> Failure:
             return Failure(REFUSED, f"the server does not support {' and '.join(wanted)}")
         case MCPError():
             return Failure(REFUSED, text + _pages_to_visit(error) + _root_to_declare(error))
+        case ConnectionLost() if said := text.partition("; it said last: mcptrio: ")[2]:
+            return Failure(UNREACHABLE, said)  # `mcptrio run` could not load the file, and has said why
         case ConnectionLost() | RequestTimeout() | Overloaded():
             return Failure(UNREACHABLE, text)
         case DeclarationError():

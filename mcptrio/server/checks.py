@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
 from mcptrio.errors import DeclarationError
@@ -26,7 +26,7 @@ def check_server(name: Any, threads: Any, max_reply: Any, tool_defaults: Mapping
     """
     for argument in tool_defaults:
         if argument not in ToolDefaults.__annotations__:
-            raise TypeError(f"Server() got an unexpected keyword argument {argument!r}")
+            raise TypeError(f"Server() got an unexpected keyword argument {argument!r}{_server_hint(argument)}")
     check_options(tool_defaults, ToolDefaults.__annotations__, kind="server", name=str(name))
     if not isinstance(name, str) or not name:
         raise DeclarationError(f'a server needs a name, as in Server("orders"), not {name!r:.80}')
@@ -36,6 +36,15 @@ def check_server(name: Any, threads: Any, max_reply: Any, tool_defaults: Mapping
     for argument, value in (("threads", threads), ("max_reply", max_reply)):
         if type(value) is not int or value < 1:
             raise DeclarationError(f"{argument} is a whole number of at least 1, not {value!r:.80}")
+
+
+def _server_hint(argument: str) -> str:
+    from mcptrio._hints import hint
+    from mcptrio.server.server import Server
+
+    known = signature(Server).parameters.keys() | ToolDefaults.__annotations__.keys()
+    found = hint("server option", argument, known)
+    return f"; {found}" if found else ""
 
 
 def require_async(fn: object, otherwise: str) -> None:

@@ -63,6 +63,13 @@ def test_the_line_is_one_line() -> None:
     assert str(explain(MCPError(5, "first\n  second"))) == "first; second (5)"
 
 
+def test_a_file_that_cannot_be_loaded_is_reported_in_the_words_of_mcptrio_run() -> None:
+    lost = ConnectionLost("server/discover: the server exited with code 2; it said last: mcptrio: a.py:2: SyntaxError")
+    assert (str(explain(lost)), explain(lost).code) == ("a.py:2: SyntaxError", 3)
+    other = "server/discover: the server exited with code 2; it said last: not today"
+    assert str(explain(ConnectionLost(other))) == other
+
+
 def test_the_option_for_a_missing_root_is_named() -> None:
     data = {"requiredCapabilities": {"roots": {}}}
     assert str(explain(MCPError(-32021, "no roots", data))) == "no roots (-32021) (declare a directory with --root DIR)"

@@ -305,7 +305,7 @@ def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in done.stderr
     assert done.stderr.endswith("mcptrio: the tool 'divide' failed: The tool failed. The server log has the details.\n")
     file.write_text("import nothing_of_this_name\n")
-    assert "broken.py:1: ModuleNotFoundError" in fails(3, "inspect", str(file))
+    assert fails(3, "inspect", str(file)).startswith(f"mcptrio: {file}:1: ModuleNotFoundError")
 
 
 FAILURES: list[tuple[int, list[str], str]] = [

@@ -128,8 +128,12 @@ async def test_a_schema_written_by_hand_is_read_leniently_too(strict: bool) -> N
 
 
 def test_a_server_refuses_unknown_and_invalid_defaults() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'argument'"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'argument'; did you mean arguments\?"):
         Server("x", argument="strict")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'port'; pass it where the server is served"):
+        Server("x", port=8000)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'qqqqq'$"):
+        Server("x", qqqqq=1)  # type: ignore[call-arg]
     with pytest.raises(DeclarationError, match="arguments is 'lenient' or 'strict', not 'loose'"):
         Server("x", arguments="loose")  # type: ignore[arg-type]
 
