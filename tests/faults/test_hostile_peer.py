@@ -60,9 +60,10 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """One server for all attacks, each of which finds what the ones before it left; in full, also the control."""
+    """A server for each attack: what one attack used up, such as its sessions, must not weaken the next. In full, also
+    the control."""
     folder = tmp_path_factory.mktemp("hostile")
     with serving() as issuer, pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, request.param)
@@ -114,7 +115,7 @@ async def settled(group: Group, before: int) -> int:
     return group.memory()
 
 
-@pytest.mark.parametrize(("served", "attack"), CASES, indirect=["served"], scope="module")
+@pytest.mark.parametrize(("served", "attack"), CASES, indirect=["served"])
 async def test_a_hostile_peer_does_not_disturb_others(attack: str, served: Servers) -> None:
     groups = [await gather(server) for server in served]
     try:
