@@ -172,8 +172,8 @@ class Exchange(Entity, kw_only=True):
     # -- the handler's task
 
     def spawn(self, fn: Callable[..., Awaitable[Any]], *args: Any, name: object = None) -> None:
-        """Run `fn` in the supervisor's nursery."""
-        self.runtime.supervisor.nursery.start_soon(self._run, fn, args, name=name)
+        """Run `fn` in the supervisor's nursery of stateless calls."""
+        self.runtime.supervisor.calls.start_soon(self._run, fn, args, name=name)
 
     @trio.lowlevel.enable_ki_protection
     async def _run(self, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:

@@ -33,7 +33,7 @@ _SUSPENDED: Final = 5.0  # seconds; a check this late means that the process was
 class Supervisor(Entity, kw_only=True):
     """The owner of all sessions.
 
-    Owns: the nursery of the sessions.   Borrows: the telemetry hub.
+    Owns: the nurseries of the sessions and of stateless calls.   Borrows: the telemetry hub.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -49,6 +49,7 @@ class Supervisor(Entity, kw_only=True):
     _shares: Shares = field(default_factory=lambda: Shares(0))
     """The sessions of each owner."""
     _nursery: trio.Nursery | None = None
+    _calls: trio.Nursery | None = None
     _patience: trio.CancelScope | None = None
     _drain_began: trio.Event = field(default_factory=trio.Event)
     _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
@@ -61,11 +62,33 @@ class Supervisor(Entity, kw_only=True):
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._look_after)
+                await self._nursery.start(self._hold_calls)
                 task_status.started()
+            # Not reached when the server ends: that cancels this task.
+            raise RuntimeError("the tasks of the sessions were cancelled by one of them, so the server cannot go on")
         finally:
             for session in [session for session in self.sessions.values() if session.inbox.asleep]:
                 session.end_asleep()
                 self._forget(session)
+
+    async def _hold_calls(
+        self, again: bool = False, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Keep the nursery of stateless calls open. A handler that cancels it ends the calls that run, not the server.
+
+        The next one is opened at once, because a shielded handler may keep the old one open.
+        """
+        await trio.lowlevel.checkpoint()  # does not return if the server ends
+        if again:
+            logger.error("a handler cancelled the nursery of its task, and so all stateless calls that were running")
+        sessions = self.nursery
+        async with trio.open_nursery() as self._calls:
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._calls = sessions  # until the next one is open
+                sessions.start_soon(self._hold_calls, True)
 
     def start(self, session: Session, reader: Callable[[], Awaitable[None]] | None = None) -> None:
         """Register a session and start its task.
@@ -136,6 +159,12 @@ class Supervisor(Entity, kw_only=True):
     def nursery(self) -> trio.Nursery:
         assert self._nursery is not None
         return self._nursery
+
+    @property
+    def calls(self) -> trio.Nursery:
+        """The nursery of stateless calls."""
+        assert self._calls is not None
+        return self._calls
 
     def find(self, session_id: str) -> Session | None:
         session = self.sessions.get(session_id)

@@ -14,7 +14,27 @@ RETRY = "tests/transports/test_retry.py"
 ONCE, ANSWERS = "tests/stateless/test_once.py", "tests/stateless/test_answers.py"
 HTTP_CLIENT = "transports/http_client"
 
+CANCELLED = "tests/e2e/test_foreign_cancelled.py"
+
 MUTANTS = [
+    # -- handlers
+    Mutant(
+        "C01", "the nursery of stateless calls is opened again", "_actors/supervisor.py",
+        "                sessions.start_soon(self._hold_calls, True)\n", "                pass\n",
+        CANCELLED, "test_a_handler_that_cancels_the_nursery_of_its_task_does_not_end_the_server",
+        (
+            (
+                "_actors/supervisor.py",
+                "                self._calls = sessions  # until the next one is open\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "C01", "a supervisor that ends by itself ends the server", "_actors/supervisor.py",
+        "            raise RuntimeError(\"the tasks of the sessions", "            str(\"the tasks of the sessions",
+        CANCELLED, "test_a_supervisor_that_ends_by_itself_ends_the_server",
+    ),
     # -- once and asks
     Mutant(
         "C26", "the key is claimed before the function runs", "server/once.py",

@@ -70,7 +70,7 @@ MUTANTS = [
     ),
     Mutant(
         "R12", "a process that drains claims nothing", "_actors/homes.py",
-        "        supervisor.check_room(owner)  # also refuses", "        # also refuses",
+        "        supervisor.check_room(owner)  # also refuses", "        pass  # also refuses",
         DURABLE, "test_a_draining_process_claims_nothing",
     ),
     Mutant(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
 import pytest
 import trio
 
-from mcptrio import Server, connect
+from mcptrio import Context, MCPTrioError, Reconnect, Server, connect
 from mcptrio.transports.http_server.listener.listener import Listener
 from tests import engines
 from tests.engines import both_engines
@@ -89,6 +89,68 @@ async def test_a_handler_that_raises_a_foreign_cancelled_fails_alone(
                     assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "3"
                     assert (await other.call_tool("add", {"a": 1, "b": 2})).text == "3"
     assert "Cancelled" in caplog.text, "it is logged"
+
+
+@pytest.mark.parametrize("shield", [False, True], ids=["at once", "while another handler is shielded"])
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"], ids=["stateful", "stateless"])
+async def test_a_handler_that_cancels_the_nursery_of_its_task_does_not_end_the_server(
+    protocol: str, shield: bool
+) -> None:
+    server, held, release = make_server(), trio.Event(), trio.Event()
+
+    @server.tool
+    async def cancel_siblings() -> str:
+        await trio.lowlevel.checkpoint()
+        nursery = trio.lowlevel.current_task().parent_nursery
+        assert nursery is not None
+        nursery.cancel_scope.cancel()
+        await trio.lowlevel.checkpoint()
+        return "not cancelled"
+
+    @server.tool
+    async def hold() -> str:
+        with trio.CancelScope(shield=True):
+            held.set()
+            await release.wait()
+        return "held"
+
+    async def call(url: str, tool: str) -> None:
+        with suppress(MCPTrioError):
+            async with connect(url, protocol=protocol) as client:
+                await client.call_tool(tool)
+
+    with trio.fail_after(30):
+        async with serving_http(server) as url, connect(url, protocol=protocol) as other:
+            for _ in range(3):
+                async with trio.open_nursery() as nursery:
+                    if shield:
+                        nursery.start_soon(call, url, "hold")
+                        await held.wait()
+                    with trio.move_on_after(1):
+                        await call(url, "cancel_siblings")
+                    assert (await other.call_tool("add", {"a": 1, "b": 2})).text == "3"
+                    release.set()
+                    nursery.cancel_scope.cancel()
+
+
+async def test_a_supervisor_that_ends_by_itself_ends_the_server() -> None:
+    server = make_server()
+
+    @server.tool
+    async def cancel_sessions(ctx: Context) -> str:
+        ctx._session.runtime.supervisor.nursery.cancel_scope.cancel()
+        return "done"
+
+    async def serve(*, task_status: trio.TaskStatus[Any]) -> None:
+        with pytest.raises(RuntimeError, match="cannot go on"):
+            await server.serve_http(port=0, engine=engines.current(), task_status=task_status)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            (address,) = await nursery.start(serve)
+            with suppress(MCPTrioError):
+                async with connect(f"{address.url}/mcp", protocol="2026-07-28", reconnect=Reconnect(tries=0)) as client:
+                    await client.call_tool("cancel_sessions")
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["alone", "in a group"])

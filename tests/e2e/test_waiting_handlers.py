@@ -196,7 +196,7 @@ async def test_the_task_tree_names_a_tool_that_waits_and_shows_its_line(transpor
             assert task.name == f"tools/call dig · {session.label}"
             stateless_http = isinstance(session, Exchange)
             assert stateless_http == (date == DATE and transport.startswith("http"))
-            nursery_of_session = session.runtime.supervisor.nursery if stateless_http else session.nursery
+            nursery_of_session = session.runtime.supervisor.calls if stateless_http else session.nursery
             assert task.parent_nursery is nursery_of_session
             lines = [linecache.getline(f.f_code.co_filename, line).strip() for f, line in task.iter_await_frames()]
             assert "await self.release.wait()  # the line that a debugger shows" in lines

@@ -137,10 +137,15 @@ class House:
         return await guest.begin_call(tool, request_id, arguments=arguments or {}, **token)
 
     @property
+    def tasks(self) -> list[trio.lowlevel.Task]:
+        supervisor = self.runtime.supervisor
+        return [*supervisor.nursery.child_tasks, *supervisor.calls.child_tasks]
+
+    @property
     def figures(self) -> dict[str, int]:
         supervisor = self.runtime.supervisor
         return {
-            "tasks": sum(task.name != "timers" for task in supervisor.nursery.child_tasks),
+            "tasks": sum(task.name != "timers" for task in self.tasks),
             "sessions": len(supervisor.sessions),
             "exchanges": len(supervisor.exchanges),
             "parked": len(self.runtime.parking),
@@ -237,7 +242,7 @@ def open_house() -> Open:
                     nursery.cancel_scope.cancel()
                 await house.leave()
                 check_waits(usual, waits)
-                left = [task.name for task in runtime.supervisor.nursery.child_tasks]
+                left = [task.name for task in house.tasks]
                 assert house.figures == before, f"I3: something was left behind: {left}"
         finally:
             logger.removeHandler(hearing)

@@ -131,7 +131,9 @@ async def posting(server: Server, config: HttpConfig | None = None, store: Any =
 
 def tasks_of(runtime: Runtime) -> int:
     """The tasks that run under the supervisor, besides its own and the endpoint's timers."""
-    return sum(task.name != "timers" for task in runtime.supervisor.nursery.child_tasks) - 1
+    supervisor = runtime.supervisor
+    tasks = (*supervisor.nursery.child_tasks, *supervisor.calls.child_tasks)
+    return sum(task.name != "timers" for task in tasks) - 2
 
 
 async def ask(talk: Talk, method: str, /, **params: Any) -> Json:
