@@ -182,6 +182,7 @@ class Exchange(Entity, kw_only=True):
         except (Exception, trio.Cancelled, BaseExceptionGroup) as error:
             # The session guard: this task is a child of the supervisor.
             if not isinstance(error, Exception) and is_cancelled():
+                self.close_nowait(Cause.CRASH)  # by a handler, perhaps: then the client is still there
                 raise
             self._report(error)
             self.close_nowait(Cause.CRASH)

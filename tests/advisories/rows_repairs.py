@@ -31,6 +31,17 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "C01", "a call that ends its session is not repeated", "transports/http_server/endpoint/post.py",
+        "        if http.session.ended is Cause.CRASH and request_id is not None:\n", "        if False:\n",
+        CANCELLED, "test_a_handler_that_cancels_the_nursery_of_its_task_does_not_end_the_server",
+    ),
+    Mutant(
+        "C01", "a stateless call that is cancelled is answered", "_actors/exchange.py",
+        "                self.close_nowait(Cause.CRASH)  # by a handler, perhaps",
+        "                # by a handler, perhaps",
+        CANCELLED, "test_a_handler_that_cancels_the_nursery_of_its_task_does_not_end_the_server",
+    ),
+    Mutant(
         "C01", "a supervisor that ends by itself ends the server", "_actors/supervisor.py",
         "            raise RuntimeError(\"the tasks of the sessions", "            str(\"the tasks of the sessions",
         CANCELLED, "test_a_supervisor_that_ends_by_itself_ends_the_server",

@@ -17,6 +17,7 @@ from mcptrio.errors import INTERNAL_ERROR
 
 from .message import JSON, Plain
 
+CRASHED: Final = "the session failed before the call was answered; it may have been done"
 DIED: Final = "the worker that ran this call died; it may have been done"
 MAX_PARAMS: Final = 64 * 1024
 """Bytes of the record of a call that may run again; a larger one is answered with the error."""

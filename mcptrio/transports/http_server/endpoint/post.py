@@ -15,13 +15,13 @@ from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.timers import Timer
-from mcptrio._peer.messages import LinkLost, Received
+from mcptrio._peer.messages import Cause, LinkLost, Received
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, Overloaded
 from mcptrio.stores.base import UnknownCursor
 
-from .calls import encode_call, may_have_run
+from .calls import CRASHED, MAY_HAVE_RUN, encode_call, may_have_run
 from .event_stream import LOST, StreamLog, is_notification
 from .message import EVENTS, JSON, Headers, HttpRequest, Plain, Stream, refuse, unknown_session
 from .shared import Shared
@@ -221,6 +221,9 @@ class PostStream(Pending, kw_only=True):
                 raise
         if http.goes_on:
             return may_have_run(self.frame)  # another worker has the session now, but not this call
+        if http.session.ended is Cause.CRASH and request_id is not None:
+            # Not 404, for which a client repeats the call in a new session: the call may be what ended this one.
+            return refuse(500, CRASHED, code=INTERNAL_ERROR, request_id=request_id, data=MAY_HAVE_RUN)
         if http.closed or http.session.ended is not None:
             return unknown_session()
         # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one: send an empty one.
