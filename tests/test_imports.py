@@ -14,6 +14,7 @@ import pytest
 
 import mcptrio
 import mcptrio.types
+from tests.unmeasured import environment
 
 HEAVY = ("httpx2", "cryptography", "joserfc", "hypercorn", "cyclopts", "rich", "pydantic", "cattrs", "jsonschema_rs")
 HEAVY_STDLIB = ("asyncio", "email", "xml", "multiprocessing", "sqlite3")
@@ -55,7 +56,8 @@ NOT_YET = (
 def modules_after(statement: str) -> set[str]:
     """What is in sys.modules of a fresh interpreter that ran one statement."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment())
     return set(json.loads(done.stdout))
 
 
@@ -133,7 +135,9 @@ def serving() -> set[str]:
     """The modules of a stdio server at its first call, as it says itself."""
     sent = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in TALK)
     command = [sys.executable, "-c", SERVER]
-    done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        command, input=sent, capture_output=True, text=True, timeout=60, check=True, env=environment()
+    )
     answer = json.loads(done.stdout.splitlines()[-1])
     return set(answer["result"]["content"][0]["text"].split())
 

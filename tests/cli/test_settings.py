@@ -14,6 +14,7 @@ from mcptrio import Server
 from mcptrio.cli.exit_codes import Failure
 from mcptrio.cli.load import LoadError, load_module, load_server
 from mcptrio.cli.settings import read_settings
+from tests.unmeasured import environment
 
 SERVER = 'from mcptrio import Server\nserver = Server("orders")\n'
 
@@ -271,5 +272,6 @@ def test_reading_the_settings_imports_no_server(folder: Path) -> None:
         "import sys; from mcptrio.cli.settings import read_settings; "
         f"read_settings([{str(folder / 'server.py')!r}]); print('trio' in sys.modules, 'tomllib' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment())
     assert done.stdout == "False False\n"
