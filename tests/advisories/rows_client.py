@@ -6,6 +6,7 @@ from tests.advisories.mutant import Mutant
 
 BUDGET = "tests/schema/test_budget.py"
 RETRY = "tests/transports/test_retry.py"
+FOLLOWING = "tests/extensions/test_following.py"
 HTTP_CLIENT = "transports/http_client"
 
 MUTANTS = [
@@ -43,8 +44,28 @@ MUTANTS = [
     Mutant(
         "D25", "a task is polled again as the server says", "extensions/tasks/follow.py",
         "                if wait is None or refusals >= REFUSALS:\n", "                if True:\n",
-        "tests/extensions/test_following.py",
+        FOLLOWING,
         "test_a_request_that_is_refused_for_now_is_retried_as_the_server_says",
+    ),
+    Mutant(
+        "D10", "a call that is cancelled hears of its task", "client/requester.py",
+        "        scope.deadline = trio.current_time() + LATE_ANSWER\n", "        scope.cancel()\n",
+        FOLLOWING, "test_a_call_cancelled_while_its_handle_is_on_the_way_cancels_the_task",
+    ),
+    Mutant(
+        "D11", "a key is marked before its question is asked", "extensions/tasks/follow.py",
+        "        self._answered.update(new)  # first: another Trio task may poll meanwhile\n", "",
+        FOLLOWING, "test_two_who_follow_one_task_ask_each_question_once",
+    ),
+    Mutant(
+        "D12", "a callback that fails cancels the task", "extensions/tasks/follow.py",
+        "                    await self.cancel()\n", "                    pass\n",
+        FOLLOWING, "test_a_failing_callback_cancels_the_task_that_it_was_asked_for",
+    ),
+    Mutant(
+        "C19", "the answer of a user is sent again", f"{HTTP_CLIENT}/streamable.py",
+        "partial(self._headers, frame), repeat=repeat,", "partial(self._headers, frame), repeat=False,",
+        RETRY, "test_the_answer_of_a_user_is_posted_again",
     ),
     Mutant(
         "E18", "a call is resumed after a status that passes", f"{HTTP_CLIENT}/streamable.py",
