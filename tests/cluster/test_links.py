@@ -420,15 +420,33 @@ def frames_of(data: bytes, size: int = 2**20) -> list[LinkFrame]:
 
 
 async def test_a_proof_cannot_be_sent_back() -> None:
-    """An impostor without the secret repeats the worker's own greeting."""
+    """An impostor without the secret, at the address of a worker, repeats what the worker that dials says."""
+    ours, theirs = trio.testing.memory_stream_pair()
+
+    async def repeat() -> None:
+        while data := await theirs.receive_some():
+            await theirs.send_all(data)
+
+    async def reach() -> trio.abc.Stream:
+        return ours
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(repeat)
+        link = PeerLink("asks", identity("asks"), nursery, reach, lambda *_: None)
+        with trio.fail_after(30), pytest.raises(Unreachable, match="does not know the secret"):
+            await link.forward(REQUEST)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_worker_gives_no_proof_to_a_stranger() -> None:
     home = Home()
     server = LinkServer(lambda: identity("home"), home.answer)
     async with server.open(CONFIG), await dial(server.address, CONFIG) as stream:
+        greeting = await stream.receive_some()
         with suppress(trio.BrokenResourceError):
-            await stream.send_all(await stream.receive_some())
-            await stream.send_all(await stream.receive_some())
+            await stream.send_all(greeting)
             await stream.send_all(pack_frame(replace(REQUEST, id=1)))
-        await ended(stream)
+        assert await ended(stream) == b""
         assert home.requests == []
 
 
