@@ -288,7 +288,7 @@ async def test_values_of_peers_are_bounded_and_bad_trace_contexts_ignored(server
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "mcptrio.telemetry.otel")
-    with pytest.raises(DeclarationError, match=r"install mcptrio\[otel\]"):
+    with pytest.raises(DeclarationError, match=r"install \"mcptrio\[otel\]\""):
         importlib.import_module("mcptrio.telemetry.otel")
 
 
