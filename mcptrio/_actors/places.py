@@ -142,8 +142,9 @@ class Threads(Entity):
             try:
                 return fn()
             except BaseException as error:  # noqa: BLE001 - the task raises it
-                if place.abandoned_at is None:
-                    failed.append(error)
+                failed.append(error)
+                if place.abandoned_at is not None:
+                    failed.clear()
                 return None
 
         self._running.add(place)
@@ -160,6 +161,7 @@ class Threads(Entity):
                 place.release_on_behalf_of(place)
             elif place in self._running:
                 place.abandoned_at = trio.current_time()
+            failed.clear()  # after the line above: the thread may fail at this moment
 
     async def _admit(self, place: ThreadPlace, call: Call) -> None:
         if place.take_nowait():
