@@ -261,7 +261,8 @@ class Runtime(Entity, kw_only=True):
     async def drain(self, grace: float) -> None:
         """Accept no more work, let running calls finish for `grace` seconds, and end the rest with a reason."""
         self.ready = False
-        logger.info("draining: %d sessions, up to %g s", len(self.supervisor.sessions), grace)
+        sessions = len(self.supervisor.sessions)
+        logger.info("draining: %d session%s, up to %g s", sessions, "" if sessions == 1 else "s", grace)
         await self.supervisor.drain(grace)
 
 

@@ -6,6 +6,8 @@ import argparse
 import os
 from typing import Final, NoReturn
 
+from mcptrio.cli.stdout import write_text
+
 _EXAMPLES: Final = """\
 examples:
   mcptrio run server.py                                  serve one host over stdin and stdout
@@ -54,6 +56,10 @@ class RunParser(argparse.ArgumentParser):
 
         stateless = [date for date, era in ERAS.items() if not era.stateful]
         return super().format_help().replace("{stateless}", stateless[-1])
+
+    def print_help(self, file: object = None) -> None:
+        """Print the help to stdout. Raises `OutputError` where `argparse` would ignore that it cannot be written."""
+        write_text(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         hint = "See mcptrio run --help"

@@ -136,7 +136,10 @@ async def test_draining_lets_calls_finish_and_answers_the_rest(autojump_clock: M
             runtime.new_session(ListLink(), transport="test")
 
 
-async def test_draining_takes_no_longer_than_what_runs(autojump_clock: MockClock) -> None:
+async def test_draining_takes_no_longer_than_what_runs(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     app = App({"slow": slow})
     async with open_runtime(app) as runtime:
         talk = await new_talk(runtime, app)
@@ -144,6 +147,7 @@ async def test_draining_takes_no_longer_than_what_runs(autojump_clock: MockClock
         began = trio.current_time()
         await runtime.drain(25)
         assert trio.current_time() - began == pytest.approx(3)
+        assert "draining: 1 session, up to 25 s" in caplog.text
 
 
 async def test_draining_ends_in_time_although_a_handler_ignores_it(autojump_clock: MockClock) -> None:

@@ -378,7 +378,7 @@ def test_a_stdout_that_cannot_be_written_ends_the_command_with_one_line(
 
 @pytest.mark.defect("E28")
 @pytest.mark.parametrize("redirect", [">&-", ">/dev/full"])
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["call", "--help"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["call", "--help"], ["run", "--help"]], ids=" ".join)
 def test_help_that_cannot_be_written_ends_with_one_line(arguments: list[str], redirect: str) -> None:
     command = ["sh", "-c", f'exec "$@" {redirect}', "sh", *MCPTRIO, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment())
@@ -388,7 +388,7 @@ def test_help_that_cannot_be_written_ends_with_one_line(arguments: list[str], re
 
 
 @pytest.mark.defect("E28")
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["call", "--help"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["call", "--help"], ["run", "--help"]], ids=" ".join)
 def test_help_into_a_closed_pipe_ends_with_one_line(arguments: list[str]) -> None:
     with child_of([*MCPTRIO, *arguments]) as child:
         assert child.stdout is not None
