@@ -202,14 +202,17 @@ async def test_a_page_function_gets_the_context_only_where_it_asks_for_it() -> N
     def required(context) -> str:  # type: ignore[no-untyped-def]
         return f"<p>{context.uri}"
 
+    def optional(theme: str = "dark", ctx: Context = None) -> str:  # type: ignore[assignment]
+        return f"<p>{theme} {ctx.uri}"
+
     server = Server("apps")
-    for number, html in enumerate((with_default, annotated, required)):
+    for number, html in enumerate((with_default, annotated, required, optional)):
         server.add_tool(show, name=f"t{number}", ui=Ui(f"ui://{number}", html=html))
     async with talking(server) as talk:
         texts = [
-            (await talk.request("resources/read", uri=f"ui://{number}"))["contents"][0]["text"] for number in range(3)
+            (await talk.request("resources/read", uri=f"ui://{number}"))["contents"][0]["text"] for number in range(4)
         ]
-    assert texts == ["<p>dark", "<p>dark True ui://1", "<p>ui://2"]
+    assert texts == ["<p>dark", "<p>dark True ui://1", "<p>ui://2", "<p>dark ui://3"]
 
 
 async def show() -> str:

@@ -689,7 +689,10 @@ async def test_a_task_whose_texts_cannot_be_encoded_ends_and_frees_its_slot(
         assert (await caller.get(created))["statusMessage"] == "half a pair: \\ud83d (1)"
         if how == "cancelled":
             await caller.ask("tasks/cancel", taskId=created["taskId"])
-        assert (await caller.until_over(created))["status"] == how
+        over = await caller.until_over(created)
+        assert over["status"] == how
+        if how == "failed":
+            assert over["error"]["message"] == "half a pair: \\ud83d"
         assert (await caller.call("odd"))["resultType"] == "task"
 
 

@@ -134,31 +134,43 @@ def test_a_prompt_may_return_texts_messages_and_content(fn: Any) -> None:
 # -- D08
 
 
+def sizes(server: Server) -> tuple[int, ...]:
+    """How many extensions, tools, prompts and resources a server has."""
+    app = server._app
+    return len(app.extensions), len(app.tools.registry), len(app.prompts.registry), len(app.resources.registry)
+
+
 @pytest.mark.defect("D08")
-async def test_a_tool_that_is_refused_while_serving_adds_no_extension() -> None:
+@pytest.mark.parametrize("options", [{}, {"ui": Ui("ui://page", html="<p>")}], ids=["task", "page"])
+async def test_a_tool_that_is_refused_while_serving_adds_no_extension(options: Any) -> None:
     server = Server("x")
     async with open_house(server):
         for _ in range(2):  # the second try is refused as well
             with pytest.raises(DeclarationError, match="before serving begins"):
-                server.add_tool(plain, task=True)
-        assert len(server._app.extensions) == 0
-        assert len(server._app.tools.registry) == 0
+                server.add_tool(plain, task=True, **options)
+        assert sizes(server) == (0, 0, 0, 0)
+
+
+@pytest.mark.defect("D08")
+def test_a_tool_whose_name_is_taken_adds_no_extension() -> None:
+    server = Server("x")
+    server.add_tool(plain)
+    with pytest.raises(DeclarationError, match="there is a tool 'plain' already"):
+        server.add_tool(plain, task=True, ui=Ui("ui://page", html="<p>"))
+    assert sizes(server) == (0, 1, 0, 0)
 
 
 @pytest.mark.defect("D08")
 async def test_an_include_that_is_refused_while_serving_changes_nothing() -> None:
     other, server = Server("other"), Server("x")
+    other.add_tool(of_x, ui=Ui("ui://page", html="<p>"))  # its extension alone could be added while serving
     other.add_tool(plain, task=True)
     other.add_prompt(plain)
     async with open_house(server):
         for _ in range(2):
             with pytest.raises(DeclarationError, match="before serving begins"):
                 server.include(other)
-        assert (len(server._app.extensions), len(server._app.tools.registry), len(server._app.prompts.registry)) == (
-            0,
-            0,
-            0,
-        )
+        assert sizes(server) == (0, 0, 0, 0)
 
 
 @pytest.mark.defect("D08")
@@ -172,11 +184,7 @@ def test_a_refused_option_of_an_extension_adds_nothing(options: Any) -> None:
     server.add_resource("a://b", plain, name="taken")
     with pytest.raises(DeclarationError):
         server.add_tool(plain, **options)
-    assert (len(server._app.extensions), len(server._app.tools.registry), len(server._app.resources.registry)) == (
-        0,
-        0,
-        1,
-    )
+    assert sizes(server) == (0, 0, 0, 1)
 
 
 # -- schemas written by hand, tools as values, names of resources

@@ -462,12 +462,20 @@ async def test_a_listen_request_that_fails_half_way_leaves_no_subscription(autoj
     server.add_extension(fine)
     server.add_extension(Broken())
     async with open_house(server) as join, join(opened=False) as talk:
-        await refusal(talk, "subscriptions/listen", _meta=meta(), notifications={"toolsListChanged": True})
+        (runtime,) = server._app.publisher.runtimes
+
+        def subscriptions() -> dict[str, int]:
+            return {topic: len(heard) for topic, heard in runtime.bus._topics.items()}
+
+        others = subscriptions()
+        wanted = {"toolsListChanged": True, "resourceSubscriptions": ["news://open"]}
+        await refusal(talk, "subscriptions/listen", _meta=meta(), notifications=wanted)
         before = len(talk.raw)
         server.notify_tools_changed()
         await talk.settled()
         assert fine.closed
         assert len(talk.raw) == before
+        assert subscriptions() == others
 
 
 async def test_a_change_carries_its_metadata_to_listeners(autojump_clock: MockClock) -> None:
