@@ -9,10 +9,22 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
-_IN_PROCESS: Final = "a client does that: `async with mcptrio.connect(server) as client`, then `client.{name}(...)`"
+_IN_PROCESS: Final = (
+    "a client does that: `async with mcptrio.connect(server) as client`, then `client.{name}(...)`; "
+    "to answer such requests yourself, use `@server.route(method)`"
+)
 _SERVE_HTTP: Final = '`await server.serve_http()`, or `server.run("http")` outside of Trio'
 _ASGI: Final = "`server.asgi()`"
+_ROUTE: Final = "`@server.route(method)`, which adds a handler or replaces a built-in one"
+_ACTION: Final = "look at `action`, `accepted` and `value` of what `ctx.elicit` returns"
+_AUTH: Final = "the classes for `auth=` are in mcptrio.auth.server: BearerAuth, StaticTokens and ClientCertificates"
+_OWN_AUTH: Final = "`auth=` takes a BearerAuth, StaticTokens or a function, see mcptrio.auth.server"
+_HOSTS: Final = "its fields are settings of HTTP: allowed_hosts= and allowed_origins="
 _LOG: Final = '`await ctx.log("{name}", ...)`'
+_LISTS_AND_CALLS: Final = (
+    *("list_tools", "call_tool", "list_resources", "list_resource_templates", "read_resource"),
+    *("list_prompts", "get_prompt"),
+)
 _OFTEN_WANTED: Final = (
     "mcptrio",
     "mcptrio.types",
@@ -27,8 +39,19 @@ HINTS: Final[Mapping[str, Mapping[str, str]]] = {
     "module": {
         **dict.fromkeys(("FastMCP", "MCPServer"), "the class is `mcptrio.Server`"),
         "ClientSession": "connect to a server with `async with mcptrio.connect(target) as client`",
+        "ClientSessionGroup": "`mcptrio.connect_all(...)`",
         "StdioServerParameters": 'pass the command as a list: `mcptrio.connect(["python", "server.py"])`',
         "ToolAnnotations": "`@server.tool(read_only=True, destructive=False)`; the class is in mcptrio.types",
+        "McpError": "the class is `mcptrio.MCPError`",
+        "ResourceNotFoundError": "the class is `mcptrio.ResourceNotFound`",
+        **dict.fromkeys(("UserMessage", "AssistantMessage"), "call `mcptrio.user(text)` or `mcptrio.assistant(text)`"),
+        **dict.fromkeys(("AcceptedElicitation", "DeclinedElicitation", "CancelledElicitation"), _ACTION),
+        **dict.fromkeys(
+            ("InitializationOptions", "NotificationOptions"),
+            "nothing is needed for `server.run()` and `await server.serve_stdio()`",
+        ),
+        **dict.fromkeys(("AuthSettings", "TokenVerifier"), _AUTH),
+        "TransportSecuritySettings": _HOSTS,
         "Tasks": "`from mcptrio.extensions.tasks import Tasks`",
         "SqliteStore": "`from mcptrio.stores.sqlite import SqliteStore`",
         "Ui": "`from mcptrio.extensions.apps import Ui`",
@@ -45,11 +68,20 @@ HINTS: Final[Mapping[str, Mapping[str, str]]] = {
         "resource_template": '`@server.resource("notes://{day}")`: a URI with variables is a template',
         "completion": '`@prompt.complete("argument")`, where `prompt` is the decorated function',
         "get_context": "annotate a parameter of the function with `mcptrio.Context`",
-        **dict.fromkeys(("list_tools", "call_tool", "read_resource", "get_prompt", "list_resources"), _IN_PROCESS),
-        **dict.fromkeys(("name", "version", "title"), "`server.info.{name}`"),
+        **dict.fromkeys(_LISTS_AND_CALLS, _IN_PROCESS),
+        **dict.fromkeys(("name", "version", "title", "icons", "website_url"), "`server.info.{name}`"),
         **dict.fromkeys(("lifespan", "instructions", "limits"), "set it with `Server(..., {name}=...)`"),
         "settings": "settings are keywords of `server.run()`, `serve_http()` and `asgi()`; mcptrio.HttpConfig has them",
-        "request_handlers": "`@server.route(method)`, which adds a handler or replaces a built-in one",
+        **dict.fromkeys(
+            (
+                *("request_handlers", "add_request_handler"),
+                *("set_logging_level", "subscribe_resource", "unsubscribe_resource"),
+            ),
+            _ROUTE,
+        ),
+        "request_context": "annotate a parameter of the function with `mcptrio.Context`",
+        "get_capabilities": "`server.capabilities()`",
+        "session_manager": "the application of `server.asgi()` runs in its own lifespan",
         "create_initialization_options": "nothing is needed for `server.run()` and `await server.serve_stdio()`",
     },
     "server option": {
@@ -59,6 +91,20 @@ HINTS: Final[Mapping[str, Mapping[str, str]]] = {
         ),
         **dict.fromkeys(("json_response", "streamable_http_path"), "settings of HTTP are keywords of `server.run()`"),
         "stateless_http": "there is nothing to set: each client has a session if its protocol version has them",
+        **dict.fromkeys(
+            (
+                "on_call_tool",
+                "on_list_tools",
+                "on_read_resource",
+                "on_list_resources",
+                "on_get_prompt",
+                "on_list_prompts",
+            ),
+            "`server.route(method, handler)`",
+        ),
+        "transport_security": _HOSTS,
+        "extensions": "`server.add_extension(extension)`",
+        "auth_server_provider": "mcptrio is no authorization server: it checks the tokens of one, see `BearerAuth`",
         "list_page_size": "it is page_size=",
         "strict_input_validation": 'it is arguments="strict"',
         "mask_error_details": "there is nothing to set: only the text of a ToolError reaches the client",
@@ -78,6 +124,12 @@ HINTS: Final[Mapping[str, Mapping[str, str]]] = {
         "client_id": "`ctx.principal.client_id`, where callers are authenticated",
         "session_id": "`ctx.session.id`",
         "get_http_request": "`ctx.http`",
+        "headers": "`ctx.http.headers`, over HTTP",
+        "close_sse_stream": "`ctx.close_stream()`",
+        **dict.fromkeys(
+            ("notify_resource_updated", "notify_tools_changed", "notify_resources_changed", "notify_prompts_changed"),
+            "`server.{name}(...)`, or `ctx.session.{name}(...)` for one client",
+        ),
         **dict.fromkeys(("notice", "critical", "alert", "emergency"), _LOG),
         **dict.fromkeys(
             ("send_tool_list_changed", "send_resource_list_changed", "send_prompt_list_changed"),
@@ -92,6 +144,8 @@ HINTS: Final[Mapping[str, Mapping[str, str]]] = {
         "unsubscribe_resource": "`await client.unsubscribe(uri)`",
         "send_roots_list_changed": "`await client.set_roots(roots)`",
         "close": "`await client.aclose()`, or leave the `async with` block",
+        **dict.fromkeys(("get_server_capabilities", "server_capabilities"), "`client.capabilities`"),
+        "session": "the client has its methods",
         "initialize_result": "`client.server_info`, `client.capabilities` and `client.instructions`",
     },
     "client option": {
@@ -102,18 +156,23 @@ HINTS: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("list_roots_callback", "roots_handler"), "it is roots="),
         "progress_handler": "it is on_progress= of `client.call_tool`",
         "read_timeout_seconds": "it is timeout=",
+        "sse_read_timeout": "it is timeout=",
         "client_info": "it is info=",
     },
     "HTTP setting": {
         "json_response": "it is json_only=",
         **dict.fromkeys(("streamable_http_path", "mount_path"), "it is path="),
         "stateless_http": "there is nothing to set: each client has a session if its protocol version has them",
+        "event_store": "it is store=",
+        "transport_security": _HOSTS,
+        "token_verifier": _OWN_AUTH,
         "log_level": "configure `logging`, or use `mcptrio run --log-level`",
         "middleware": "mount `server.asgi()` in an application with that middleware",
         "debug": "configure `logging`, or use `mcptrio run --log-level debug`",
     },
     "tool option": {
         "annotations": "they are options of their own: read_only, destructive, idempotent, open_world, title",
+        "structured_output": 'it is result="text", for a result without structured content',
         "enabled": "visible= decides for each caller, and server.remove_tool() for all",
         "tags": 'write meta={"tags": [...]}',
     },

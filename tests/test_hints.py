@@ -21,6 +21,7 @@ SERVER = Server("shop")
     [
         ("from mcptrio import FastMCP", "cannot import name 'FastMCP' from 'mcptrio': the class is `mcptrio.Server`"),
         ("from mcptrio import ClientSession", "connect to a server with `async with mcptrio.connect"),
+        ("from mcptrio import McpError", "the class is `mcptrio.MCPError`"),
         ("from mcptrio import TextContent", "use `from mcptrio.types import TextContent`"),
         ("from mcptrio import Principal", "use `from mcptrio.auth.server import Principal`"),
         ("from mcptrio import INVALID_PARAMS", "use `from mcptrio.errors import INVALID_PARAMS`"),
@@ -50,6 +51,8 @@ def test_an_unknown_name_is_simply_missing(module: str) -> None:
         (SERVER, "add_middleware", "use `server.use(middleware)`"),
         (SERVER, "streamable_http_app", "use `server.asgi()`"),
         (SERVER, "call_tool", "then `client.call_tool(...)`"),
+        (SERVER, "call_tool", "to answer such requests yourself, use `@server.route(method)`"),
+        (SERVER, "session_manager", "the application of `server.asgi()` runs in its own lifespan"),
         (SERVER, "name", "use `server.info.name`"),
         (connect(SERVER), "send_ping", "use `await client.ping()`"),
         (Context(None, None), "session_id", "use `ctx.session.id`"),
@@ -126,9 +129,10 @@ def print_it(text: str) -> None: ...
 
 
 def test_a_http_setting_of_another_package_is_explained() -> None:
-    options: Any = {"json_response": True}
-    with pytest.raises(DeclarationError, match="unknown HTTP setting json_response; it is json_only="):
-        SERVER.asgi(**options)
+    for option, hint in [("json_response", "json_only"), ("event_store", "store")]:
+        options: Any = {option: True}
+        with pytest.raises(DeclarationError, match=f"unknown HTTP setting {option}; it is {hint}="):
+            SERVER.asgi(**options)
 
 
 def test_the_decorators_are_written_with_and_without_parentheses() -> None:
@@ -154,6 +158,9 @@ KINDS = {"server": Server, "context": Context, "client": Client, "module": mcptr
 def test_a_hint_names_what_exists_for_a_name_that_does_not(kind: str, name: str) -> None:
     if kind in KINDS:
         assert name not in dir(KINDS[kind])
+    if kind == "module":
+        with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'mcptrio': "):
+            getattr(mcptrio, name)
     for owner, member in re.findall(
         r"\b(server|ctx|client|mcptrio)\.(\w+|\{name\})", HINTS[kind][name].replace("server.py", "")
     ):

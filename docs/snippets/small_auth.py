@@ -8,6 +8,7 @@ import trio
 
 from mcptrio import Context, Server, connect
 from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
+from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
 
 server = Server("desk", version="1.0.0")
 
@@ -44,3 +45,15 @@ async def serve_for_a_test(token: str) -> str:
         greeting = await call_with_token(f"{addresses[0].url}/mcp", token)
         nursery.cancel_scope.cancel()
     return greeting
+
+
+async def verify(head: HttpRequest) -> Principal | Plain:
+    """The names and values of headers are bytes, the names in lower case."""
+    scheme, _, token = dict(head.headers).get(b"authorization", b"").decode("latin-1").partition(" ")
+    caller = await look_up(token) if scheme.lower() == "bearer" else None
+    return caller or Plain(401, ((b"www-authenticate", b"Bearer"),))
+
+
+async def look_up(token: str) -> Principal | None:
+    """Ask your database here."""
+    return Principal(subject="ada", scopes="orders:read") if token == "a" * 32 else None

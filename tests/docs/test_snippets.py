@@ -21,7 +21,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Context, Server, connect, jsonrpc
+from mcptrio import Context, MCPTrioError, Server, connect, jsonrpc
 from mcptrio._eras.choose import ERAS
 from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO, VERSION
 from mcptrio.stores.sqlite import SqliteStore
@@ -547,6 +547,16 @@ def test_small_auth_declares_what_can_be_served(load: Load, monkeypatch: pytest.
 
 async def test_a_token_is_sent_and_tested(load: Load) -> None:
     assert await load("small_auth").serve_for_a_test("a" * 32) == "Hello ada"
+
+
+async def test_a_function_authenticates(load: Load) -> None:
+    snippet = load("small_auth")
+    async with trio.open_nursery() as nursery:
+        addresses = await nursery.start(partial(snippet.server.serve_http, port=0, auth=snippet.verify))
+        assert await snippet.call_with_token(f"{addresses[0].url}/mcp", "a" * 32) == "Hello ada"
+        with pytest.raises(MCPTrioError, match="401"):
+            await snippet.call_with_token(f"{addresses[0].url}/mcp", "b" * 32)
+        nursery.cancel_scope.cancel()
 
 
 class ItemService(BaseHTTPRequestHandler):
