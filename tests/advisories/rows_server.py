@@ -1,4 +1,4 @@
-"""Mutants for defects of the server that were repaired: calls and their time limits, declarations, extensions."""
+"""Mutants for defects of the server that were repaired: calls, declarations, extensions, and what is open once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ LIFETIMES, OPTIONS, PLACES = (
     "tests/server/test_options.py",
     "tests/server/test_places.py",
 )
+SQLITE = "tests/stores/test_sqlite.py"
 TASKS, TASKS_HTTP = "tests/extensions/test_tasks.py", "tests/extensions/test_tasks_http.py"
 APPS, SKILLS = "tests/extensions/test_apps.py", "tests/extensions/test_skills.py"
 LISTENING = "tests/stateless/test_listening.py"
-TOOLS, APP = "server/features/tools.py", "server/app.py"
+TOOLS, APP, CHECKS = "server/features/tools.py", "server/app.py", "server/features/options.py"
+CATALOG, FILES = "extensions/skills/catalog.py", "test_a_file_that_vanishes_during_a_look_is_not_there"
+TOOL_OPTION = "test_a_tool_option_that_cannot_be_meant_is_refused"
+SERVER_OPTION = "test_a_server_option_that_cannot_be_meant_is_refused"
 
 MUTANTS = [
     # -- texts that JSON cannot carry
@@ -64,6 +68,11 @@ MUTANTS = [
         TASKS_HTTP, "test_a_serial_tool_takes_one_call_of_a_caller_at_a_time",
     ),
     Mutant(
+        "D09", "a task takes turns with the calls of its connection", TOOLS,
+        "        session = session.origin  # a task counts", "        pass  # a task counts",
+        TASKS, "test_a_task_of_a_serial_tool_takes_turns_with_the_calls_of_its_connection",
+    ),
+    Mutant(
         "D27", "a call gives its place back while it waits for the user", "_actors/call.py",
         "            give_back(self.places)\n", "",
         PLACES, "test_a_call_of_a_session_holds_no_place_while_the_user_is_asked",
@@ -109,6 +118,80 @@ MUTANTS = [
         "    for extension in new:\n        into.check_extension(extension)\n", "",
         OPTIONS, "test_an_include_that_is_refused_while_serving_changes_nothing",
     ),
+    Mutant(
+        "D15", "the value of an option is checked", CHECKS,
+        "                _CHECKS[option](option, value)\n", "                pass\n",
+        OPTIONS, "test_a_resource_option_that_cannot_be_meant_is_refused",
+    ),
+    Mutant(
+        "D15", "an option must exist", CHECKS,
+        "            if option not in known:\n", "            if option not in _CHECKS:\n",
+        OPTIONS, "test_an_option_of_a_prompt_that_does_not_exist_is_refused",
+    ),
+    Mutant(
+        "D15", "a timeout is positive", CHECKS,
+        "or math.isnan(value) or value <= 0:", "or math.isnan(value):", OPTIONS, TOOL_OPTION,
+    ),
+    Mutant(
+        "D15", "a timeout is a number", CHECKS,
+        "    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:\n",
+        "    if not float(value) > 0:\n",
+        OPTIONS, TOOL_OPTION,
+    ),
+    Mutant(
+        "D15", "a limit is at least one", CHECKS,
+        "is not int or value < least:", "is not int:", OPTIONS, TOOL_OPTION,
+    ),
+    Mutant(
+        "D15", "required capabilities are a list", CHECKS,
+        "    if isinstance(value, str):\n        raise DeclarationError(f\"{name} is a list of capabilities",
+        "    if False:\n        raise DeclarationError(f\"{name} is a list of capabilities",
+        OPTIONS, TOOL_OPTION,
+    ),
+    Mutant(
+        "D15", "a required capability exists", CHECKS,
+        "        if capability not in CLIENT_CAPABILITIES:\n", "        if False:\n", OPTIONS, TOOL_OPTION,
+    ),
+    Mutant(
+        "D15", "a predicate is a function", "server/features/scopes.py",
+        "    if visible is None:\n", "    if visible is None or visible is True:\n", OPTIONS, TOOL_OPTION,
+    ),
+    Mutant(
+        "D15", "the numbers of a server are at least one", "server/checks.py",
+        "        if type(value) is not int or value < 1:\n", "        if type(value) is not int:\n",
+        OPTIONS, SERVER_OPTION,
+    ),
+    Mutant(
+        "D15", "the texts of a server are strings", "server/checks.py",
+        "        if text is not None and not isinstance(text, str):\n", "        if False:\n", OPTIONS, SERVER_OPTION,
+    ),
+    Mutant(
+        "D15", "a page size is for a list that exists", "server/registry.py",
+        "for name in page_size if name not in LISTS):\n", "for name in page_size if False):\n",
+        OPTIONS, SERVER_OPTION,
+    ),
+    # -- results
+    Mutant(
+        "D19", "a refused batch is answered by the ids of its requests", "_peer/machine.py",
+        "            if not link.shared or not asked:\n", "            if True:\n",
+        "tests/transports/test_stdio_server.py",
+        "test_a_batch_of_requests_and_responses_is_refused_by_the_ids_of_the_requests",
+    ),
+    Mutant(
+        "D20", "progress of another type of number becomes a float", "server/context.py",
+        "    return float(value)\n", "    return value\n",
+        "tests/server/test_tools.py", "test_progress_takes_any_number",
+    ),
+    Mutant(
+        "D20", "progress is a number", "server/context.py",
+        "    if isinstance(value, str | bytes) or not hasattr(value, \"__float__\"):\n", "    if False:\n",
+        "tests/server/test_tools.py", "test_progress_takes_any_number",
+    ),
+    Mutant(
+        "D20", "a completion that is one text is one value", "server/features/completion.py",
+        "(value,) if isinstance(value, str) else ", "",
+        "tests/server/test_resources.py", "test_a_completion_that_returns_one_text_is_one_value",
+    ),
     # -- extensions
     Mutant(
         "D13", "a refused listen request ends what extensions began", "server/features/listen.py",
@@ -137,5 +220,79 @@ MUTANTS = [
         "        if is_context(p.annotation) or str(p.annotation).partition(\"[\")[0] == Context.__name__\n",
         "        if False\n",
         APPS, "test_a_page_function_gets_the_context_only_where_it_asks_for_it",
+    ),
+    Mutant(
+        "D23", "a page goes with its last tool", "extensions/apps/extension.py",
+        "        if page is None:\n            return\n        tools =",
+        "        if True:\n            return\n        tools =",
+        APPS, "test_a_page_goes_with_its_last_tool_and_can_be_replaced",
+    ),
+    Mutant(
+        "D23", "a page stays while a tool has it", "extensions/apps/extension.py",
+        "        tools = _tools_of(server, page)\n        shown", "        tools = []\n        shown",
+        APPS, "test_a_page_goes_with_its_last_tool_and_can_be_replaced",
+    ),
+    Mutant(
+        "D23", "a page that has gone can be replaced", "extensions/apps/extension.py",
+        "        del self._pages[page.uri]\n", "",
+        APPS, "test_a_page_goes_with_its_last_tool_and_can_be_replaced",
+    ),
+    Mutant(
+        "D16", "a broken skill is not served as it was", "extensions/skills/extension.py",
+        "                    faults.add(str(skill))\n",
+        "                    faults.add(str(skill))\n                    found.update(self._skills)\n",
+        SKILLS, "test_a_skill_that_an_edit_breaks_is_not_served_until_it_is_corrected",
+    ),
+    Mutant(
+        "D16", "a broken skill does not keep others that have gone", "extensions/skills/extension.py",
+        "                    faults.add(str(skill))\n", "                    return self._skills\n",
+        SKILLS, "test_a_deleted_skill_is_gone_although_another_one_is_broken",
+    ),
+    Mutant(
+        "D17", "a file may vanish while the folder is walked", CATALOG,
+        "    except FileNotFoundError:\n        return False\n",
+        "    except ZeroDivisionError:\n        return False\n",
+        SKILLS, FILES,
+    ),
+    Mutant(
+        "D17", "a file may vanish before it is read", CATALOG,
+        "                with suppress(FileNotFoundError):\n", "                with suppress(ZeroDivisionError):\n",
+        SKILLS, FILES,
+    ),
+    Mutant(
+        "D17", "a skill may vanish before it is read", CATALOG,
+        "            if SKILL not in files:\n                return None\n", "", SKILLS, FILES,
+    ),
+    Mutant(
+        "D22", "running tasks belong to the runtime", "extensions/tasks/extension.py",
+        "RunningTasks(Shares(self.max_running, owners=Owners(several=True)))",
+        "next(iter(self._running.values()), RunningTasks(Shares(self.max_running, owners=Owners(several=True))))",
+        TASKS_HTTP, "test_two_runtimes_do_not_see_each_others_tasks",
+    ),
+    Mutant(
+        "D22", "a task that runs when its runtime ends is stored as failed", "extensions/tasks/extension.py",
+        "            running.end_all()\n", "",
+        TASKS_HTTP, "test_a_task_that_runs_when_its_runtime_ends_is_stored_as_failed",
+    ),
+    # -- what is open once
+    Mutant(
+        "D18", "an application is open once", "transports/http_server/hypercorn/hosted.py",
+        "        if self._is_open:\n", "        if False:\n",
+        "tests/transports/test_http_app.py", "test_an_application_is_opened_once_at_a_time",
+    ),
+    Mutant(
+        "D05", "a store is open once", "stores/_group_commit.py",
+        "        if self._open:\n", "        if False:\n",
+        SQLITE, "test_one_store_opened_twice_is_refused_at_once_and_the_first_goes_on",
+    ),
+    Mutant(
+        "D21", "a file that is no database is not opened", "stores/_sqlite_file.py",
+        "        if header and not header.startswith(MAGIC):\n", "        if False:\n",
+        SQLITE, "test_a_file_that_is_not_a_store_is_refused_and_left_alone",
+    ),
+    Mutant(
+        "D21", "only a damaged store is moved aside", "stores/_sqlite_file.py",
+        "                if not (ours and is_damage(error)):\n", "                if not is_damage(error):\n",
+        SQLITE, "test_a_file_that_is_not_a_store_is_refused_and_left_alone",
     ),
 ]  # fmt: skip

@@ -653,6 +653,25 @@ async def test_only_so_many_tasks_are_at_work(autojump_clock: MockClock) -> None
         assert (await caller.call("sleep", seconds=1))["resultType"] == "task"
 
 
+@pytest.mark.defect("D09")
+async def test_a_task_of_a_serial_tool_takes_turns_with_the_calls_of_its_connection(autojump_clock: MockClock) -> None:
+    server = Server("serial")
+
+    @server.tool(task="auto", serial=True)
+    async def work() -> str:
+        await trio.sleep(10)
+        return "done"
+
+    async with house(server) as runtime, visit(runtime) as one, visit(runtime) as other:
+        began = trio.current_time()
+        await one.call("work")
+        await other.call("work", PLAIN)
+        assert trio.current_time() - began == pytest.approx(10, abs=1), "it did not wait for another connection"
+        await one.call("work")
+        await one.call("work", PLAIN)
+        assert trio.current_time() - began == pytest.approx(30, abs=1)
+
+
 async def test_a_result_that_is_too_large_fails_the_task(autojump_clock: MockClock) -> None:
     server = Server("large")
     server.add_extension(Tasks(max_result=1000))
