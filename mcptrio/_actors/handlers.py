@@ -249,7 +249,7 @@ class Handlers(Entity):
             word = "overloaded" if type(failed.data) is dict and "retryAfter" in failed.data else "error"
         else:
             word = "tool_error" if type(outcome) is Answered and outcome.is_error else "ok"
-        queued = getattr(start.link, "queued", 0.0)
+        queued = 0.0 if start.link is None else start.link.queued
         hub.emit(
             telemetry.CallEnded(
                 session=session.id,

@@ -139,7 +139,7 @@ class Homes(Entity):
         nursery = session.nursery
         held = 1 if session.background.holds else 0
         return (
-            session.link.resting  # type: ignore[attr-defined]  # the link of a durable session
+            session.link.resting
             and not session.peer.calls
             and not session.peer.parked
             and not session.handlers.left_behind
@@ -159,7 +159,7 @@ class Homes(Entity):
 
     async def _passivate(self, session: Session, moving: Moving) -> None:
         runtime, limits = self.runtime, self.runtime.supervisor.limits
-        timeout = limits.idle_timeout if getattr(session.link, "confirmed", True) else limits.confirm_timeout
+        timeout = limits.idle_timeout if session.link.confirmed else limits.confirm_timeout
         left = max(0.0, timeout - (trio.current_time() - session.last_used))
         try:
             # Read before the session unsubscribes: later changes are announced when it is activated.

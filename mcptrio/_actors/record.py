@@ -59,9 +59,9 @@ def record_of(session: Session) -> bytes:
     record = SessionRecord(
         format=FORMAT,
         revision="" if era is None else era.date,
-        identity=getattr(link, "identity", ""),
+        identity=link.identity,
         ready=session.peer.state is State.READY,
-        confirmed=getattr(link, "confirmed", True),
+        confirmed=link.confirmed,
         capabilities=session.peer.capabilities,
         offers=data.get("narrowed"),
         client_info=None if info is None else unstructure(info),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
-from mcptrio._peer.link import ReplyLink
+from mcptrio._peer.link import ReplyLink, RequestHead
 from mcptrio._peer.messages import Cause, Failed, Finished, HandedOver, LinkLost, Message
 from mcptrio._struct import Entity
 from mcptrio.errors import INTERNAL_ERROR
@@ -31,6 +31,7 @@ class Relay(Entity):
     holder: Actor
     """The session that answers it."""
     open: bool = True
+    queued = 0.0
 
     @property
     def shared(self) -> bool:
@@ -41,8 +42,8 @@ class Relay(Entity):
         return self.link.full
 
     @property
-    def head(self) -> Any:
-        return getattr(self.link, "head", None)
+    def head(self) -> RequestHead | None:
+        return self.link.head
 
     # -- the holder's side
 
@@ -56,6 +57,9 @@ class Relay(Entity):
 
     async def room(self) -> None:
         await self.link.room()
+
+    def close_connection(self) -> None:
+        self.link.close_connection()
 
     def abandon(self, cause: Cause) -> None:
         """Fail the request, because the call was stopped where it lives."""
@@ -79,10 +83,11 @@ class Relay(Entity):
 class SilentLink(Entity):
     """The link of a request whose response nothing waits for."""
 
-    head: Any = None
+    head: RequestHead | None = None
     """The HTTP request that it belongs to, if there is one."""
     shared: bool = False
     full: bool = False
+    queued = 0.0
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         pass
@@ -92,3 +97,6 @@ class SilentLink(Entity):
 
     async def room(self) -> None:
         await trio.lowlevel.checkpoint()
+
+    def close_connection(self) -> None:
+        pass

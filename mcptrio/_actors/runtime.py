@@ -32,7 +32,7 @@ from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.store import Bus, Store
 from mcptrio._actors.supervisor import Supervisor
 from mcptrio._actors.turns import Turns
-from mcptrio._peer.link import ReplyLink
+from mcptrio._peer.link import ReplyLink, SessionLink
 from mcptrio._struct import Entity
 from mcptrio.auth.request_state import KeyRing
 
@@ -231,23 +231,22 @@ class Runtime(Entity, kw_only=True):
 
     def new_session(
         self,
-        link: ReplyLink,
+        link: SessionLink,
         *,
         transport: str,
         principal: Any = None,
         owner: str = "",
-        identity: str = "",
         reader: Callable[[], Awaitable[None]] | None = None,
     ) -> Session:
         """Start a session under the supervisor, with the task that reads the frames of its peer, if it has one.
 
-        A client that comes back with the id of the session has to have the same `identity`.
+        A client that comes back with the id of the session has to have the identity of its link.
 
         Raises:
             Overloaded: there are too many sessions, or the process is shutting down.
         """
         session = Session(
-            id=new_session_id(self.store.secret, identity),
+            id=new_session_id(self.store.secret, link.identity),
             service=self.app,
             link=link,
             transport=transport,

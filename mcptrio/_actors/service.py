@@ -119,7 +119,6 @@ class Actor(Protocol):
     principal: Principal | None
     owner: str
     transport: str
-    link: ReplyLink
     ended: Cause | None
     reason: str | None
     """Why a handler ended the session."""
@@ -133,6 +132,8 @@ class Actor(Protocol):
     nursery: trio.Nursery | None
     """Where the tasks of its handlers run; None if `spawn` has to prepare one."""
 
+    @property
+    def link(self) -> ReplyLink: ...
     @property
     def handlers(self) -> Handlers: ...
     @property

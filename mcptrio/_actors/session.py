@@ -22,7 +22,7 @@ from mcptrio._actors.handlers import Handlers
 from mcptrio._actors.inbox import Inbox
 from mcptrio._actors.perform import perform, settle_all
 from mcptrio._actors.service import Outgoing, Service, make_peer
-from mcptrio._peer.link import ReplyLink
+from mcptrio._peer.link import ReplyLink, SessionLink
 from mcptrio._peer.machine import Peer
 from mcptrio._peer.messages import Cause, HungUp, Message, Received
 from mcptrio._struct import Entity
@@ -42,7 +42,7 @@ class Session(Entity, kw_only=True):
 
     id: str
     service: Service
-    link: ReplyLink
+    link: SessionLink
     _runtime: Runtime | None = None
     transport: str = "memory"
     principal: Any = None

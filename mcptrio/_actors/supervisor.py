@@ -153,7 +153,7 @@ class Supervisor(Entity, kw_only=True):
         """Hide a session that is being passivated: requests no longer find it."""
         self.sessions.pop(session.id, None)
         self._shares.remove(session.id)
-        session.link.hide()  # type: ignore[attr-defined]  # only links that can do so are passivated
+        session.link.hide()
 
     @property
     def nursery(self) -> trio.Nursery:
@@ -222,7 +222,7 @@ class Supervisor(Entity, kw_only=True):
                     session.handlers.find_zombies(now)
                 else:
                     session.doze()
-                if session.peer.calls or getattr(session.link, "attached", False):  # a call runs, or a stream is open
+                if session.peer.calls or not session.link.resting:
                     session.last_used = now
                 idle = now - session.last_used
                 if idle > self.limits.idle_timeout or (
@@ -233,7 +233,7 @@ class Supervisor(Entity, kw_only=True):
                     self.homes.leave_soon(session)
 
     def _unconfirmed(self, session: Session) -> bool:
-        if session.ended is not None or getattr(session.link, "confirmed", True):
+        if session.ended is not None or session.link.confirmed:
             return False
         if self.hub:
             self.hub.emit(telemetry.LimitHit(name="confirm_timeout", session=session.id))

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from mcptrio._peer.era import Era
-from mcptrio._peer.link import ReplyLink
+from mcptrio._peer.link import ReplyLink, RequestHead
 from mcptrio._peer.messages import Asked, Cause
 from mcptrio._wire.jsonrpc import Error, Notification, Request, Response
 
@@ -38,6 +38,11 @@ class Start(msgspec.Struct, frozen=True):
     progress_token: int | str | None
     capabilities: dict[str, Any] | None = None
     """The capabilities that the client declared in this request; None where the session has them."""
+
+    @property
+    def head(self) -> RequestHead | None:
+        """The HTTP request that carried it; None elsewhere."""
+        return None if self.link is None else self.link.head
 
 
 class AskInResult(msgspec.Struct, frozen=True):

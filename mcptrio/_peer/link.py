@@ -1,8 +1,40 @@
-"""The contract of a link, which carries the frames of a session."""
+"""Links: the destinations of frames, as the machine, the sessions and the handlers see them.
+
+An exchange answers over a `ReplyLink`; a session has a `SessionLink` of its own, and in HTTP each of its POSTs has a
+`ReplyLink`. Most links are structs, which cannot inherit from a protocol: they declare every member. The defaults are
+for classes that can.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
+
+
+class RequestHead(Protocol):
+    """The head of an HTTP request, as handlers see it."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """The address of the peer."""
+        ...
+
+    @property
+    def principal(self) -> Any:
+        """The authenticated caller, a `Principal` (of a layer that this one does not import); None without one."""
+        ...
+
+    @property
+    def scopes(self) -> frozenset[str] | None:
+        """The scopes of the caller; None where scopes are not checked."""
+        ...
+
+    def header_map(self) -> dict[str, str]:
+        """Return the headers without credentials."""
+        ...
 
 
 class ReplyLink(Protocol):
@@ -15,7 +47,17 @@ class ReplyLink(Protocol):
     @property
     def shared(self) -> bool:
         """Whether the link carries several requests (a pipe), or stands for one (an HTTP POST)."""
-        ...
+        return True
+
+    @property
+    def head(self) -> RequestHead | None:
+        """The HTTP request that the link answers, or that opened its pipe; None if there is none."""
+        return None
+
+    @property
+    def queued(self) -> float:
+        """Seconds for which the request waited to be admitted, before the session got it."""
+        return 0.0
 
     @property
     def full(self) -> bool:
@@ -33,3 +75,30 @@ class ReplyLink(Protocol):
     async def room(self) -> None:
         """Wait until another notification may be posted without overfilling the link."""
         ...
+
+    def close_connection(self) -> None:
+        """Close the connection of a stream that the client can resume; nothing happens on other links."""
+        return
+
+
+class SessionLink(ReplyLink, Protocol):
+    """The link of a session: where frames go that answer no request, and whether the session is in use."""
+
+    @property
+    def identity(self) -> str:
+        """The key of the principal that the session belongs to; empty without authentication."""
+        return ""
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the client has sent anything after `initialize`; True where that is not required."""
+        return True
+
+    @property
+    def resting(self) -> bool:
+        """Whether no request is served and no stream is open, so that the session may count as idle."""
+        return False
+
+    def hide(self) -> None:
+        """Hide the session from requests, because it is being passivated."""
+        return

@@ -27,6 +27,7 @@ from mcptrio._actors.session import Session
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
+from mcptrio._peer.link import SessionLink
 from mcptrio._peer.messages import Cause, Opened, Received
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Malformed, Notification, Request, Response
 from mcptrio.client.callbacks import HostCallbacks
@@ -110,7 +111,7 @@ class ClientContext:
 
 
 @define(eq=False, repr=False, kw_only=True)
-class Connection:
+class Connection(SessionLink):
     """One session with the server.
 
     Owns: the session's task and the link, while `run` runs.   Borrows: the service, the transport.
@@ -122,7 +123,6 @@ class Connection:
     """Gets every notification of the server, in the session's loop."""
     mirror: Callable[[str, Mapping[str, Any]], Mapping[str, str]]
     """Returns the headers that repeat arguments of a request."""
-    shared: bool = True
     session: Session = field(init=False)
     era: Era | None = None
     capabilities: ServerCapabilities | None = None

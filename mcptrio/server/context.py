@@ -145,7 +145,7 @@ class Context(ContextAsks, Generic[LifespanT, StateT]):
     @property
     def http(self) -> HttpInfo | None:
         """The HTTP request that carried this call, or None over stdio."""
-        head = getattr(self._call.start.link, "head", None)
+        head = self._call.start.head
         if head is None:
             return None
         address = head.client[0] if head.client else None
@@ -157,7 +157,7 @@ class Context(ContextAsks, Generic[LifespanT, StateT]):
 
         In a session it is always the same one, though its scopes may differ from request to request.
         """
-        head = getattr(self._call.start.link, "head", None)
+        head = self._call.start.head
         return self._session.principal if head is None or head.principal is None else head.principal
 
     @property
@@ -252,9 +252,8 @@ class Context(ContextAsks, Generic[LifespanT, StateT]):
 
     def close_stream(self) -> None:
         """End the HTTP stream of this call now; the client polls for the rest. No effect on other transports."""
-        close = getattr(self._call.start.link, "close_connection", None)
-        if close is not None:
-            close()
+        if (link := self._call.start.link) is not None:
+            link.close_connection()
 
 
 __all__ = ["Context", "Elicited", "HttpInfo", "RequestHandle", "SessionHandle", "TraceContext"]

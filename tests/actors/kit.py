@@ -20,7 +20,7 @@ from mcptrio._actors.supervisor import Supervisor
 from mcptrio._eras.choose import Served
 from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
-from mcptrio._peer.link import ReplyLink
+from mcptrio._peer.link import ReplyLink, SessionLink
 from mcptrio._wire.jsonrpc import Frame, Notification, Request, decode
 from mcptrio.stores import MemoryBus, MemoryStore
 
@@ -126,13 +126,14 @@ async def open_runtime(app: App, limits: Limits | None = None) -> AsyncIterator[
 
 
 @define(eq=False)
-class ListLink:
+class ListLink(SessionLink):
     """Keeps what was posted."""
 
     shared: bool = True
     posted: list[bytes] = field(factory=list)
     ended: bool = False
     full: bool = False
+    resting: bool = True
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
         assert not self.ended, "posted after the end"

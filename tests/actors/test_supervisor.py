@@ -89,16 +89,12 @@ async def test_a_session_that_nobody_uses_is_ended(autojump_clock: MockClock) ->
 
 
 async def test_a_session_with_an_open_stream_is_not_idle(autojump_clock: MockClock) -> None:
-    @define(eq=False)
-    class Attached(ListLink):
-        attached: bool = True
-
     app = App()
     async with open_runtime(app, Limits(idle_timeout=100)) as runtime:
-        session = runtime.new_session(link := Attached(), transport="test")
+        session = runtime.new_session(link := ListLink(resting=False), transport="test")
         await trio.sleep(500)
         assert session.ended is None
-        link.attached = False
+        link.resting = True
         await trio.sleep(102)
         assert session.ended is Cause.IDLE
 

@@ -91,7 +91,7 @@ MUTANTS = [
     ),
     Mutant(
         "V08", "a deleted session is gone when that is answered", f"{HTTP}/endpoint/stateful.py",
-        "            await homes.delete(session)\n", "            pass\n",
+        "            await homes.delete(http.session)\n", "            pass\n",
         DURABLE, "test_a_deleted_session_is_gone_before_the_answer",
     ),
 ]  # fmt: skip

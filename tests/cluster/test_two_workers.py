@@ -301,9 +301,9 @@ async def test_a_disconnected_client_is_noticed_at_the_home_worker(url: str) -> 
         client = await Client.open(one.endpoint)
         reader = await other.client(client).stream(request(1, "follow"))
         link = one.sessions[client.session_id].link
-        assert link.attached
+        assert link.connections
         reader.hang_up()
-        await until(lambda: not link.attached)
+        await until(lambda: not link.connections)
 
 
 async def test_an_answer_as_plain_json_only(url: str) -> None:
@@ -626,7 +626,7 @@ async def test_a_client_whose_home_has_lost_the_link_connects_again(url: str, ag
         link = other.cluster._links[one.id]
         assert link._scope is not None
         link._scope.cancel()
-        await until(lambda: not one.sessions[client.session_id].link.attached)
+        await until(lambda: not one.sessions[client.session_id].link.connections)
         kept = await there.stream(request(2, "ask")) if again else None
         assert link.connected == again
         await other.cluster.membership._renew()

@@ -86,7 +86,7 @@ async def test_a_client_that_vanishes_leaves_its_call_running_and_everybody_else
         reader.reset()
         session = endpoint.runtime.supervisor.find(client.session_id or "")
         assert session is not None
-        while session.link.attached:
+        while session.link.connections:
             await trio.sleep(0.01)
         assert session.peer.calls == 1
         assert (await (await other.send("POST", request(1, "echo", say=1))).json())["result"] == {"echo": 1}

@@ -501,7 +501,7 @@ async def test_a_resume_wins_over_the_connection_that_is_still_open(autojump_clo
         assert b"retry" not in old.raw.partition(b"\n\n")[2]
         stage.cues.send_nowait("end")
         assert [json.loads(e.data).get("id") for e in await new.rest()] == [None, 1]
-        assert not client.session.link.attached
+        assert not client.session.link.connections
 
 
 async def test_a_stream_is_kept_after_its_answer_so_that_the_answer_can_be_fetched_again(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ["tests/typing/server.py", "tests/typing/client.py"]
+FILES = ["tests/typing/server.py", "tests/typing/client.py", "tests/typing/links.py"]
 WRONG = """\
 from mcptrio import Server
 
@@ -68,7 +68,7 @@ def test_pyright_accepts_what_is_right_and_nothing_else(pyright: tuple[str, ...]
         )
     )
     report = json.loads(check(*pyright, "--project", str(config), "--outputjson").stdout)
-    assert report["summary"]["filesAnalyzed"] == 3
+    assert report["summary"]["filesAnalyzed"] == len(FILES) + 1
     found = {(Path(one["file"]).name, one["message"].splitlines()[0]) for one in report["generalDiagnostics"]}
     assert {name for name, _ in found} == {"wrong.py"}, found
     assert any('"htp"' in message or 'No parameter named "prot"' in message for _, message in found), found

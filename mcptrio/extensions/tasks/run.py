@@ -21,6 +21,7 @@ from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.extension import Proceed
 from mcptrio._actors.router import failure, pass_on_interrupt
 from mcptrio._actors.runtime import Runtime
+from mcptrio._peer.link import RequestHead
 from mcptrio._peer.messages import Answered, Cause, Failed, Outcome
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, Notification, Request, Response, decode, encode_value
@@ -76,6 +77,7 @@ class TaskRun(Entity, kw_only=True):
     asks: TaskAsks = None  # type: ignore[assignment]  # set in `__post_init__`
     exchange: Exchange = None  # type: ignore[assignment]  # set in `__post_init__`
     shared: bool = False
+    queued = 0.0
 
     def __post_init__(self) -> None:
         session = self.origin._session
@@ -101,9 +103,9 @@ class TaskRun(Entity, kw_only=True):
         return self.origin._session.runtime
 
     @property
-    def head(self) -> Any:
+    def head(self) -> RequestHead | None:
         """The head of the HTTP request that it began as, for its context; None elsewhere."""
-        return getattr(self.origin._call.start.link, "head", None)
+        return self.origin._call.start.head
 
     # -- life
 
@@ -234,6 +236,9 @@ class TaskRun(Entity, kw_only=True):
 
     async def room(self) -> None:
         await trio.lowlevel.checkpoint()
+
+    def close_connection(self) -> None:
+        pass
 
     def _finished(self, frame: Response | Error) -> None:
         if not self.begun:

@@ -89,7 +89,7 @@ def _name(entry: Any) -> str:
 
 def granted(ctx: Context) -> frozenset[str] | None:
     """Return the scopes of the caller, or None if callers are not authenticated."""
-    head = getattr(ctx._call.start.link, "head", None)
+    head = ctx._call.start.head
     return None if head is None else head.scopes
 
 
@@ -161,5 +161,5 @@ def caller_of(ctx: Context) -> str:
         return str(principal.key)
     if ctx._call.start.era.stateful:
         return ctx._session.id
-    client = getattr(getattr(ctx._call.start.link, "head", None), "client", None)
-    return str(client[0]) if client else ""
+    head = ctx._call.start.head
+    return str(head.client[0]) if head is not None and head.client else ""

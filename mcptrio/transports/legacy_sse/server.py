@@ -48,6 +48,8 @@ class LegacyLink:
     """The link of one HTTP+SSE session, and the events of its one stream."""
 
     shared: bool = field(default=True, init=False)
+    queued = 0.0
+    confirmed = True
 
     parts: Shared
     head: HttpRequest
@@ -73,6 +75,16 @@ class LegacyLink:
 
     async def room(self) -> None:
         await self.outbox.room()
+
+    @property
+    def resting(self) -> bool:
+        return not self.attached
+
+    def close_connection(self) -> None:
+        pass
+
+    def hide(self) -> None:
+        pass
 
     # -- the connection's side
 
@@ -146,9 +158,7 @@ class LegacyEndpoint:
         )
         try:
             parts.admission.check_sessions(link.identity)
-            session = parts.runtime.new_session(
-                link, transport="sse", principal=head.principal, owner=head.owner, identity=link.identity
-            )
+            session = parts.runtime.new_session(link, transport="sse", principal=head.principal, owner=head.owner)
             if self.routing.cluster is not None:
                 await self._register(session, link)
         except Overloaded as error:

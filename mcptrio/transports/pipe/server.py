@@ -22,6 +22,7 @@ from mcptrio._actors.lending import Loan
 from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
+from mcptrio._peer.link import RequestHead
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, AnyFrame, Malformed, Request, decode
@@ -84,9 +85,12 @@ class PipeLink(Entity):
 
     outbox: Outbox = field(default_factory=Outbox)
     shared: bool = True
-    attached: bool = True
+    queued = 0.0
+    identity = ""
+    confirmed = True
+    resting = False
     """A session with a pipe has no idle timeout: it ends when the pipe does."""
-    head: Any = None
+    head: RequestHead | None = None
     """The HTTP request that opened the pipe, if any."""
 
     send_nowait: Callable[[bytes], bool] | None = None
@@ -120,6 +124,12 @@ class PipeLink(Entity):
     async def room(self) -> None:
         await self.outbox.room()
 
+    def close_connection(self) -> None:
+        pass
+
+    def hide(self) -> None:
+        pass
+
 
 async def serve_pipe(
     runtime: Runtime,
@@ -128,7 +138,7 @@ async def serve_pipe(
     transport: str,
     principal: Any = None,
     owner: str = "",
-    head: Any = None,
+    head: RequestHead | None = None,
     limits: PipeLimits | None = None,
     bounds: Bounds | None = None,
 ) -> Session:

@@ -64,8 +64,8 @@ class Activation:
         owner = "" if head is None else head.owner
         return await homes.activate(session_id, partial(self._revive, homes, head, session_id), owner, denied)
 
-    async def find(self, head: HttpRequest, request_id: int | str | None = None) -> Session | Plain:
-        """Return the stored session that a request names, or the response that refuses the request.
+    async def find(self, head: HttpRequest, request_id: int | str | None = None) -> HttpLink | Plain:
+        """Return the link of the stored session that a request names, or the response that refuses the request.
 
         Raises:
             NotHere: the request was forwarded, and its session has left.
@@ -87,7 +87,7 @@ class Activation:
         link = None if found is None else found.link
         if type(link) is not HttpLink or link.closed or link.identity != head.identity:
             return unknown_session(request_id)
-        return link.session
+        return link
 
     async def _revive(
         self, homes: Homes, head: HttpRequest | None, session_id: str, claimed: Claimed
@@ -102,9 +102,9 @@ class Activation:
         if record is None or era is None or head is None or record.identity != head.identity:
             return None
         self.shared.admission.check_sessions(record.identity)  # passivated sessions must not pass the limit
-        session = self._make(head, session_id, claimed, record, era)
+        http = self._make(head, session_id, claimed, record, era)
+        session = http.session
         try:
-            http: HttpLink = session.link  # type: ignore[assignment]  # `_make` gives no other
             await http.reopen()
             await self.shared.runtime.app.restore(session, record, SilentLink(head))
             # Without a request of its client there is no principal that a call could run for.
@@ -116,7 +116,7 @@ class Activation:
             raise
         return session
 
-    def _make(self, head: HttpRequest, session_id: str, claimed: Claimed, record: SessionRecord, era: Era) -> Session:
+    def _make(self, head: HttpRequest, session_id: str, claimed: Claimed, record: SessionRecord, era: Era) -> HttpLink:
         http = HttpLink(
             parts=self.shared,
             identity=record.identity,
@@ -138,7 +138,7 @@ class Activation:
         restore(session, record, era)
         session.open()
         session.inbox.sleep()
-        return session
+        return http
 
     async def _end_calls(self, http: HttpLink, head: HttpRequest, claimed: Claimed, *, may_rerun: bool) -> None:
         """Run the calls again that the process which died has not answered, or answer them with an error."""

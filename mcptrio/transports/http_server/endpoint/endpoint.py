@@ -196,8 +196,8 @@ class Endpoint:
         # With authentication the caller is checked first. A GET may replay the stream of a session that has ended.
         if self.authenticator is not None or head.method == "GET":
             return None
-        head.session = self.sessions.find(head)
-        if head.session is None and not self.sessions.activation.may_exist(session_id.decode(), head):
+        head.link = self.sessions.find(head)
+        if head.link is None and not self.sessions.activation.may_exist(session_id.decode(), head):
             return unknown_session()
         return None
 

@@ -38,6 +38,8 @@ class HttpLink:
     """A session's own link: the standalone stream, and the register of the session's POSTs and connections."""
 
     shared: bool = field(default=True, init=False)
+    head = None
+    queued = 0.0
 
     parts: Shared
     identity: str
@@ -55,11 +57,6 @@ class HttpLink:
     log: StreamLog | None = None
     last_name: int = 0
     """The number of the newest POST."""
-
-    @property
-    def attached(self) -> bool:
-        """Whether any stream of the session has a connection, so that it is not idle."""
-        return bool(self.connections)
 
     @property
     def resting(self) -> bool:
@@ -115,6 +112,9 @@ class HttpLink:
     def hide(self) -> None:
         """Hide the session from lookups: it is being passivated."""
         self.closed = self.leaving = True
+
+    def close_connection(self) -> None:
+        pass
 
     @property
     def full(self) -> bool:

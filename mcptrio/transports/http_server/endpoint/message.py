@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from mcptrio._actors.session import Session
 from mcptrio._peer.era import Era
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, encode
@@ -20,6 +19,8 @@ from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, Overloaded, RemotePr
 
 if TYPE_CHECKING:
     from mcptrio.auth.server.principal import Principal
+
+    from .links import HttpLink
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -69,8 +70,8 @@ class HttpRequest(Entity, kw_only=True):
     """The protocol version that its header names, as `Endpoint.refuse_early` read it."""
     era: Era | None = None
     """The revision of that date, if it is served."""
-    session: Session | None = None
-    """The session that it names, as `Endpoint.refuse_early` found it."""
+    link: HttpLink | None = None
+    """The link of the session that it names, as `Endpoint.refuse_early` found it."""
     queued: float = 0.0
     """Seconds for which it waited for its places."""
     remote: Callable[[bool], None] | None = None

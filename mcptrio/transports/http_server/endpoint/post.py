@@ -91,6 +91,9 @@ class Pending(Entity, kw_only=True):
             headers += self.parts.scopes.headers_for(self.status, self.frame, self.answer)
         return Plain(self.status, headers, self.answer)
 
+    def close_connection(self) -> None:
+        pass
+
 
 class PostStream(Pending, kw_only=True):
     """The link of one POST: a plain response, or a stream that ends with the response."""

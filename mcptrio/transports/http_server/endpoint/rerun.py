@@ -46,7 +46,7 @@ async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallReco
     request = Request(call.ids[0], call.method, call.params or {})
     own = copy.copy(head)
     own.places = own.body_memory = 0  # they belong to the request that continues the session
-    own.session = own.context = None
+    own.link = own.context = None
     log = http.new_log(name)
     log.last = log.taken = last
     seen = await _seen(parts.store, StreamKey(session.id, name), last)

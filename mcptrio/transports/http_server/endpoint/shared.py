@@ -56,7 +56,7 @@ class Shared(Entity):
                 known = route.entries is not None and type(name) is str and name in route.entries
                 self.hub.emit(
                     telemetry.CallEnded(
-                        session="-" if head.session is None else head.session.id,
+                        session="-" if head.link is None else head.link.session.id,
                         call=0,
                         request_id=request.id,
                         method=request.method,

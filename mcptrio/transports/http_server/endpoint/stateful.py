@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Final, cast
+from typing import Final
 
 import trio
 from attrs import define, field
@@ -61,8 +61,8 @@ class Sessions:
     def __attrs_post_init__(self) -> None:
         self.activation = Activation(self.shared, self.dates, self.session_over)
 
-    def find(self, head: HttpRequest) -> Session | None:
-        """Return the session that a request names, if it belongs to the sender."""
+    def find(self, head: HttpRequest) -> HttpLink | None:
+        """Return the link of the session that a request names, if it belongs to the sender."""
         session = self.shared.runtime.supervisor.sessions.get(head.fields[b"mcp-session-id"].decode("latin-1"))
         if session is None or session.ended is not None:
             return None
@@ -75,7 +75,7 @@ class Sessions:
         http.confirmed = True
         if session.principal is None:
             session.principal = head.principal  # of a session that was taken over without a request
-        return session
+        return http
 
     # -- POST: a message of the client
 
@@ -84,14 +84,13 @@ class Sessions:
             if type(frame) is Request and frame.method == "initialize":
                 return await self._initialize(head, frame)
             return session_needed(id_of(frame))
-        session, head.session = head.session, None
-        http: HttpLink
-        if session is None or session.ended is not None or session.link.closed:  # type: ignore[attr-defined]  # as below
+        http, head.link = head.link, None
+        if http is None or http.session.ended is not None or http.closed:
             found = self.find(head) or await self.activation.find(head, id_of(frame))
             if isinstance(found, Plain):
                 return found
-            session = found
-        http = session.link  # type: ignore[assignment]  # `find` gives no other
+            http = found
+        session = http.session
         self._note_version(head, session)
         if type(frame) is tuple:
             try:
@@ -103,7 +102,7 @@ class Sessions:
             asks = type(frame) is Request
         if not asks:
             # Always accept responses, even under load: a running call may be blocked on one.
-            refusal = await self.hand_over(session, frame, session.link, head.context)
+            refusal = await self.hand_over(session, frame, http, head.context)
             if type(frame) is Notification and frame.method == "notifications/initialized":
                 session.changed()
             return refusal or ACCEPTED
@@ -195,7 +194,7 @@ class Sessions:
         http = HttpLink(parts=self.shared, identity=who, on_end=self.session_over)
         try:
             session = self.shared.runtime.new_session(
-                http, transport="http", principal=head.principal, owner=head.owner, identity=who
+                http, transport="http", principal=head.principal, owner=head.owner
             )
         except Overloaded as error:
             self.shared.admission.leave(head)
@@ -241,14 +240,14 @@ class Sessions:
             homes.forget(session)
 
     async def delete(self, head: HttpRequest) -> Plain:
-        session = self.find(head) or await self.activation.find(head)
-        if isinstance(session, Plain):
-            return session
-        cast(HttpLink, session.link).close()
-        session.close_nowait(Cause.SESSION_END)
+        http = self.find(head) or await self.activation.find(head)
+        if isinstance(http, Plain):
+            return http
+        http.close()
+        http.session.close_nowait(Cause.SESSION_END)
         if (homes := self.shared.runtime.homes) is not None:
             try:
-                await homes.delete(session)
+                await homes.delete(http.session)
             except Overloaded as error:
                 return overloaded(str(error), error.retry_after, limit=error.limit)
         return DELETED
@@ -263,16 +262,15 @@ class Sessions:
 
     async def listen(self, head: HttpRequest) -> Plain | Stream:
         cursor = head.text(b"last-event-id")
-        session = self.find(head) or await self.activation.find(head)
-        if isinstance(session, Plain):
-            return session
-        http = cast(HttpLink, session.link)
-        self._note_version(head, session)
+        http = self.find(head) or await self.activation.find(head)
+        if isinstance(http, Plain):
+            return http
+        self._note_version(head, http.session)
         if cursor:
             try:
                 return Stream(200, EVENTS, await http.resume(cursor, head.remote))
             except UnknownCursor:
-                return self._start_over(session.id)
+                return self._start_over(http.session.id)
         if self.shared.draining and not head.while_draining:
             return overloaded("the server is shutting down", 5, close=True)
         if http.listening:
