@@ -82,7 +82,7 @@ class Homes(Entity):
         """
         runtime = self.runtime
         session.data["versions"] = await runtime.bus.versions(runtime.app.topics(session))
-        session.on_change = partial(self.save, session)
+        session.on_change = self.save
         self.save(session)
         await self._stored()
 
@@ -268,7 +268,7 @@ class Homes(Entity):
                 session = await revive(claimed)
             if session is not None:
                 self.runtime.supervisor.start(session)
-                session.on_change = partial(self.save, session)
+                session.on_change = self.save
                 if record_of(session) != claimed.record:  # for example a value that the session function has saved
                     self.save(session)
         except BaseException:

@@ -53,7 +53,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
 
 
 def record_of(session: Session) -> bytes:
-    """Return the record of a session that is open."""
+    """Return the record of a session that is open, or was passivated just now."""
     link, data, era = session.link, session.data, session.peer.era
     info, saved = data.get("client_info"), data.get("saved")
     record = SessionRecord(

@@ -21,6 +21,7 @@ from mcptrio._actors.background import Background
 from mcptrio._actors.handlers import Handlers
 from mcptrio._actors.inbox import Inbox
 from mcptrio._actors.perform import perform, settle_all
+from mcptrio._actors.relay import EndedLink
 from mcptrio._actors.service import Outgoing, Service, make_peer
 from mcptrio._peer.link import ReplyLink, SessionLink
 from mcptrio._peer.machine import Peer
@@ -54,7 +55,7 @@ class Session(Entity, kw_only=True):
     data: dict[str, Any] = field(default_factory=dict)
     """Data of features for this session, for example its subscriptions."""
     on_end: list[Callable[[], None]] = field(default_factory=list)
-    on_change: Callable[[], None] | None = None
+    on_change: Callable[[Session], None] | None = None
     """Stores the record of a durable session."""
     epoch: int = 0
     """How often the session was claimed: the fencing token of what it writes."""
@@ -163,7 +164,7 @@ class Session(Entity, kw_only=True):
     def changed(self) -> None:
         """Handle a change of what the record of a durable session holds."""
         if self.on_change is not None:
-            self.on_change()
+            self.on_change(self)
 
     def spawn(self, fn: Callable[..., Awaitable[Any]], *args: Any, name: object = None) -> None:
         """Run `fn` in the session's nursery, at once or as soon as the session is awake."""
@@ -239,9 +240,11 @@ class Session(Entity, kw_only=True):
         callbacks, self.on_end = self.on_end, []
         for callback in callbacks:
             callback()
+        # Without reference cycles the session does not wait for the garbage collector.
+        self.link = EndedLink(self.link.identity, self.link.confirmed)
         self._background = None
         if not self.handlers.left_behind:
-            del self.handlers.session  # without this cycle the session does not wait for the garbage collector
+            del self.handlers.session
         hub = self.service.telemetry
         if hub and self.ended is not None and self.ended is not Cause.PASSIVATED and self.began is not None:
             seconds = trio.current_time() - self.began

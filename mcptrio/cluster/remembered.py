@@ -16,7 +16,8 @@ class RememberedHomes:
 
     An entry may be old. A worker serves a forwarded request only if the session is at home there, and answers that it
     is not otherwise; so an old entry costs one round trip, never a wrong answer. An entry counts only as long as the
-    link to its worker is connected: a worker that is dead or leaves gets no request because of it.
+    link to its worker is connected: a worker that is dead or leaves gets no request because of it. Owners have no
+    shares of it: an entry that is dropped costs its session one question to the directory.
     """
 
     def __init__(self, links: Mapping[str, PeerLink], size: int = MAX_REMEMBERED) -> None:

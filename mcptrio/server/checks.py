@@ -53,6 +53,19 @@ def require_async(fn: object, otherwise: str) -> None:
         raise DeclarationError(otherwise)
 
 
+def chosen_store(store: Store | str | None) -> Store | None:
+    """Return the store that `store=` chooses: the object, or the one that a text names.
+
+    Raises:
+        DeclarationError: the text names no store.
+    """
+    if isinstance(store, str):
+        from mcptrio.stores import open_store
+
+        return open_store(store)
+    return store
+
+
 def check_cluster(cluster: ClusterConfig | None, store: Store | None) -> None:
     """Refuse the settings of a cluster where there is none.
 

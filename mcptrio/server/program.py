@@ -22,6 +22,7 @@ import trio
 from mcptrio._eras.choose import Served
 from mcptrio.auth.request_state import KeyRing
 from mcptrio.errors import DeclarationError
+from mcptrio.server.checks import chosen_store
 from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
@@ -86,10 +87,7 @@ def run(
         app.eras = Served.only(protocols)
     if state_keys is not None:
         app.state_keys = KeyRing.from_texts(state_keys)
-    if isinstance(store, str):
-        from mcptrio.stores import open_store
-
-        store = open_store(store)
+    store = chosen_store(store)
     if http is not None and parent is not None and not parent.alone:
         from mcptrio.server.workers import join_workers
 

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import DeclarationError
-from mcptrio.server.checks import check_cluster, check_http
+from mcptrio.server.checks import check_cluster, check_http, chosen_store
 from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _NOT_TRIO = (
 async def serve_stdio(
     app: App,
     *,
-    store: Store | None = None,
+    store: Store | str | None = None,
     fds: tuple[int, int] | None = None,
     stop: trio.Event | None = None,
     drain_timeout: float = 25.0,
@@ -60,7 +60,7 @@ async def serve_stdio(
     from mcptrio._actors.watchdog import Watchdog
     from mcptrio.transports.stdio import server as stdio
 
-    made = app.make_runtime(store)
+    made = app.make_runtime(chosen_store(store))
     made.watchdog = Watchdog(made.hub)
     stop = _stop_event(stop, program)
     left = 0
@@ -83,7 +83,7 @@ async def serve_link(
     app: App,
     link: Link,
     *,
-    store: Store | None = None,
+    store: Store | str | None = None,
     stop: trio.Event | None = None,
     drain_timeout: float = 25.0,
 ) -> None:
@@ -94,7 +94,7 @@ async def serve_link(
 
     stop = _stop_event(stop, None)
     with _one_exception():
-        async with _start(stop) as started, app.make_runtime(store).open() as runtime:
+        async with _start(stop) as started, app.make_runtime(chosen_store(store)).open() as runtime:
             started()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_stop_pipe, stop, runtime, nursery.cancel_scope, drain_timeout, None)
@@ -115,7 +115,7 @@ async def serve_http(
     http: HttpConfig,
     *,
     auth: Auth | None = UNSET,
-    store: Store | None = None,
+    store: Store | str | None = None,
     stop: trio.Event | None = None,
     sockets: Sequence[socket.socket] | None = None,
     cluster: ClusterConfig | None = None,
@@ -130,8 +130,9 @@ async def serve_http(
     from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
     from mcptrio.transports.http_server.listener.listener import Listener
 
-    check_http(http, app.limits, store, auth)
-    check_cluster(cluster, store)
+    kept = chosen_store(store)
+    check_http(http, app.limits, kept, auth)
+    check_cluster(cluster, kept)
     authenticator = _authenticator(app, auth, http)
     make_engine = _engine(http)  # import it before the watchdog runs, which would report the import
     metrics = Metrics(route.method for route in app.router)
@@ -140,7 +141,7 @@ async def serve_http(
     with _one_exception():
         async with (
             _start(stop) as started,
-            measure(app.make_runtime(store), metrics).open() as runtime,
+            measure(app.make_runtime(kept), metrics).open() as runtime,
             _closing(authenticator),
         ):
             page = metrics.text if program is None else program.metrics_page(metrics)
@@ -269,16 +270,17 @@ def asgi(
     http: HttpConfig,
     *,
     auth: Auth | None = UNSET,
-    store: Store | None = None,
+    store: Store | str | None = None,
 ) -> HostedApp:
     from mcptrio.server.metrics import measure
     from mcptrio.telemetry.metrics import Metrics
     from mcptrio.transports.http_server.hypercorn.hosted import HostedApp
 
-    check_http(http, app.limits, store, auth)
+    kept = chosen_store(store)
+    check_http(http, app.limits, kept, auth)
     metrics = Metrics(route.method for route in app.router)
     return HostedApp(
-        lambda: measure(app.make_runtime(store), metrics),
+        lambda: measure(app.make_runtime(kept), metrics),
         http,
         authenticator=_authenticator(app, auth, None),
         open_scopes=auth is None,

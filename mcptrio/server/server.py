@@ -338,7 +338,7 @@ class Server:
     # -- serving
 
     async def serve_stdio(
-        self, *, store: Store | None = None, stop: trio.Event | None = None, drain_timeout: float = 25.0
+        self, *, store: Store | str | None = None, stop: trio.Event | None = None, drain_timeout: float = 25.0
     ) -> None:
         """Serve one client over standard input and output until it closes them.
 
@@ -349,7 +349,12 @@ class Server:
         await serve_stdio(self._app, store=store, stop=stop, drain_timeout=drain_timeout)
 
     async def serve(
-        self, link: Link, *, store: Store | None = None, stop: trio.Event | None = None, drain_timeout: float = 25.0
+        self,
+        link: Link,
+        *,
+        store: Store | str | None = None,
+        stop: trio.Event | None = None,
+        drain_timeout: float = 25.0,
     ) -> None:
         """Serve one client over a custom link until it disconnects.
 
@@ -365,7 +370,7 @@ class Server:
         config: HttpConfig | None = None,
         *,
         auth: Auth | None = UNSET,
-        store: Store | None = None,
+        store: Store | str | None = None,
         cluster: ClusterConfig | None = None,
         stop: trio.Event | None = None,
         task_status: trio.TaskStatus[list[BoundAddress]] = trio.TASK_STATUS_IGNORED,
@@ -377,7 +382,8 @@ class Server:
         set, nothing new is accepted, running calls have `drain_timeout` seconds to finish, and the method returns.
         Cancelling ends everything at once. `auth` authenticates callers: a `BearerAuth`, `StaticTokens` or
         `ClientCertificates` of `mcptrio.auth.server`, or your own function. None turns authentication and scopes off.
-        With a `store` that several processes share, they serve one endpoint together; `cluster` has the settings.
+        `store` is a store or its URL, as in `store="sqlite:///sessions.db"`. With one that several processes share,
+        they serve one endpoint together; `cluster` has the settings.
         """
         from mcptrio.server.serve import http_config, serve_http
 
@@ -389,7 +395,7 @@ class Server:
         config: HttpConfig | None = None,
         *,
         auth: Auth | None = UNSET,
-        store: Store | None = None,
+        store: Store | str | None = None,
         **settings: Unpack[HttpOptions],
     ) -> HostedApp:
         """Return an ASGI application for Hypercorn's trio worker, or to mount in another application."""

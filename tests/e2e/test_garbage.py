@@ -1,4 +1,4 @@
-"""A connection, a pipe's session or a task that ends is freed at once.
+"""A connection, a session or a task that ends is freed at once.
 
 Objects in a reference cycle wait for a full garbage collection, which `server.run()` makes rare because it stops the
 event loop. A client that connects and leaves, again and again, would fill the memory meanwhile.
@@ -11,21 +11,26 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcptrio import Context, Server, ToolError
+from mcptrio import Context, Limits, Server, ToolError
 from mcptrio.extensions.tasks import Tasks
+from mcptrio.stores import open_store
 from tests.engines import ENGINES
 from tests.extensions.kit import WITH_TASKS
 from tests.faults.hostile_peer import UPGRADE, Peer, masked
 from tests.stateless.kit import meta
 
+CALL = {"name": "echo", "arguments": {"text": "x"}}
 
-def make_server() -> Server:
-    server = Server("garbage")
+
+def make_server(**options: Any) -> Server:
+    server = Server("garbage", **options)
     server.add_extension(Tasks())
 
     @server.tool
@@ -83,7 +88,9 @@ async def come_and_go(peer: Peer) -> None:
             if request.startswith(b"POST /mcp HTTP"):
                 await peer.some(stream)
     async with await peer.connect() as stream:
-        await peer.open_session(stream)
+        session = await peer.open_session(stream)
+        await peer.ask(stream, peer.inside(session, peer.frame("tools/call", CALL)))
+        await peer.ask(stream, peer.head(f"Mcp-Session-Id: {session}", method="DELETE"))
     async with await peer.connect() as stream:
         await peer.ask(stream, peer.call("report", {"text": "x"}, capabilities=WITH_TASKS))
     for messages in ((), (peer.initialize(),), (peer.initialize(), waiting)):
@@ -112,6 +119,10 @@ def kept_garbage() -> Iterator[list[object]]:
         gc.enable()
 
 
+def ours(found: list[object]) -> Counter[str]:
+    return Counter(type(each).__name__ for each in found if type(each).__module__.startswith("mcptrio"))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector(engine: str) -> None:
     async with trio.open_nursery() as nursery:
@@ -127,5 +138,31 @@ async def test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector(e
                 await come_and_go(peer)
             await wait_all_tasks_blocked(0.1)
         nursery.cancel_scope.cancel()
-    ours = Counter(type(each).__name__ for each in found if type(each).__module__.startswith("mcptrio"))
-    assert ours == {}
+    assert ours(found) == {}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_passivated_session_leaves_nothing_for_the_garbage_collector(engine: str, tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        server = make_server(limits=Limits(passivate_after=0.05, check_every=0.05))
+        store = open_store(f"sqlite:///{tmp_path / 'sessions.db'}")
+        (address, *_) = await nursery.start(partial(server.serve_http, port=0, engine=engine, auth=None, store=store))
+        (runtime,) = server._app.publisher.runtimes
+        peer = Peer(address.port, "none")
+
+        async def come_back() -> None:
+            async with await peer.connect() as stream:
+                session = await peer.open_session(stream)
+                for _ in range(2):  # the second call activates the session
+                    await peer.ask(stream, peer.inside(session, peer.frame("tools/call", CALL)))
+                    while runtime.supervisor.sessions or runtime.homes.moving:
+                        await trio.sleep(0.01)
+
+        with trio.fail_after(30):
+            await come_back()
+            with kept_garbage() as found:
+                for _ in range(3):
+                    await come_back()
+                await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert ours(found) == {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from mcptrio import Server
 from mcptrio._actors.limits import Limits
@@ -81,3 +83,22 @@ def test_a_durable_store_has_room_for_every_session(tmp_path: Path) -> None:
 def test_keys_are_not_fresh_for_longer_than_they_are_used() -> None:
     with pytest.raises(DeclarationError, match="raise keys_max_age too"):
         BearerAuth(resource=kit.RESOURCE, issuers=[kit.ISSUER], keys_ttl=7200)
+
+
+async def test_a_store_is_given_as_an_object_or_as_its_url(tmp_path: Path, nursery: trio.Nursery) -> None:
+    file = tmp_path / "sessions.db"
+    server = Server("s")
+    await nursery.start(partial(server.serve_http, port=0, store=f"sqlite:///{file}"))
+    assert file.exists()
+
+
+@pytest.mark.parametrize("serve", ["serve_stdio", "serve", "serve_http", "asgi", "run"])
+async def test_a_text_that_names_no_store_is_refused_with_the_forms_that_do(serve: str) -> None:
+    server, links = Server("s"), (None,) if serve == "serve" else ()
+    with pytest.raises(DeclarationError, match=r"is not a store: write memory, sqlite:///relative\.db"):
+        if serve == "asgi":
+            server.asgi(store="sqlite")
+        elif serve == "run":
+            await trio.to_thread.run_sync(partial(server.run, "http", store="sqlite"))
+        else:
+            await getattr(server, serve)(*links, store="sqlite")
