@@ -11,6 +11,7 @@ import trio
 
 from mcptrio._actors.cancellation import is_cancelled
 from mcptrio._actors.future import Reply
+from mcptrio._actors.router import pass_on_interrupt
 from mcptrio._struct import Entity
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Background(Entity):
             except (Exception, trio.Cancelled, BaseExceptionGroup) as error:
                 if not isinstance(error, Exception) and is_cancelled():
                     raise
+                pass_on_interrupt(error)
                 logger.exception("a background task of session %s failed", self.session.id[:8])
             finally:
                 self._scopes.discard(scope)
@@ -83,6 +85,7 @@ class Background(Entity):
         except (trio.Cancelled, BaseExceptionGroup) as error:
             if is_cancelled():
                 raise
+            pass_on_interrupt(error)
             logger.exception("the session function of session %s failed", self.session.id[:8])
             entered.settle(error=RuntimeError(f"the session function raised {type(error).__name__}"))
 

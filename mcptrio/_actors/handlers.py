@@ -24,7 +24,7 @@ from mcptrio._actors.journal import Journal
 from mcptrio._actors.parking import REFUSED
 from mcptrio._actors.relay import Relay
 from mcptrio._actors.reports import LONGEST_NAME, call_parked, call_resumed, call_started
-from mcptrio._actors.router import Finish, Route, failure, foreign_cancelled
+from mcptrio._actors.router import Finish, Route, failure, foreign_cancelled, pass_on_interrupt
 from mcptrio._peer.effects import Effect, Start
 from mcptrio._peer.messages import Answered, Asked, Cause, Expired, Failed, Finished, HandedOver, Outcome, Resumed
 from mcptrio._struct import Entity
@@ -154,6 +154,7 @@ class Handlers(Entity):
         except (trio.Cancelled, BaseExceptionGroup) as error:
             if is_cancelled():
                 raise
+            pass_on_interrupt(error)
             outcome = foreign_cancelled(error, start.method)
         finally:
             self._ended(call, outcome)

@@ -367,6 +367,33 @@ async def test_a_handler_that_leaves_a_cancel_scope_open_fails_alone(
     assert "Cancel scope stack corrupted" in caplog.text
 
 
+@pytest.mark.defect("C22")
+@pytest.mark.parametrize("lent", [False, True])
+async def test_a_handler_that_leaves_a_nursery_open_fails_alone(autojump_clock: MockClock, lent: bool) -> None:
+    ended: list[str] = []
+
+    async def leaks(ctx: Ctx, params: Any) -> dict[str, Any]:
+        nursery = await trio.open_nursery().__aenter__()
+        nursery.start_soon(stay)
+        return {}
+
+    async def stay() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("child")
+
+    async with open_talk({"leaks": leaks, "now": at_once}) as talk, open_reader(talk) as reader:
+        if lent:
+            reader.deliver(request(1, "leaks"), request(2, "now"))
+        else:
+            await talk.deliver(request(1, "leaks"), request(2, "now"))
+        answers = {answer["id"]: answer for answer in await talk.settle()}
+        assert answers[1]["error"]["message"] == "internal error"
+        assert "result" in answers[2]
+        assert (talk.session.ended, ended) == (None, ["child"])
+
+
 @pytest.mark.defect("C05")
 @pytest.mark.parametrize("lent", [False, True])
 def test_ctrl_c_in_a_child_task_of_a_handler_reaches_the_main_task(lent: bool) -> None:
@@ -385,10 +412,11 @@ def test_ctrl_c_in_a_child_task_of_a_handler_reaches_the_main_task(lent: bool) -
                 reader.deliver(request(1, "parent"))
             else:
                 await talk.deliver(request(1, "parent"))
-            await trio.sleep_forever()  # the main task is interrupted here
+            with trio.fail_after(60):
+                await trio.sleep_forever()  # the main task is interrupted here
 
     with pytest.raises(BaseExceptionGroup) as caught:
-        trio.run(main)
+        trio.run(main, clock=MockClock(autojump_threshold=0))
     assert caught.value.subgroup(KeyboardInterrupt) is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -37,6 +38,19 @@ async def test_the_timeout_of_a_tool_starts_with_its_function(autojump_clock: Mo
     async with talking(server) as talk:
         assert await talk.text("short", seconds=4) == "done"
         assert "it may take 5 s" in await talk.fault("short", seconds=6)
+
+
+@pytest.mark.defect("C07")
+@pytest.mark.parametrize("options", [{}, {"serial": True}, {"limit": 1}], ids=["alone", "serial", "limit"])
+async def test_a_tool_sees_its_deadline_from_its_first_line(autojump_clock: MockClock, options: Any) -> None:
+    server = Server("timed")
+
+    @server.tool(timeout=5, **options)
+    async def left() -> str:
+        return f"{trio.current_effective_deadline() - trio.current_time():g}"
+
+    async with talking(server) as talk:
+        assert await talk.text("left") == "5"
 
 
 @pytest.mark.defect("D24")
@@ -202,6 +216,50 @@ async def test_background_tasks_of_a_session_outlive_the_call_that_started_them(
         await talk.text("start")
         await trio.sleep(10)
         assert len(ticks) >= 10
+
+
+# -- Ctrl-C
+
+
+@pytest.mark.defect("C05")
+@pytest.mark.parametrize("stateless", [False, True])
+@pytest.mark.parametrize("where", ["tool", "background task", "session function"])
+def test_ctrl_c_in_a_child_task_of_user_code_reaches_the_main_task(where: str, stateless: bool) -> None:
+    server = Server("interrupted")
+
+    async def interrupted() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child)
+
+    async def child() -> None:
+        signal.raise_signal(signal.SIGINT)  # as a terminal does while this task runs
+        await trio.sleep_forever()
+
+    if where == "session function":
+
+        @server.session
+        async def session(handle: SessionHandle) -> AsyncIterator[None]:
+            await interrupted()
+            yield
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        if where == "background task":
+            ctx.session.start_soon(interrupted)
+            await trio.sleep_forever()
+        await interrupted()
+        return "done"
+
+    async def main() -> None:
+        async with open_house(server) as join:
+            with trio.fail_after(60):
+                async with join(opened=not stateless) as talk:
+                    await talk.call("work", {}, **({"_meta": meta()} if stateless else {}))
+                    await trio.sleep_forever()  # the main task is interrupted here
+
+    with pytest.raises((BaseExceptionGroup, KeyboardInterrupt)) as caught:
+        trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert BaseExceptionGroup("", [caught.value]).subgroup(KeyboardInterrupt) is not None
 
 
 # -- the end of a session
