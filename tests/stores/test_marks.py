@@ -75,6 +75,7 @@ async def test_marks_evict_no_session_and_no_mark_of_another_kind(make_store: Ma
     store = make_store(sessions=3, marks=5)
     async with store.open():
         store.sessions.put("alive", 0, b"record")
+        await store.sessions.release("alive", 0, b"record", ttl=3600)  # one that is at home is never evicted
         store.marks.done("once", "result", b"1", 60)
         for number in range(50):
             await store.marks.use("result", str(number), b"", 60)
