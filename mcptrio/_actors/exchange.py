@@ -63,6 +63,7 @@ class Exchange(Entity, kw_only=True):
     ended: Cause | None = None
     reason: str | None = None
     label: str = "exchange"
+    epoch = 0
     nursery: trio.Nursery | None = None
     """Always None: its tasks run in the supervisor's nursery, see `spawn`."""
 

@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from mcptrio import telemetry
+from mcptrio.errors import MCPError, RemoteProtocolError
 
 if TYPE_CHECKING:
     from mcptrio._actors.call import Call
@@ -85,8 +86,11 @@ def ask_sent(session: Actor, method: str, params: dict[str, Any]) -> tuple[dict[
     return params, event
 
 
-def ask_ended(hub: telemetry.Hub, sent: telemetry.AskSent, outcome: str, seconds: float, error: Any = None) -> None:
-    """Emit the end of a request to the peer; `error` is the exception that ended it, if the peer sent one."""
+def ask_ended(
+    hub: telemetry.Hub, sent: telemetry.AskSent, outcome: str, seconds: float, error: Exception | None = None
+) -> None:
+    """Emit the end of a request to the peer; `error` is the exception that ended it, if there was one."""
+    sent_by_peer = error if isinstance(error, MCPError | RemoteProtocolError) else None
     hub.emit(
         telemetry.AskEnded(
             session=sent.session,
@@ -95,8 +99,8 @@ def ask_ended(hub: telemetry.Hub, sent: telemetry.AskSent, outcome: str, seconds
             seconds=seconds,
             ask=sent.ask,
             name=sent.name,
-            code=getattr(error, "code", None),
-            message=getattr(error, "message", None),
+            code=None if sent_by_peer is None else sent_by_peer.code,
+            message=None if sent_by_peer is None else sent_by_peer.message,
         )
     )
 

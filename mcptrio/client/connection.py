@@ -268,7 +268,7 @@ class Connection(SessionLink):
 
     def headers_of(self, request_id: Any) -> Mapping[str, str]:
         ask = self.session.peer.ledger.peek(request_id)
-        return getattr(ask.reply, "headers", None) or {} if ask is not None else {}
+        return (ask.reply.headers or {}) if ask is not None and isinstance(ask.reply, TimedReply) else {}
 
     def on_notification(self, method: str, params: dict[str, Any]) -> None:
         self.on_told(method, params)

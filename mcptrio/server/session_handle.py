@@ -77,7 +77,7 @@ class SessionHandle:
     @property
     def epoch(self) -> int:
         """How often the session was continued from its record: a fencing token for what handlers change elsewhere."""
-        return cast("int", getattr(self._session, "epoch", 0))
+        return self._session.epoch
 
     @property
     def taken_over(self) -> bool:

@@ -16,6 +16,7 @@ from attrs import define, frozen
 from mcptrio.errors import RemoteProtocolError
 from mcptrio.transports.client import NotDelivered, Receiver
 from mcptrio.transports.pipe.client import PipeClientLink, open_client_link
+from mcptrio.transports.pipe.server import Pipe
 
 CUSTOM = "custom"
 """The name of such a transport in events, logs and `session.transport`."""
@@ -61,7 +62,7 @@ class Transport(Protocol):
 
 
 @define(eq=False, repr=False)
-class LinkPipe:
+class LinkPipe(Pipe):
     """The pipe that a link is for sessions and clients."""
 
     _link: Link

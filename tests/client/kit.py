@@ -220,6 +220,9 @@ class End:
         except (trio.EndOfChannel, trio.ClosedResourceError):
             raise ConnectionLost("gone") from None
 
+    def hand_to(self, take: Callable[[bytes], bool]) -> None:
+        pass
+
 
 def scripted(*scripts: Script) -> Scripted:
     return Scripted(scripts)

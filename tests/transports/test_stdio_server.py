@@ -6,7 +6,7 @@ import os
 import select
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from mcptrio._wire.jsonrpc import encode
 from mcptrio._wire.lines import LineReader
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from mcptrio.transports.pipe.client import open_client_link
-from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
+from mcptrio.transports.pipe.server import Pipe, PipeLimits, serve_pipe
 from mcptrio.transports.stdio.server import (
     READ_WITHIN,
     LinePipe,
@@ -224,7 +224,7 @@ async def test_a_second_initialize_ends_the_session_and_begins_another(autojump_
         assert len(sessions[0].runtime.supervisor.sessions) == 1
 
 
-class RecordingPipe:
+class RecordingPipe(Pipe):
     """A pipe that notes each write; it takes single messages at once while it is free."""
 
     def __init__(self, receive: trio.MemoryReceiveChannel[bytes]) -> None:
@@ -233,7 +233,11 @@ class RecordingPipe:
         self.drains: list[int] = []
         """How many writes there were when the writer waited until they were read."""
         self.free = True
-        self.unread: Callable[[], int] | None = None
+        self.slow_reader = False
+
+    @property
+    def paced(self) -> bool:
+        return self.slow_reader
 
     async def receive(self) -> Any:
         return [await self._receive.receive()]
@@ -258,7 +262,7 @@ async def open_recorded(
 ) -> AsyncIterator[tuple[RecordingPipe, Any, Any]]:
     send, receive = trio.open_memory_channel[bytes](1000)
     pipe, app = RecordingPipe(receive), App(handlers)
-    pipe.unread = (lambda: 0) if paced else None
+    pipe.slow_reader = paced
     async with open_runtime(app) as runtime, trio.open_nursery() as nursery:
         nursery.start_soon(partial(serve_pipe, runtime, pipe, transport="stdio"))
 

@@ -20,9 +20,8 @@ from mcptrio.auth.server import Principal
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Authenticator, Endpoint
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
-from mcptrio.transports.pipe.server import PipeLink
 from mcptrio.transports.websocket.server import serve_websocket
-from tests.actors.kit import App, Ctx, initialize, notification, open_runtime, request
+from tests.actors.kit import App, Ctx, ListLink, initialize, notification, open_runtime, request
 
 
 async def slow(ctx: Ctx, params: Any) -> Any:
@@ -94,7 +93,7 @@ async def open_socket(
     }
     async with open_runtime(app, Limits(max_sessions=max_sessions)) as runtime:
         for _ in range(sessions):
-            runtime.new_session(PipeLink(), transport="memory")
+            runtime.new_session(ListLink(), transport="memory")
         endpoint = Endpoint(runtime, config or HttpConfig(), None, authenticator)
         async with trio.open_nursery() as nursery:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Protocol
@@ -13,6 +13,7 @@ from attrs import frozen
 from mcptrio.errors import ConnectionLost, RemoteProtocolError
 from mcptrio.transports.client import Receiver
 from mcptrio.transports.pipe.client import PipeClientLink, open_client_link, take_answer
+from mcptrio.transports.pipe.server import Pipe
 
 
 class MemoryLinkEnd(Protocol):
@@ -21,6 +22,7 @@ class MemoryLinkEnd(Protocol):
     def send_nowait(self, frame: bytes) -> bool: ...
     async def send(self, frame: bytes) -> None: ...
     async def receive(self) -> bytes: ...
+    def hand_to(self, take: Callable[[bytes], bool]) -> None: ...
 
 
 class HasMemoryLink(Protocol):
@@ -29,10 +31,12 @@ class HasMemoryLink(Protocol):
     def open_memory_link(self) -> AbstractAsyncContextManager[MemoryLinkEnd]: ...
 
 
-class _MemoryPipe:
+class _MemoryPipe(Pipe):
     def __init__(self, end: MemoryLinkEnd) -> None:
         self._end = end
-        self.send_nowait = end.send_nowait
+
+    def send_nowait(self, message: bytes) -> bool:
+        return self._end.send_nowait(message)
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         try:
@@ -58,7 +62,6 @@ class MemoryTransport:
     @asynccontextmanager
     async def open(self, receiver: Receiver) -> AsyncIterator[PipeClientLink]:
         async with self.server.open_memory_link() as end:
-            if (hand_to := getattr(end, "hand_to", None)) is not None:
-                hand_to(partial(take_answer, receiver))
+            end.hand_to(partial(take_answer, receiver))
             async with open_client_link(_MemoryPipe(end), receiver) as link:
                 yield link

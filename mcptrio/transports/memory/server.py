@@ -19,7 +19,7 @@ from attrs import define, field
 from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import ConnectionLost, RemoteProtocolError
-from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
+from mcptrio.transports.pipe.server import Pipe, PipeLimits, serve_pipe
 
 
 @define(eq=False, repr=False)
@@ -82,12 +82,11 @@ class MemoryEnd:
 
 
 @define(eq=False, repr=False)
-class _ServerEnd:
+class _ServerEnd(Pipe):
     _client: MemoryEnd
     _outgoing: Outbox
     _incoming: Outbox
-    gathers: bool = False
-    """Responses need not be sent together."""
+    gathers = False
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         try:

@@ -36,14 +36,13 @@ class PipeClientLink:
     otherwise both sides could block on each other for ever. The link to a server that sends without reading is closed.
     """
 
+    pipe: Pipe
     hang_up: Callable[[str], None]
     outbox: Outbox = field(factory=Outbox)
-    send_nowait: Callable[[bytes], bool] | None = None
-    """Sends one message at once if the pipe takes it whole; None if the pipe cannot tell."""
     full: bool = False
 
     def post(self, data: bytes) -> None:
-        if self.send_nowait is None or not self.outbox.idle or not self.send_nowait(data):
+        if not self.outbox.idle or not self.pipe.send_nowait(data):
             self.outbox.put(data)
             self.full = self.outbox.full
             if self.outbox.weight > _MOST_UNSENT:
@@ -73,7 +72,7 @@ async def open_client_link(
     flush_timeout: float = 1.0,
 ) -> AsyncIterator[PipeClientLink]:
     """Carry frames over `pipe` until the block is left. `why` returns the reason once the server is gone."""
-    link = PipeClientLink(receiver.lost, send_nowait=getattr(pipe, "send_nowait", None))
+    link = PipeClientLink(pipe, receiver.lost)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read, pipe, receiver, why)
         written = trio.Event()

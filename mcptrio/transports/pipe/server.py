@@ -38,7 +38,20 @@ _PROGRESS = b'"notifications/progress"'
 
 
 class Pipe(Protocol):
-    """A bidirectional channel of whole messages."""
+    """A bidirectional channel of whole messages.
+
+    The defaults are those of a pipe whose messages are all sent by the writer's task.
+    """
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the responses of a burst of calls are sent together."""
+        return True
+
+    @property
+    def paced(self) -> bool:
+        """Whether `drained` can tell when the peer has read everything."""
+        return False
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         """Return the next messages, or the errors in them; empty at the end of the input."""
@@ -51,6 +64,14 @@ class Pipe(Protocol):
             trio.BrokenResourceError: the peer is gone.
         """
         ...
+
+    def send_nowait(self, message: bytes) -> bool:
+        """Send one message if the pipe takes it whole and at once; return whether it did."""
+        return False
+
+    async def drained(self) -> None:
+        """Wait until the peer has read everything, if the pipe is `paced`."""
+        await trio.lowlevel.checkpoint()
 
 
 class Bounds(Protocol):
@@ -83,6 +104,7 @@ class PipeLimits(Struct, frozen=True, kw_only=True):
 class PipeLink(Entity):
     """The link of a session that has its own pipe."""
 
+    pipe: Pipe
     outbox: Outbox = field(default_factory=Outbox)
     shared: bool = True
     queued = 0.0
@@ -93,8 +115,6 @@ class PipeLink(Entity):
     head: RequestHead | None = None
     """The HTTP request that opened the pipe, if any."""
 
-    send_nowait: Callable[[bytes], bool] | None = None
-    """Writes one message at once if the pipe takes it whole; None if the pipe cannot tell."""
     is_last: Callable[[], bool] | None = None
     """Returns whether no other response is pending; None if that does not matter."""
     paced: bool = False
@@ -111,7 +131,7 @@ class PipeLink(Entity):
             self._progress = False
             self.outbox.put(_PAUSE)
         alone = not final or self.is_last is None or self.is_last()
-        if self.send_nowait is None or not self.outbox.idle or not alone or not self.send_nowait(data):
+        if not self.outbox.idle or not alone or not self.pipe.send_nowait(data):
             self.outbox.put(data)
 
     def end(self) -> None:
@@ -154,7 +174,7 @@ async def serve_pipe(
     pending: deque[bytes | RemoteProtocolError] = deque()
     stuck: Session | None = None
     while True:
-        link = PipeLink(head=head)
+        link = PipeLink(pipe, head=head, paced=pipe.paced)
         reader = _Reader(runtime=runtime, link=link, pipe=pipe, bounds=bounds, pending=pending)
         session = await _serve_session(reader, transport, principal, owner, limits)
         if session.handlers.left_behind:
@@ -171,9 +191,7 @@ async def _serve_session(reader: _Reader, transport: str, principal: Any, owner:
     reader.session = session
     if bounds is not None:
         bounds.opened(session)
-    link.send_nowait = getattr(pipe, "send_nowait", None)
-    link.paced = getattr(pipe, "unread", None) is not None
-    if getattr(pipe, "gathers", True):
+    if pipe.gathers:
         link.is_last = lambda: not reader.pending and not session.peer.ledger.calls
     over = trio.Event()
     session.on_end.append(over.set)
@@ -216,7 +234,7 @@ async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reader: 
     reader.stop()
 
 
-async def _send_in_parts(pipe: Any, messages: list[bytes]) -> None:
+async def _send_in_parts(pipe: Pipe, messages: list[bytes]) -> None:
     """Send messages; at each pause let the peer read those before it."""
     while messages:
         at = messages.index(_PAUSE) if _PAUSE in messages else len(messages)

@@ -115,6 +115,11 @@ class LinePipe(Entity):
     _eof: bool = False
     _wrote: bool = False
     """Whether a message was written directly since the last read."""
+    gathers = True
+
+    @property
+    def paced(self) -> bool:
+        return self.unread is not None
 
     def send_nowait(self, message: bytes) -> bool:
         """Write one message if the pipe takes it at once; return whether it did."""

@@ -22,6 +22,7 @@ from mcptrio.transports.http_client.http import (
     translated,
 )
 from mcptrio.transports.pipe.client import PipeClientLink, open_client_link
+from mcptrio.transports.pipe.server import Pipe
 
 SUBPROTOCOL: Final = "mcp"
 
@@ -90,7 +91,7 @@ class WebSocketTransport:
 
 
 @define(eq=False, repr=False)
-class _SocketPipe:
+class _SocketPipe(Pipe):
     _socket: Any
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:

@@ -26,7 +26,7 @@ from mcptrio.transports.http_server.endpoint.event_stream import time_left
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse, refuse_overloaded
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
 from mcptrio.transports.http_server.hypercorn.asgi import Receive, Scope, Send, head_of
-from mcptrio.transports.pipe.server import serve_pipe
+from mcptrio.transports.pipe.server import Pipe, serve_pipe
 
 logger = logging.getLogger("mcptrio.websocket")
 
@@ -127,7 +127,7 @@ async def _send_refusal(refusal: Plain, scope: Scope, send: Send) -> None:
 
 
 @define(eq=False, repr=False)
-class WebSocketPipe:
+class WebSocketPipe(Pipe):
     """A pipe of whole messages over an accepted socket."""
 
     _receive: Receive

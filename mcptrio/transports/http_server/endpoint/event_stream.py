@@ -348,7 +348,7 @@ class Leased:
 
 def time_left(request: HttpRequest) -> float:
     """Return for how many seconds the credentials of a request are still valid."""
-    expires = getattr(request.principal, "expires", None)
+    expires = None if request.principal is None else request.principal.expires
     return math.inf if expires is None else max(0.0, expires - time.time())
 
 
