@@ -14,7 +14,6 @@ NO_MUTANT = set(
         r"\w+",
         """
     C14 C15 C16 C17 C30
-    U6 U8 U11 U13 U14 U15 U16 U19
         """,
     )
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import partial
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 import mcptrio
 from mcptrio import Server, connect
 from mcptrio.transports.http_server.listener.sockets import BoundAddress
+from tests.stateless.kit import meta
 
 
 def make_server(entered: trio.Event, release: trio.Event) -> Server:
@@ -72,11 +75,18 @@ async def test_a_port_in_use_is_one_plain_exception_inside_a_program() -> None:
     await taken.aclose()
 
 
+@pytest.mark.defect("U11")
 async def test_a_stdio_server_that_is_stopped_finishes_its_call_and_returns() -> None:
     """The streams are pipes in place of descriptors 0 and 1."""
-    stop, entered, release = trio.Event(), trio.Event(), trio.Event()
-    release.set()
+    stop, entered, release, returned = trio.Event(), trio.Event(), trio.Event(), trio.Event()
     server = make_server(entered, release)
+
+    async def serve() -> None:
+        await server.serve_stdio(stop=stop)
+        returned.set()
+
+    call = {"name": "slow", "arguments": {}, "_meta": meta()}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     stdin, write_end = os.pipe()
     read_end, stdout = os.pipe()
     kept = os.dup(0), os.dup(1)
@@ -85,11 +95,17 @@ async def test_a_stdio_server_that_is_stopped_finishes_its_call_and_returns() ->
         os.dup2(stdout, 1)
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(partial(server.serve_stdio, stop=stop, drain_timeout=5))
-                os.write(write_end, b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
-                await trio.lowlevel.wait_readable(read_end)
-                assert os.read(read_end, 4096) == b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
+                nursery.start_soon(serve)
+                os.write(write_end, json.dumps(request).encode() + b"\n")
+                await entered.wait()
                 stop.set()
+                await wait_all_tasks_blocked()
+                assert not returned.is_set(), "a call still runs"
+                release.set()
+                await returned.wait()
+                os.set_blocking(read_end, False)
+                answer = json.loads(os.read(read_end, 4096))
+                assert answer["result"]["content"] == [{"type": "text", "text": "finished"}]
     finally:
         for fd, old in enumerate(kept):
             os.dup2(old, fd)

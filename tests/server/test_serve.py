@@ -24,8 +24,10 @@ def test_serving_under_asyncio_is_refused_in_one_sentence(name: str) -> None:
 
 
 @pytest.mark.defect("U13")
-def test_a_server_without_a_version_reports_that_of_the_package() -> None:
+def test_a_server_without_a_version_reports_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Server("x").info.version == mcptrio.__version__
+    monkeypatch.setattr(mcptrio, "__version__", "9.8.7")
+    assert Server("x").info.version == "9.8.7", "it is not written down a second time"
     assert Server("x", version="7").info.version == "7"
 
 
