@@ -222,7 +222,7 @@ class Program:
         self._stopping = False
         self._ended = False
         self._token: trio.lowlevel.TrioToken | None = None
-        self._reload: Callable[[], None] | None = None
+        self._reload: Callable[[], bool] | None = None
         self.on_worker_death: Callable[[str], None] | None = None
         """Called in the event loop with the id of another worker that died."""
 
@@ -338,7 +338,7 @@ class Program:
         metrics.look_at(worker_restarts_total=lambda: parent.restarts)
         return label_samples(metrics.text, parent.slot)
 
-    async def attend(self, reload: Callable[[], None]) -> None:
+    async def attend(self, reload: Callable[[], bool]) -> None:
         """While serving: send beats to the parent, or without one handle SIGHUP. `reload` reads the certificates."""
         self._reload = reload
         if self.parent is not None:
@@ -355,8 +355,8 @@ class Program:
         if self._reload is None:
             return
         try:
-            self._reload()
-            logger.info("certificates read again")
+            found = self._reload()
+            logger.info("certificates read again" if found else "there are no certificates to read again")
         except DeclarationError as error:
             logger.error("%s; the old certificates stay in use", error)
 

@@ -361,8 +361,8 @@ def test_a_file_that_is_broken_later_keeps_the_old_workers(tmp_path: Path) -> No
         cluster.wait_for("all workers were replaced")
         assert not before & set(cluster.workers)
         cluster.process.send_signal(signal.SIGUSR1)
-        cluster.wait_for("certificates read again worker=0")
-        cluster.wait_for("certificates read again worker=1")
+        cluster.wait_for("there are no certificates to read again worker=0")
+        cluster.wait_for("there are no certificates to read again worker=1")
 
 
 @exhaustive

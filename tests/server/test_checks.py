@@ -44,6 +44,7 @@ HTTP: list[tuple[dict[str, Any], str]] = [
     ({"outbox_events": 1001}, r"store=MemoryStore\(StoreLimits\(stream_events=1001\)\)"),
     ({"config": HttpConfig(outbox_events=1001)}, "lower outbox_events"),
     ({"rate": 5, "rate_burst": 0.5}, "must be 1 or more"),
+    ({"unix_mode": 660}, "must be between 0 and 0o777, got 660; write 0o660, or 432 in a variable"),
     ({"auth": kit.settings(max_token=16 * 1024)}, "raise max_header_bytes"),
     ({"auth": kit.settings(), "max_header_bytes": 8192}, "lower max_token"),
 ]

@@ -221,6 +221,9 @@ class HttpConfig:
                 raise DeclarationError(f"HttpConfig.{name} must not be negative, got {getattr(self, name)!r}")
         if self.rate is not None and not self.rate > 0:
             raise DeclarationError(f"HttpConfig.rate must be positive, or None for no limit, got {self.rate!r}")
+        if not 0 <= self.unix_mode <= 0o777:  # 660 instead of 0o660
+            got = f"got {self.unix_mode!r}; write 0o660, or 432 in a variable"
+            raise DeclarationError(f"HttpConfig.unix_mode must be between 0 and 0o777, {got}")
         if self.json_only and self.sse_only:
             raise DeclarationError("HttpConfig.json_only and sse_only exclude each other")
         self._check_paths()

@@ -166,13 +166,14 @@ class Listener:
         finally:
             await self.close(deadline)
 
-    def reload_certificates(self) -> None:
-        """Read the certificate and key files again, for new connections.
+    def reload_certificates(self) -> bool:
+        """Read the certificate and key files again, for new connections. Returns whether there are any.
 
         Raises:
             DeclarationError: they cannot be used; the old ones stay in use.
         """
         self._tls = tls_context(self.config)
+        return self._tls is not None
 
     # -- the accept loop
 
