@@ -39,9 +39,8 @@ class Routing:
         cluster, activation = self.cluster, self.sessions.activation
         if cluster is None or head.remote is not None:
             return None
-        request_id = id_of(frame)
         if not cluster.serves:
-            return overloaded(_NO_LEASE, 1, request_id=request_id, limit="lease")
+            return overloaded(_NO_LEASE, 1, request_id=id_of(frame), limit="lease")
         name = head.fields.get(b"mcp-session-id")
         session_id = "" if name is None else name.decode("latin-1")
         if self._stays(session_id, head) or not activation.may_exist(session_id, head):
@@ -51,12 +50,12 @@ class Routing:
             if home is None and cluster.may_claim:
                 found = await activation.locate(session_id, head)
                 if not isinstance(found, HomeAt):
-                    return unknown_session(request_id) if found is None else None
+                    return unknown_session(id_of(frame)) if found is None else None
                 home = found
             elif home is None:
                 home = await cluster.look(session_id)
         except Overloaded as error:
-            return refuse_overloaded(error, request_id)
+            return refuse_overloaded(error, id_of(frame))
         return await cluster.forward(head, body, frame, home)
 
     async def stateless_elsewhere(self, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
