@@ -23,7 +23,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "stored sessions count for their principal", ACTIVATION,
-        "        self.shared.admission.check_sessions(record.identity)", "        pass",
+        "        self.parts.admission.check_sessions(record.identity)", "        pass",
         DURABLE, "test_stored_sessions_do_not_pass_the_limit_of_their_principal",
     ),
     Mutant(

@@ -210,7 +210,7 @@ async def test_a_session_that_leaves_while_its_request_waits_for_a_place(
 
         async def leave_meanwhile(self: Admission, *args: Any) -> Any:
             refusal = await enter(self, *args)
-            if self is one.endpoint.shared.admission:
+            if self is one.endpoint.parts.admission:
                 one.cluster.drain()
                 one.endpoint.runtime.supervisor.draining = True
                 await passivate(one, client)

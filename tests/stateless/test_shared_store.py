@@ -189,11 +189,11 @@ async def test_calls_are_answered_while_the_server_of_the_store_is_down() -> Non
             parked, asked = await one.call("greet"), await one.call("replayed")
             server.stop()
             with trio.fail_after(30):
-                while one.endpoint.shared.store.degraded is None:
+                while one.endpoint.parts.store.degraded is None:
                     assert (await one.post("tools/list")).status == 200
-                    one.endpoint.shared.store.tasks.put("anything", b"")
+                    one.endpoint.parts.store.tasks.put("anything", b"")
                     await trio.lowlevel.checkpoint()
-                while not other.endpoint.shared.store.connection._failures:  # type: ignore[attr-defined]
+                while not other.endpoint.parts.store.connection._failures:  # type: ignore[attr-defined]
                     await trio.lowlevel.checkpoint()
             assert (await one.post("tools/list")).status == 200
             refused = await other.retry(asked, "replayed", name=accept(name="Ada"))  # it cannot be claimed

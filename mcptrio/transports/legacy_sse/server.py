@@ -35,8 +35,8 @@ from mcptrio.transports.http_server.endpoint.message import (
     refuse_frame,
     refuse_overloaded,
 )
+from mcptrio.transports.http_server.endpoint.parts import EndpointParts
 from mcptrio.transports.http_server.endpoint.routing import Routing
-from mcptrio.transports.http_server.endpoint.shared import Shared
 from mcptrio.transports.http_server.endpoint.stateful import ACCEPTED, Sessions
 
 _OPENING_TIME: Final = 60.0
@@ -51,7 +51,7 @@ class LegacyLink:
     queued = 0.0
     confirmed = True
 
-    parts: Shared
+    parts: EndpointParts
     head: HttpRequest
     """The request that opened the stream."""
     identity: str
@@ -124,7 +124,7 @@ class LegacyLink:
 class LegacyEndpoint:
     """GET `sse_path` and POST `messages_path`, next to the endpoint."""
 
-    parts: Shared
+    parts: EndpointParts
     guard: Guard
     sessions: Sessions
     routing: Routing

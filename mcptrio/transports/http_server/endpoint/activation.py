@@ -20,8 +20,8 @@ from mcptrio.stores.base import Claimed, HomeAt, StreamKey
 from .calls import died, read_call
 from .links import HttpLink
 from .message import HttpRequest, Plain, overloaded, refuse_overloaded, unknown_session
+from .parts import EndpointParts
 from .rerun import run_again
-from .shared import Shared
 
 NAMES_PER_EPOCH = 10**9
 """Streams of a session are numbered from its epoch times this, so that no two homes use one name."""
@@ -35,7 +35,7 @@ class NotHere(MCPTrioError):
 class Activation:
     """The way back of stored sessions into memory.   Borrows: the durable sessions of the runtime."""
 
-    shared: Shared
+    parts: EndpointParts
     dates: Mapping[str, Era]
     session_over: Callable[[HttpLink], None]
 
@@ -44,8 +44,8 @@ class Activation:
 
         Another client changes nothing then: it neither claims the session nor makes requests of its owner wait.
         """
-        store = self.shared.store
-        return self.shared.runtime.homes is not None and is_session_id(session_id, store.secret, head.identity)
+        store = self.parts.store
+        return self.parts.runtime.homes is not None and is_session_id(session_id, store.secret, head.identity)
 
     async def locate(
         self, session_id: str, head: HttpRequest | None = None, denied: HomeAt | None = None
@@ -58,7 +58,7 @@ class Activation:
         Raises:
             Overloaded: there is no room, the process drains, or the store cannot be asked.
         """
-        homes = self.shared.runtime.homes
+        homes = self.parts.runtime.homes
         if homes is None:
             return None
         owner = "" if head is None else head.owner
@@ -70,17 +70,17 @@ class Activation:
         Raises:
             NotHere: the request was forwarded, and its session has left.
         """
-        homes, session_id = self.shared.runtime.homes, head.fields[b"mcp-session-id"].decode("latin-1")
+        homes, session_id = self.parts.runtime.homes, head.fields[b"mcp-session-id"].decode("latin-1")
         if homes is None or not self.may_exist(session_id, head):
             return unknown_session(request_id)
         try:
             if head.remote is not None:  # it was here when the request came
                 await homes.settled(session_id)
-                if self.shared.runtime.supervisor.find(session_id) is None:
+                if self.parts.runtime.supervisor.find(session_id) is None:
                     raise NotHere
             found = await homes.activate(session_id, partial(self._revive, homes, head, session_id), head.owner)
         except Overloaded as error:
-            return refuse_overloaded(error, request_id, close=self.shared.draining)
+            return refuse_overloaded(error, request_id, close=self.parts.draining)
         if isinstance(found, HomeAt):  # another worker has claimed it since this request was routed
             return overloaded("the session moves to another worker", 1, request_id=request_id, limit="session")
         # Do not reveal that the session of another client exists. One that was deleted is in memory until it has ended.
@@ -96,17 +96,17 @@ class Activation:
         record = read_record(claimed.record)
         era = None if record is None else self.dates.get(record.revision)
         if head is None and record is not None:
-            head = HttpRequest(method="GET", path=self.shared.config.path, headers=())
+            head = HttpRequest(method="GET", path=self.parts.config.path, headers=())
             head.identity = record.identity
         # Do not reveal that the session of another client exists.
         if record is None or era is None or head is None or record.identity != head.identity:
             return None
-        self.shared.admission.check_sessions(record.identity)  # passivated sessions must not pass the limit
+        self.parts.admission.check_sessions(record.identity)  # passivated sessions must not pass the limit
         http = self._make(head, session_id, claimed, record, era)
         session = http.session
         try:
             await http.reopen()
-            await self.shared.runtime.app.restore(session, record, SilentLink(head))
+            await self.parts.runtime.app.restore(session, record, SilentLink(head))
             # Without a request of its client there is no principal that a call could run for.
             await self._end_calls(http, head, claimed, may_rerun=head.principal is not None or not record.identity)
         except BaseException as error:
@@ -118,7 +118,7 @@ class Activation:
 
     def _make(self, head: HttpRequest, session_id: str, claimed: Claimed, record: SessionRecord, era: Era) -> HttpLink:
         http = HttpLink(
-            parts=self.shared,
+            parts=self.parts,
             identity=record.identity,
             on_end=self.session_over,
             confirmed=record.confirmed,
@@ -126,15 +126,15 @@ class Activation:
         )
         session = http.session = Session(
             id=session_id,
-            service=self.shared.runtime.app,
+            service=self.parts.runtime.app,
             link=http,
             transport="http",
             principal=head.principal,
             owner=claimed.owner or head.owner,
             epoch=claimed.epoch,
-            _runtime=self.shared.runtime,
+            _runtime=self.parts.runtime,
         )
-        self.shared.admission.session_began(record.identity)
+        self.parts.admission.session_began(record.identity)
         restore(session, record, era)
         session.open()
         session.inbox.sleep()
@@ -142,14 +142,14 @@ class Activation:
 
     async def _end_calls(self, http: HttpLink, head: HttpRequest, claimed: Claimed, *, may_rerun: bool) -> None:
         """Run the calls again that the process which died has not answered, or answer them with an error."""
-        app = self.shared.runtime.app
+        app = self.parts.runtime.app
         for name, data in claimed.calls.items():
             call = read_call(data)
             if call is None or not call.ids:
                 continue
             key = StreamKey(http.session.id, name)
-            last = await self.shared.store.reopen(key, owner=http.session.owner)
+            last = await self.parts.store.reopen(key, owner=http.session.owner)
             # The declaration of now decides: another version of the server may run.
             reruns = may_rerun and call.params is not None and app.may_rerun(call.method, call.params)
             if not (reruns and await run_again(http, head, name, call, last)):
-                self.shared.store.append(key, died(call), last=True)
+                self.parts.store.append(key, died(call), last=True)

@@ -46,10 +46,10 @@ from .message import (
     session_needed,
     unknown_session,
 )
+from .parts import EndpointParts
 from .post import Pending, PostStream
 from .routing import Routing
 from .scopes import Scopes
-from .shared import Shared
 from .stateful import Sessions
 from .stateless import ExchangeLink, Exchanges
 
@@ -83,7 +83,7 @@ class Endpoint:
     open_scopes: bool = True
     guard: Guard = field(init=False)
     admission: Admission = field(init=False)
-    shared: Shared = field(init=False)
+    parts: EndpointParts = field(init=False)
     sessions: Sessions = field(init=False)
     exchanges: Exchanges = field(init=False)
     dates: dict[str, Era] = field(init=False)
@@ -109,11 +109,11 @@ class Endpoint:
         self.admission = Admission(config, runtime.supervisor, runtime.owners, runtime.hub)
         scopes = Scopes(runtime.app.needed_scopes, self._authorizer)
         timers = Timers(lambda: runtime.supervisor.nursery)
-        self.shared = Shared(runtime, config, self.admission, scopes, timers)
+        self.parts = EndpointParts(runtime, config, self.admission, scopes, timers)
         self.dates = runtime.app.eras.eras
-        self.sessions = Sessions(self.shared, self.dates)
-        self.routing = Routing(self.shared, self.sessions)
-        self.exchanges = Exchanges(self.shared)
+        self.sessions = Sessions(self.parts, self.dates)
+        self.routing = Routing(self.parts, self.sessions)
+        self.exchanges = Exchanges(self.parts)
         self._sessions_served = any(era.http.sessions for era in self.dates.values())
         # basic/transports: a client accepts both. Where a stream is never sent, JSON is enough.
         self._answers = ("application/json",) if config.json_only else ("application/json", "text/event-stream")
@@ -124,7 +124,7 @@ class Endpoint:
         if config.legacy_sse:
             from mcptrio.transports.legacy_sse.server import LegacyEndpoint
 
-            self._legacy = LegacyEndpoint(self.shared, self.guard, self.sessions, self.routing)
+            self._legacy = LegacyEndpoint(self.parts, self.guard, self.sessions, self.routing)
 
     @property
     def calls(self) -> int:
@@ -275,7 +275,7 @@ class Endpoint:
 
     def timed_out(self) -> Plain:
         """Build the response for a body that did not arrive in time."""
-        self.shared.limit("body_timeout")
+        self.parts.limit("body_timeout")
         return refuse(
             408,
             f"the body took longer than {self.config.body_timeout:g} s (HttpConfig.body_timeout), or arrived with less "
@@ -285,12 +285,12 @@ class Endpoint:
 
     def no_room(self) -> Plain:
         """Build the response for a large body that found no memory in time."""
-        self.shared.limit("max_body_memory")
+        self.parts.limit("max_body_memory")
         return overloaded("too many large requests are being served", 1, close=True, limit="max_body_memory")
 
     def too_large(self) -> Plain:
         """Build the response for a body that is larger than allowed."""
-        self.shared.limit("max_body")
+        self.parts.limit("max_body")
         return self.guard.too_large()
 
     # -- POST: a message of the client
@@ -303,7 +303,7 @@ class Endpoint:
                 frame = decode(body, self.config.json_limits)
         except RemoteProtocolError as error:
             if error.limit is not None:
-                self.shared.limit(error.limit)
+                self.parts.limit(error.limit)
             return refuse_frame(error)
         # A request that declares its date is stateless whatever the header says; the two are compared then.
         if (
@@ -351,14 +351,14 @@ class Endpoint:
         if path == "/livez":
             return Plain(200, TEXT, b"ok\n")
         if path == "/readyz":
-            if self.shared.draining or not self.runtime.ready:
-                return Plain(503, TEXT, b"draining\n" if self.shared.draining else b"starting\n")
+            if self.parts.draining or not self.runtime.ready:
+                return Plain(503, TEXT, b"draining\n" if self.parts.draining else b"starting\n")
             if self.runtime.stalled:
                 return Plain(503, TEXT, b"the event loop was blocked\n")
             if self.routing.expired and all(era.http.sessions for era in self.dates.values()):
                 return Plain(503, TEXT, b"the lease of this worker has expired\n")
             problems = ["the lease of this worker has expired"] if self.routing.expired else []
-            if (degraded := self.shared.store.degraded) is not None:
+            if (degraded := self.parts.store.degraded) is not None:
                 problems.append(f"the store is degraded: {degraded}")
             return Plain(200, TEXT, f"ok, but {'; '.join(problems)}\n".encode() if problems else b"ok\n")
         if self.metrics is None:

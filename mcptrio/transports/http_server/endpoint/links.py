@@ -28,7 +28,7 @@ from .post import PostStream
 from .remote import ClientConnection, CloseRemotely, RemoteConnection
 
 if TYPE_CHECKING:
-    from .shared import Shared
+    from .parts import EndpointParts
 
 STANDALONE: Final = "0"
 
@@ -41,7 +41,7 @@ class HttpLink:
     head = None
     queued = 0.0
 
-    parts: Shared
+    parts: EndpointParts
     identity: str
     """The owner of the session; see `identity`."""
     on_end: Callable[[HttpLink], None]

@@ -24,7 +24,7 @@ from mcptrio.stores.base import UnknownCursor
 from .calls import CRASHED, MAY_HAVE_RUN, encode_call, may_have_run
 from .event_stream import LOST, StreamLog, is_notification
 from .message import EVENTS, JSON, Headers, HttpRequest, Plain, Stream, refuse, unknown_session
-from .shared import Shared
+from .parts import EndpointParts
 
 if TYPE_CHECKING:
     from .links import HttpLink
@@ -47,7 +47,7 @@ class Pending(Entity, kw_only=True):
 
     head: HttpRequest
     frame: Frame | Batch
-    parts: Shared
+    parts: EndpointParts
     patience: float
     """Seconds after which it becomes a stream."""
     headers: Headers = ()

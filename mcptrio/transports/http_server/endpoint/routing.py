@@ -12,8 +12,8 @@ from mcptrio.stores.base import HomeAt
 
 from .activation import NotHere
 from .message import HttpRequest, Plain, Stream, id_of, overloaded, refuse_overloaded, unknown_session
+from .parts import EndpointParts
 from .remote import Cluster
-from .shared import Shared
 from .stateful import Sessions
 
 _NO_LEASE: Final = "this worker has no lease: it cannot reach the store"
@@ -23,7 +23,7 @@ _NO_LEASE: Final = "this worker has no lease: it cannot reach the store"
 class Routing:
     """The way of requests to the worker that has their session.   Borrows: the cluster, while there is one."""
 
-    shared: Shared
+    parts: EndpointParts
     sessions: Sessions
     cluster: Cluster | None = None
 
@@ -63,7 +63,7 @@ class Routing:
         here."""
         if self.cluster is None or head.remote is not None:
             return None
-        runtime = self.shared.runtime
+        runtime = self.parts.runtime
         worker = runtime.parking.worker_of(frame.method, frame.params, head.principal)
         route = runtime.app.router.routes.get(frame.method)
         try:
@@ -89,10 +89,10 @@ class Routing:
 
     def _stays(self, session_id: str, head: HttpRequest) -> bool:
         """Return whether a session is in memory here; one that is quiet leaves a worker that drains."""
-        session, homes = self.shared.runtime.supervisor.find(session_id), self.shared.runtime.homes
+        session, homes = self.parts.runtime.supervisor.find(session_id), self.parts.runtime.homes
         if session is None:
             return False
-        if self.shared.draining and homes is not None:
+        if self.parts.draining and homes is not None:
             if not session.peer.calls and session.inbox.idle and homes.may_leave(session, draining=True):
                 homes.leave_soon(session)
                 return False
@@ -111,12 +111,12 @@ class Routing:
             Overloaded: that cannot be found out at present, or this worker may not serve its sessions.
         """
         if stateless:
-            if self.shared.draining and head.path != self.shared.config.messages_path:
+            if self.parts.draining and head.path != self.parts.config.messages_path:
                 raise NotHere
             return None
         if self.expired:
             raise Overloaded(_NO_LEASE, retry_after=1, limit="lease")
-        session_id, homes = head.fields[b"mcp-session-id"].decode("latin-1"), self.shared.runtime.homes
+        session_id, homes = head.fields[b"mcp-session-id"].decode("latin-1"), self.parts.runtime.homes
         for _ in range(2):  # it may be leaving, or leave now
             if homes is not None:
                 await homes.settled(session_id)

@@ -42,8 +42,8 @@ from .message import (
     session_needed,
     unknown_session,
 )
+from .parts import EndpointParts
 from .post import PostStream
-from .shared import Shared
 
 ACCEPTED: Final = Plain(202)
 DELETED: Final = Plain(200)
@@ -54,20 +54,20 @@ _START_OVER: Final = "Last-Event-ID cannot be resumed from; start over without i
 class Sessions:
     """The sessions of one endpoint: lookup, start and end. The supervisor owns the sessions."""
 
-    shared: Shared
+    parts: EndpointParts
     dates: Mapping[str, Era]
     activation: Activation = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.activation = Activation(self.shared, self.dates, self.session_over)
+        self.activation = Activation(self.parts, self.dates, self.session_over)
 
     def find(self, head: HttpRequest) -> HttpLink | None:
         """Return the link of the session that a request names, if it belongs to the sender."""
-        session = self.shared.runtime.supervisor.sessions.get(head.fields[b"mcp-session-id"].decode("latin-1"))
+        session = self.parts.runtime.supervisor.sessions.get(head.fields[b"mcp-session-id"].decode("latin-1"))
         if session is None or session.ended is not None:
             return None
         http = session.link
-        if type(http) is not HttpLink or http.closed or http.parts is not self.shared:
+        if type(http) is not HttpLink or http.closed or http.parts is not self.parts:
             return None
         # Do not reveal that the session of another client exists.
         if http.identity != head.identity:
@@ -106,16 +106,16 @@ class Sessions:
             if type(frame) is Notification and frame.method == "notifications/initialized":
                 session.changed()
             return refusal or ACCEPTED
-        refusal = await self.shared.scopes.check(head, frame)
+        refusal = await self.parts.scopes.check(head, frame)
         if refusal is None:
-            refusal = await self.shared.admission.enter(head, frame)
+            refusal = await self.parts.admission.enter(head, frame)
         if refusal is not None:
-            self.shared.call_refused(head, frame, refusal)
+            self.parts.call_refused(head, frame, refusal)
             return refusal
         if http.closed:  # it was passivated or deleted while this request waited
-            self.shared.admission.leave(head)
+            self.parts.admission.leave(head)
             return await self.post(head, frame)
-        config = self.shared.config
+        config = self.parts.config
         post = self._new_post(http, head, frame, math.inf if config.json_only else config.stream_after)
         try:
             refusal = await self.hand_over(session, frame, post, head.context)
@@ -124,7 +124,7 @@ class Sessions:
             raise
         if refusal is not None:
             post.end()
-            self.shared.call_refused(head, frame, refusal)
+            self.parts.call_refused(head, frame, refusal)
             return refusal
         return post
 
@@ -142,13 +142,13 @@ class Sessions:
         post = http.posts[str(http.last_name)] = PostStream(
             head=head,
             frame=frame,
-            parts=self.shared,
+            parts=self.parts,
             patience=patience,
             headers=headers,
             queued=head.queued,
             http=http,
             name=str(http.last_name),
-            json_only=self.shared.config.json_only,
+            json_only=self.parts.config.json_only,
             on_answer=on_answer,
         )
         return post
@@ -158,21 +158,21 @@ class Sessions:
     ) -> Plain | None:
         """Post a message to the session; return a refusal if that is not possible."""
         if session.congested and type(frame) in (Request, tuple):
-            with trio.move_on_after(self.shared.busy_timeout):
+            with trio.move_on_after(self.parts.busy_timeout):
                 await session.wait_for_room()
             if session.congested:
-                self.shared.limit("waiting", session)
+                self.parts.limit("waiting", session)
                 text = "the session has too many requests waiting"
                 return overloaded(text, 1, request_id=id_of(frame), limit="waiting")
         if session.deliver_nowait(frame, link, context):
             return None
         try:
-            with trio.move_on_after(self.shared.busy_timeout):
+            with trio.move_on_after(self.parts.busy_timeout):
                 await session.deliver(frame, link, context)
                 return None
         except ConnectionLost:
             return unknown_session(id_of(frame))
-        self.shared.limit("inbox", session)
+        self.parts.limit("inbox", session)
         return overloaded("the session is busy", 1, request_id=id_of(frame), limit="inbox")
 
     # -- start and end
@@ -185,22 +185,20 @@ class Sessions:
             return refuse(200, text, code=INVALID_PARAMS, request_id=frame.id)
         who = head.identity
         try:
-            self.shared.admission.check_sessions(who)
+            self.parts.admission.check_sessions(who)
         except Overloaded as error:
             return refuse_overloaded(error, frame.id)
-        refusal = await self.shared.admission.enter(head, frame)
+        refusal = await self.parts.admission.enter(head, frame)
         if refusal is not None:
             return refusal
-        http = HttpLink(parts=self.shared, identity=who, on_end=self.session_over)
+        http = HttpLink(parts=self.parts, identity=who, on_end=self.session_over)
         try:
-            session = self.shared.runtime.new_session(
-                http, transport="http", principal=head.principal, owner=head.owner
-            )
+            session = self.parts.runtime.new_session(http, transport="http", principal=head.principal, owner=head.owner)
         except Overloaded as error:
-            self.shared.admission.leave(head)
-            return refuse_overloaded(error, frame.id, close=self.shared.draining)
+            self.parts.admission.leave(head)
+            return refuse_overloaded(error, frame.id, close=self.parts.draining)
         http.session = session
-        self.shared.admission.session_began(who)
+        self.parts.admission.session_began(who)
         named = ((b"mcp-session-id", session.id.encode()),)
         post = self._new_post(http, head, frame, math.inf, named, lambda: self._opened(http))
         refusal = await self.hand_over(session, frame, post, head.context)
@@ -208,7 +206,7 @@ class Sessions:
             post.end()
             return refusal
         reply = await post.reply()
-        homes = self.shared.runtime.homes
+        homes = self.parts.runtime.homes
         if homes is not None and not http.closed:
             try:
                 await homes.begin(session)
@@ -232,10 +230,10 @@ class Sessions:
 
     def session_over(self, http: HttpLink) -> None:
         """Drop the data of an ended session, unless it goes on: later, in another process, or in the next one."""
-        self.shared.admission.session_over(http.identity)
-        session, homes = http.session, self.shared.runtime.homes
+        self.parts.admission.session_over(http.identity)
+        session, homes = http.session, self.parts.runtime.homes
         if homes is None:
-            self.shared.store.forget(session.id)
+            self.parts.store.forget(session.id)
         elif not http.goes_on:
             homes.forget(session)
 
@@ -245,7 +243,7 @@ class Sessions:
             return http
         http.close()
         http.session.close_nowait(Cause.SESSION_END)
-        if (homes := self.shared.runtime.homes) is not None:
+        if (homes := self.parts.runtime.homes) is not None:
             try:
                 await homes.delete(http.session)
             except Overloaded as error:
@@ -254,9 +252,9 @@ class Sessions:
 
     def _note_version(self, head: HttpRequest, session: Session) -> None:
         era = session.peer.era
-        if head.date is not None and era is not None and head.date != era.date and self.shared.hub:
+        if head.date is not None and era is not None and head.date != era.date and self.parts.hub:
             # The session's own revision applies.
-            self.shared.hub.emit(telemetry.ConnectionEvent(kind="version_header", detail=head.date))
+            self.parts.hub.emit(telemetry.ConnectionEvent(kind="version_header", detail=head.date))
 
     # -- GET: events
 
@@ -271,7 +269,7 @@ class Sessions:
                 return Stream(200, EVENTS, await http.resume(cursor, head.remote))
             except UnknownCursor:
                 return self._start_over(http.session.id)
-        if self.shared.draining and not head.while_draining:
+        if self.parts.draining and not head.while_draining:
             return overloaded("the server is shutting down", 5, close=True)
         if http.listening:
             return refuse(409, "this session has an open stream already; resume it with Last-Event-ID to take over")
@@ -281,6 +279,6 @@ class Sessions:
             return refuse_overloaded(error)
 
     def _start_over(self, session_id: str) -> Plain:
-        if self.shared.hub:
-            self.shared.hub.emit(telemetry.ReplayRefused(session=session_id))
+        if self.parts.hub:
+            self.parts.hub.emit(telemetry.ReplayRefused(session=session_id))
         return refuse(400, _START_OVER)

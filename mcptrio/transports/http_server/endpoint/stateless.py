@@ -27,8 +27,8 @@ from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, ConnectionLost, Rem
 
 from .event_stream import leased
 from .message import EVENTS, HttpRequest, Plain, Stream, overloaded, refuse, refuse_frame
+from .parts import EndpointParts
 from .post import Pending, ReplyPhase
-from .shared import Shared
 
 EXCHANGE_ID: Final = "-"
 """The session name of stateless requests in telemetry."""
@@ -172,14 +172,14 @@ class Declared(Struct):
 class Exchanges:
     """The stateless requests of an endpoint."""
 
-    shared: Shared
+    parts: EndpointParts
     listen_places: Shares = field(init=False)
     """Slots of requests that stay open for change notifications; `max_calls` does not count them."""
     remote_link: type[ExchangeLink] = ExchangeLink
     """The link of a request that another worker has forwarded; set by the endpoint in a cluster."""
 
     def __attrs_post_init__(self) -> None:
-        most = self.shared.config.max_listeners
+        most = self.parts.config.max_listeners
         self.listen_places = Shares(most, owners=Owners(several=True))
 
     async def post(self, head: HttpRequest, frame: Frame | Batch) -> Plain | ExchangeLink:
@@ -193,28 +193,28 @@ class Exchanges:
             eras = self._check(head, frame)
         except RemoteProtocolError as error:
             return refuse_frame(error)
-        shared = self.shared
-        refusal = await shared.scopes.check(head, frame)
+        parts = self.parts
+        refusal = await parts.scopes.check(head, frame)
         if refusal is not None:
             return refusal
         listens = frame.method == "subscriptions/listen"
         if listens:
             refusal = await self._enter_listener(head, frame)
         else:
-            refusal = await shared.admission.enter(head, frame)
+            refusal = await parts.admission.enter(head, frame)
         if refusal is not None:
-            shared.call_refused(head, frame, refusal)
+            parts.call_refused(head, frame, refusal)
             return refusal
-        on_end = partial(shared.admission.leave, head)
+        on_end = partial(parts.admission.leave, head)
         if listens:
             on_end = partial(self.listen_places.give_back, head.owner)
-        config, runtime = shared.config, shared.runtime
+        config, runtime = parts.config, parts.runtime
         patience = math.inf if config.json_only else config.stream_after
         make = ExchangeLink if head.remote is None else self.remote_link
         link = make(
             head=head,
             frame=frame,
-            parts=shared,
+            parts=parts,
             patience=patience,
             queued=head.queued,
             listens=listens,
@@ -234,17 +234,17 @@ class Exchanges:
         return link
 
     async def _enter_listener(self, head: HttpRequest, frame: Request) -> Plain | None:
-        shared = self.shared
-        if shared.draining:
+        parts = self.parts
+        if parts.draining:
             return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
-        if not await self.listen_places.wait(head.owner, timeout=shared.busy_timeout):
-            shared.limit("max_listeners")
+        if not await self.listen_places.wait(head.owner, timeout=parts.busy_timeout):
+            parts.limit("max_listeners")
             return overloaded("too many listen streams are open", 5, request_id=frame.id, limit="max_listeners")
         return None
 
     def _check(self, head: HttpRequest, frame: Request) -> Declared:
         """Compare the headers with the body: a proxy may have routed or checked the request by its headers."""
-        served = self.shared.runtime.app.eras
+        served = self.parts.runtime.app.eras
         method, params = frame.method, frame.params
         date = declared_date(params)
         if date is not None:  # first: an unsupported version must agree in both places too
@@ -258,7 +258,7 @@ class Exchanges:
         if type(name) is str:
             self._compare(head, frame, b"mcp-name", name, encoded=True)
             if method == "tools/call":
-                marks = self.shared.runtime.app.parameter_headers(name)
+                marks = self.parts.runtime.app.parameter_headers(name)
                 if marks:
                     self._compare_arguments(head, frame, marks)
         return Declared(served, frame, declared)

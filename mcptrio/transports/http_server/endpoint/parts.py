@@ -1,4 +1,4 @@
-"""The state that the parts of one endpoint share: the runtime, the settings, admission, scopes and timers."""
+"""The collaborators of one endpoint, in one object: the runtime, the settings, admission, scopes and timers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .message import HttpRequest, Plain
 from .scopes import Scopes
 
 
-class Shared(Entity):
-    """The parts of one endpoint that its sessions, exchanges and links use."""
+class EndpointParts(Entity):
+    """The parts of one endpoint that its sessions, exchanges, routing and links use."""
 
     runtime: Runtime
     config: HttpConfig
