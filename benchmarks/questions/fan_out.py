@@ -1,4 +1,4 @@
-"""What does it cost to notify a thousand listeners of a changed resource?"""
+"""How much CPU time does it take to notify a thousand listeners of a changed resource?"""
 
 from __future__ import annotations
 

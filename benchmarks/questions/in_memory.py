@@ -1,4 +1,4 @@
-"""What does a call cost when client and server run in one process?"""
+"""How much CPU time does a call need when client and server run in one process?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does one progress event of a call cost?"""
+"""How much CPU time does one progress event of a call need?"""
 
 from __future__ import annotations
 

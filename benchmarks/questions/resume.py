@@ -1,4 +1,4 @@
-"""What does it cost to resume a stream of a thousand events, from memory and from SQLite?"""
+"""How much CPU time does it take to resume a stream of a thousand events, from memory and from SQLite?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a tool call over stdio cost, one at a time and pipelined?"""
+"""How much CPU time does a tool call over stdio need, one at a time and pipelined?"""
 
 from __future__ import annotations
 

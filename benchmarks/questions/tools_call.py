@@ -1,4 +1,4 @@
-"""What does a tool call over HTTP cost, at sixteen connections?"""
+"""How much CPU time does a tool call over HTTP need, at sixteen connections?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a list of a hundred tools cost?"""
+"""How much CPU time does a list of a hundred tools need?"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ALL_CAPABILITIES: dict[str, Any] = {"sampling": {}, "roots": {}, "elicitation": 
 
 @frozen
 class Ctx:
-    """What handlers of these tests get."""
+    """The context that handlers of these tests get."""
 
     session: Session
     call: Call

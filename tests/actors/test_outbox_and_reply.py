@@ -47,7 +47,7 @@ async def test_what_was_put_before_the_end_is_still_taken() -> None:
         await outbox.take_all()
 
 
-async def test_closing_wakes_whoever_waits(autojump_clock: MockClock) -> None:
+async def test_closing_wakes_waiting_tasks(autojump_clock: MockClock) -> None:
     outbox = Outbox(max_items=1)
 
     async def consume() -> None:

@@ -72,7 +72,7 @@ async def test_a_cancel_right_behind_its_request_is_seen(autojump_clock: MockClo
     assert not began
 
 
-async def test_a_handler_that_waits_delays_nobody(autojump_clock: MockClock) -> None:
+async def test_a_handler_that_waits_does_not_delay_other_calls(autojump_clock: MockClock) -> None:
     async with open_talk({"slow": sleep_an_hour, "echo": echo}) as talk:
         await talk.deliver(request(1, "slow"), request(2, "echo"), request(3, "ping"))
         assert sorted(answer["id"] for answer in await talk.settle()) == [2, 3]
@@ -142,7 +142,7 @@ async def test_room_is_noticed_when_waiting_calls_are_cancelled(autojump_clock: 
 
 
 async def test_context_variables_travel_with_the_message(autojump_clock: MockClock) -> None:
-    who = contextvars.ContextVar("who", default="nobody")
+    who = contextvars.ContextVar("who", default="unset")
 
     async def tell(ctx: Ctx, params: Any) -> dict[str, str]:
         seen = who.get()
@@ -447,7 +447,7 @@ async def test_the_answer_to_an_ask_gets_through_an_inbox_full_of_requests(autoj
     assert answered == set(range(8))
 
 
-async def test_progress_on_an_ask_reaches_its_callback_and_a_bad_callback_hurts_nobody(
+async def test_progress_on_an_ask_reaches_its_callback_and_a_failing_callback_does_no_harm(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Any] = []
@@ -492,7 +492,7 @@ async def test_a_handler_that_ignores_its_timeout_is_answered_counted_and_named(
         await talk.deliver(request(1, "ping"))  # the id is free
         assert [a["id"] for a in await talk.settle()] == [1]
         await trio.sleep(100)
-        assert await talk.settle() == []  # what it returned in the end interests nobody
+        assert await talk.settle() == []  # its late result is dropped
         assert talk.session.handlers.left_behind == 0
 
 
@@ -691,7 +691,7 @@ async def test_cancelling_at_any_await_leaves_nothing_behind(after: int, autojum
     assert outcomes == ["told"]
 
 
-async def test_cancelling_whoever_asks_leaves_nothing_in_the_books(autojump_clock: MockClock) -> None:
+async def test_cancelling_the_asking_task_leaves_nothing_in_the_ledger(autojump_clock: MockClock) -> None:
     async with open_talk(limits=Limits(inbox=1)) as talk:
         for turns in range(6):
             async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Sessions that have nothing to do give up their task, and nobody can tell."""
+"""Idle sessions give up their task, and behave as before when the next message comes."""
 
 from __future__ import annotations
 

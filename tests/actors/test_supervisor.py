@@ -42,7 +42,7 @@ class BrokenLink(ListLink):
         super().post(data, final=final, status=status)
 
 
-async def test_a_session_that_crashes_takes_nobody_with_it(
+async def test_a_session_that_crashes_leaves_the_others_running(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App({"slow": slow})
@@ -74,7 +74,7 @@ async def test_a_session_that_crashes_takes_nobody_with_it(
         assert len(await healthy.settle()) == 1
 
 
-async def test_a_session_that_nobody_uses_is_ended(autojump_clock: MockClock) -> None:
+async def test_an_idle_session_is_ended(autojump_clock: MockClock) -> None:
     app = App({"slow": slow})
     async with open_runtime(app, Limits(idle_timeout=100)) as runtime:
         idle, busy, used = [await new_talk(runtime, app) for _ in range(3)]

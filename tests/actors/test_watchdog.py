@@ -1,4 +1,4 @@
-"""The watchdog: it names who blocks the loop while it is blocked, and otherwise nobody notices it."""
+"""The watchdog: it names the task that blocks the loop while it is blocked, and otherwise costs nothing visible."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_while_it_blocks(alarm: Al
     assert stalled.culprit in record.getMessage()
 
 
-async def test_the_lag_of_a_loop_that_turns_is_measured_and_nobody_is_blamed(alarm: Alarm) -> None:
+async def test_the_lag_of_a_running_loop_is_measured_without_blaming_a_task(alarm: Alarm) -> None:
     lags: list[float] = []
     enough = trio.Event()
 
@@ -166,7 +166,7 @@ async def test_a_lifespan_may_block_while_no_request_can_wait_for_it(monkeypatch
     assert seen == [before, before]
 
 
-def test_a_watch_that_ends_at_this_moment_asks_nobody() -> None:
+def test_a_watchdog_that_is_stopping_does_not_probe_the_loop() -> None:
     """The loop waits for the thread then: it would be found blocked by its own goodbye."""
 
     class Ending(threading.Event):

@@ -70,7 +70,7 @@ MUTANTS = [
         SURVIVAL, "test_neg_session_cap_503",
     ),
     Mutant(
-        "V09", "sessions open beside each other", f"{HTTP}/endpoint/stateful.py",
+        "V09", "sessions open in parallel", f"{HTTP}/endpoint/stateful.py",
         "        reply = await post.reply()\n",
         "        async with _ONE_AT_A_TIME:\n            reply = await post.reply()\n",
         SURVIVAL, "test_neg_slow_opener_does_not_block_others",
@@ -176,7 +176,7 @@ MUTANTS = [
         BOUNDARY, "test_neg_text_plain_post_415",
     ),
     Mutant(
-        "V34", "a length beside chunks is refused", f"{HTTP}/listener/framing.py",
+        "V34", "a length together with chunks is refused", f"{HTTP}/listener/framing.py",
         '    if b"content-length" in head.fields:  # RFC 9112 section 6.3', "    if False:  # RFC 9112 section 6.3",
         BOUNDARY, "test_neg_cl_te_400_close",
     ),
@@ -352,7 +352,7 @@ MUTANTS = [
         "O07", "no token is accepted while the issuer cannot be asked", "auth/server/checker.py",
         "        except Unavailable as error:\n",
         "        except Unavailable as error:\n            return Principal(issuer='x', subject='x')\n",
-        "tests/transports/bearer/test_authorizer.py", "test_neg_nobody_gets_in_while_the_issuer_cannot_be_asked",
+        "tests/transports/bearer/test_authorizer.py", "test_neg_callers_are_refused_while_the_issuer_is_unreachable",
     ),
     Mutant(
         "DPoP", "a proof works once", "auth/server/dpop.py",

@@ -36,7 +36,7 @@ async def test_neg_redirect_cross_origin_307(case: Case) -> None:
 
 
 async def test_neg_redirect_carries_nothing_away() -> None:
-    """Where it leads is listening: nobody comes, neither with the message nor with the caller's own headers."""
+    """The redirect's target listens, and gets no request: neither the message nor the caller's headers."""
     visited: list[bytes] = []
 
     async def elsewhere(stream: trio.SocketStream) -> None:

@@ -180,7 +180,7 @@ async def test_neg_refused_open_leaks_nothing(engine: str) -> None:
 
 
 @cases("R27", dates=("any",))
-def test_neg_rubbish_opens_no_session(case: Case, servers: Servers) -> None:
+def test_neg_garbage_opens_no_session(case: Case, servers: Servers) -> None:
     with servers.use("usual") as server:
         before = server.state()["sessions"]
     run_request(case, servers)
@@ -282,5 +282,5 @@ def test_neg_h2_refused_by_default(case: Case, servers: Servers) -> None:
 
 
 def test_the_error_classes_that_cross_the_wire_are_exceptions_and_no_more() -> None:
-    """What a handler raises to choose its answer must never be mistaken for an exit."""
+    """An exception that a handler raises to choose its answer must never be mistaken for an exit."""
     assert issubclass(MCPError, Exception)

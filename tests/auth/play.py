@@ -77,7 +77,7 @@ def agree(query: dict[str, str]) -> dict[str, str]:
 
 @dataclass
 class Play:
-    """What a flow did."""
+    """A flow under test: the pages it can fetch, and the requests and visits that it made."""
 
     pages: Mapping[str, Page]
     person: Callable[[dict[str, str]], dict[str, str]] = agree
@@ -146,4 +146,4 @@ class Play:
 
 
 def unreachable() -> FetchFailed:
-    return FetchFailed("nobody there")
+    return FetchFailed("connection refused")

@@ -1,4 +1,4 @@
-"""Who gives tokens for a server: which documents are asked for, in which order, and which are believed."""
+"""Discovery of the authorization server: which documents are fetched, in which order, and which are trusted."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_with_no_metadata_at_all_the_default_paths_are_used() -> None:
 
 @pytest.mark.parametrize("broken", [missing(500), missing(503), unreachable()])
 def test_neg_an_outage_is_not_taken_for_an_old_server(broken: Page) -> None:
-    """Else whoever can make one page fail would choose where the secrets go."""
+    """Otherwise an attacker who can make one page fail would choose where the secrets go."""
     assert OWN_META not in refused({PRM: broken})[1]
     assert "HTTP" in refused({OWN_META: missing(500)})[0]
 

@@ -113,7 +113,7 @@ def test_a_statement_is_made_for_the_issuer_that_it_goes_to() -> None:
 
 @pytest.mark.parametrize("claims", [{"aud": "https://other.example"}, {"aud": []}, {}, {"aud": 7}, []])
 def test_neg_a_statement_goes_nowhere_it_was_not_meant_for(claims: Any) -> None:
-    """Whoever holds it is believed, so a server that names its own authorization server must not get it."""
+    """Its holder is trusted, so a server that names its own authorization server must not get it."""
     play = Play(web())
     with pytest.raises(AuthorizationFailed) as caught:
         play.run(workload(assertion=unsigned(claims)).obtain(need()))

@@ -1,4 +1,4 @@
-"""What a server may make us fetch: nothing on this machine or in our network, however it is spelled."""
+"""SSRF: a server cannot make the client fetch from this machine or its network, however the address is spelled."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def read(**document: Any) -> Any:
     "document",
     [
         {"token_type": "mac"},
-        {"token_type": "DPoP"},  # not asked for: nobody has the key
+        {"token_type": "DPoP"},  # not requested: there is no key for it
         {"token_type": None},
         {"token_type": 7},
         {"access_token": None},

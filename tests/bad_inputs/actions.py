@@ -1,4 +1,4 @@
-"""What takes more than one step. Each function is named by cases of the catalogue and returns the reply to compare."""
+"""Cases of more than one step. Each function is named by cases of the catalogue and returns the reply to compare."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .wire import Connection, Reply
 
 @frozen(kw_only=True)
 class Scene:
-    """What an action acts in."""
+    """The case, the server and the speaker that an action works with."""
 
     case: Case
     server: ServerUnderTest

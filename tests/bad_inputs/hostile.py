@@ -234,7 +234,7 @@ for line in sys.stdin:
         if script == "stderr":
             for _ in range(40): sys.stderr.write("x" * 65536 + "\\n")
             sys.stderr.flush()
-        if script == "rubbish": print("{ this is no JSON", flush=True)
+        if script == "garbage": print("{ this is no JSON", flush=True)
         if script == "long": sys.stdout.write("x" * 11_000_000 + "\\n"); sys.stdout.flush()
         if script == "request": say({"jsonrpc": "2.0", "id": 5, "method": "sampling/createMessage", "params": {}})
         if script == "ping": say({"jsonrpc": "2.0", "id": 5, "method": "ping"})

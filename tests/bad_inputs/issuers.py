@@ -64,7 +64,7 @@ class _Issuer(BaseHTTPRequestHandler):
                     return
             if way != "dripping":
                 self.wfile.write(body)
-        except OSError:  # whoever asked has had enough
+        except OSError:  # the client gave up
             return
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -114,7 +114,7 @@ def introspected(port: int) -> dict[str, Any]:
 
 @action
 def issuer_in_trouble(scene: Scene) -> Reply:
-    """Ask with a token that may well be good, if only somebody could say so: nobody is let in, nor kept waiting."""
+    """Ask with a token that may be valid but cannot be checked: the caller is not let in, nor kept waiting."""
     way = scene.case.data["way"]
     token = f"{way}-0123456789abcdef" if scene.case.data["server"] == "introspected" else good(iss=issuer_of(way))
     began = time.monotonic()

@@ -27,7 +27,7 @@ KNOWN = {
 def judge(reply: Reply, expect: dict[str, Any]) -> None:
     """Fail unless the reply is exactly what is expected."""
     unknown = set(expect) - KNOWN
-    assert not unknown, f"the catalogue expects {unknown}, which nobody compares"
+    assert not unknown, f"the catalogue expects {unknown}, which no check compares"
     assert SECRET.encode() not in reply.body, "the text of an exception crossed the wire"
     wanted = expect["status"]
     assert reply.status == wanted, reply

@@ -62,7 +62,7 @@ class PipedServer:
         return json.loads(line)
 
     def replies(self, at_least: int = 0) -> list[Any]:
-        """What has been said so far: everything before the answer to one more good request, and what is still due."""
+        """Return the messages so far: those before the answer to one more good request, and those still due."""
         self._asked += 1
         sign = f"sign {self._asked}"
         self.write(self.speaker.message("tools/call", {"name": "echo", "arguments": {"text": sign}}, sign) + b"\n")
@@ -170,7 +170,7 @@ def end_of_input(case: Case, server: PipedServer) -> Reply:
 
 @ending
 def closed_output(case: Case, server: PipedServer) -> Reply:
-    """Nobody reads any more: the process leaves, without a storm of tracebacks."""
+    """The client closed its end: the process exits, without a storm of tracebacks."""
     server.open()
     assert server.replies() == []
     assert server.process.stdout is not None

@@ -68,7 +68,7 @@ class ServerUnderTest:
         return states[-1]
 
     def check_unharmed(self, *, may_log: bool = False) -> None:
-        """The same process, the canary well, everything of the case gone, nothing logged that names a bug."""
+        """Check that the process lives, the canary is well, the case left nothing behind, and no bug was logged."""
         self._canary.check()
         end = time.monotonic() + SETTLE
         pause = itertools.chain((0.0, 0.002, 0.005, 0.02), itertools.repeat(0.05))

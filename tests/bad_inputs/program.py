@@ -151,7 +151,7 @@ def make_server(**options: Any) -> Server:
 
     @server.tool
     async def fail_as(kind: str) -> str:
-        """Raise what nobody should raise."""
+        """Raise an exception that no handler should raise."""
         raise {
             "exit": SystemExit,
             "interrupt": KeyboardInterrupt,

@@ -50,7 +50,7 @@ def session_of_somebody_else(scene: Scene) -> Reply:
     method = scene.case.data["http_method"]
     bob = f"Bearer {token_of('bob')}"
     theirs = ask(scene.speaker, method, authorization=bob)
-    none = ask(scene.speaker, method, authorization=bob, **{"mcp-session-id": "nobody"})
+    none = ask(scene.speaker, method, authorization=bob, **{"mcp-session-id": "unknown"})
     assert (theirs.status, theirs.body) == (none.status, none.body)
     assert {**theirs.headers, "date": ""} == {**none.headers, "date": ""}
     assert scene.speaker.call("echo", text="x").status == 200
@@ -134,7 +134,7 @@ def expired_cursor(scene: Scene) -> Reply:
 
 
 @action
-def resume_beside(scene: Scene) -> Reply:
+def resume_while_connected(scene: Scene) -> Reply:
     connection, old, text = call_with_cursor(scene, scene.speaker, 0.4)
     readers = [(connection, old)]
     for _ in range(2 if scene.case.data.get("again") else 1):

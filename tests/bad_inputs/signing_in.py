@@ -51,7 +51,7 @@ class HostileAuthority(HostileServer):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self.method = "none"  # whoever has a token is answered well
+        self.method = "none"  # any token is accepted
         self.port = 0
         self.paths: Counter[str] = Counter()
 
@@ -60,7 +60,7 @@ class HostileAuthority(HostileServer):
         return f"http://127.0.0.1:{self.port}"
 
     def filled(self, value: Any) -> Any:
-        """The same with the port in place of its name."""
+        """Return the value with `$BASE` and `$PORT` replaced."""
         if isinstance(value, str):
             return value.replace("$BASE", self.base).replace("$PORT", str(self.port))
         if isinstance(value, dict):
@@ -133,7 +133,7 @@ async def _reply(stream: trio.SocketStream, status: int, body: bytes, lines: str
 
 async def run(case: Case) -> None:
     unknown = set(case.expect) - KNOWN
-    assert not unknown, f"the catalogue expects {unknown}, which nobody compares"
+    assert not unknown, f"the catalogue expects {unknown}, which no check compares"
     authority = HostileAuthority(case)
     with trio.fail_after(30), _bounds(authority):
         async with trio.open_nursery() as nursery:
@@ -163,7 +163,7 @@ async def run(case: Case) -> None:
 async def _sign_in_and_call(
     case: Case, authority: HostileAuthority, storage: MemoryStorage, nursery: trio.Nursery
 ) -> list[str]:
-    """What each of the case's calls came to; what has failed for good fails again."""
+    """Return the result of each of the case's calls; a call that has failed for good fails again."""
 
     async def look(url: str) -> str:
         """A person's browser up to the redirect, which it leaves to the program."""
@@ -226,7 +226,7 @@ def _bounds(authority: HostileAuthority) -> Iterator[None]:
 
 
 class _Names(trio.abc.HostnameResolver):
-    """What the case says of its names; the rest are addresses."""
+    """Resolve the names that the case lists; the others are addresses."""
 
     def __init__(self, names: dict[str, list[str]]) -> None:
         self.names = names

@@ -135,25 +135,25 @@ def run(case: Case, server: ServerUnderTest) -> None:
 
 
 @action
-def rubbish_in_handshakes(scene: Scene) -> Reply:
+def garbage_in_handshakes(scene: Scene) -> Reply:
     """Random bytes in random places of a handshake: each is refused, none is left without a reply."""
     chance = random.Random(scene.case.data["seed"])
     good = handshake(scene.speaker, {})
     begin = good.index(b"connection:")
     for _ in range(scene.case.data["times"]):
         at = chance.randrange(begin, len(good) - 4)
-        rubbish = bytes(chance.choices((*range(0x80, 0x100), *range(0x20), 0x7F), k=chance.randrange(1, 6)))
+        garbage = bytes(chance.choices((*range(0x80, 0x100), *range(0x20), 0x7F), k=chance.randrange(1, 6)))
         with Connection(scene.speaker.port) as connection:
-            connection.send(good[:at] + rubbish + good[at + chance.randrange(3) :])
+            connection.send(good[:at] + garbage + good[at + chance.randrange(3) :])
             status = connection.read("GET").status
-            assert status in (400, 403, 404, 405, 406, 415, 421, 426, 431, 505), (status, at, rubbish)
+            assert status in (400, 403, 404, 405, 406, 415, 421, 426, 431, 505), (status, at, garbage)
     reply = Reply()
     reply.status = 400
     return reply
 
 
 @action
-def rubbish_after_handshakes(scene: Scene) -> Reply:
+def garbage_after_handshakes(scene: Scene) -> Reply:
     """Random bytes right behind a good handshake: the socket ends with a code, and nothing else does."""
     chance = random.Random(scene.case.data["seed"])
     for _ in range(scene.case.data["times"]):

@@ -14,7 +14,7 @@ import h11
 from mcptrio._wire.sse import SseReader
 
 PATIENCE = 10.0
-"""Nobody waits longer for anything."""
+"""The longest time to wait for anything, in seconds."""
 
 
 class Reply:

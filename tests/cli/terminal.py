@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """What is on the screen so far, and the keyboard."""
+    """The text on the screen so far, and the keyboard."""
 
     def __init__(self, fd: int, process: subprocess.Popen[bytes]) -> None:
         self.fd = fd
@@ -57,7 +57,7 @@ class Terminal:
             return b"" if self.process.poll() is None else None
         try:
             data = os.read(self.fd, 4096)
-        except OSError:  # how Linux says that nobody has the other end open
+        except OSError:  # how Linux reports that the other end is closed
             return None
         self._tail += data
         try:

@@ -1,4 +1,4 @@
-"""What `mcptrio run` says where it cannot serve, and what it says at a terminal."""
+"""Errors of `mcptrio run` where it cannot serve, and its output at a terminal."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_a_command_line_that_cannot_be_used_is_answered_in_one_line(
 def test_a_file_that_serves_itself_while_it_is_loaded_is_told_how_not_to(
     call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It would serve where nobody asked for it, and what the command line says would mean nothing."""
+    """It would serve at an address that was not asked for, and ignore the command line."""
     file = tmp_path / "eager.py"
     file.write_text(f"from mcptrio import Server\nserver = Server('eager')\n{call}\n")
     code, said = refused(capsys, str(file), "--transport", "http", "--port", "0")
     assert code == 2
     assert "eager.py:3: " in said
     assert 'put the call behind `if __name__ == "__main__":`' in said
-    assert Server.run.__name__ == "run", "whoever serves afterwards can"
+    assert Server.run.__name__ == "run", "other code can serve afterwards"
 
 
 def test_a_port_that_is_taken_is_answered_with_what_to_do(taken: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What TARGET means."""
+"""The forms of TARGET."""
 
 from __future__ import annotations
 

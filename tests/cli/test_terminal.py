@@ -1,4 +1,4 @@
-"""What a server says is harmless to a terminal; questions come one at a time."""
+"""A server's output is harmless to a terminal; questions come one at a time."""
 
 from __future__ import annotations
 

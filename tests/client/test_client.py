@@ -1,4 +1,4 @@
-"""What a client can do with a server, the same in every revision."""
+"""The methods of a client, with the same behaviour in every revision."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_progress_and_logs_arrive_in_order(date: str) -> None:
 
 @both_lives
 async def test_cancelling_the_caller_cancels_the_handler(date: str, autojump_clock: MockClock) -> None:
-    """What nobody waits for must not go on eating the server."""
+    """A call without a waiting caller must not go on using the server's resources."""
     server = make_server()
     async with connect(server, protocol=date) as client:
         with trio.move_on_after(1):
@@ -247,7 +247,7 @@ async def test_closing_from_another_task_ends_what_waits(date: str, autojump_clo
 
 
 async def test_what_the_block_raises_leaves_as_it_was_raised() -> None:
-    """Nobody wants to unpack a group around their own error, nor lose what it was raised from."""
+    """Users should not have to unpack a group around their own error, nor lose its cause."""
     cause = ValueError("first")
     with pytest.raises(KeyError) as caught:
         async with connect(make_server()):
@@ -304,13 +304,13 @@ async def test_any_request_can_be_sent_as_it_is() -> None:
         assert result["hello"] == "you"
 
 
-async def test_an_option_that_nobody_knows_is_refused() -> None:
+async def test_an_unknown_option_is_refused() -> None:
     async with connect(make_server()) as client:
         with pytest.raises(TypeError, match="tools/call takes no timout; there are answers, "):
             await client.call_tool("count", {"a": 1, "b": 2}, timout=5)  # type: ignore[call-overload]
 
 
-async def test_whoever_takes_log_messages_asks_for_them_and_a_refusal_is_no_reason_to_fail() -> None:
+async def test_a_client_with_a_log_callback_sets_the_level_and_tolerates_a_refusal() -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateful(logging={}, tools={})
         request = await wire.take()

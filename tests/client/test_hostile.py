@@ -155,7 +155,7 @@ async def test_banner_lines_are_skipped_with_a_warning(caplog: pytest.LogCapture
     assert "Welcome to my server!" in caplog.text
 
 
-async def test_answers_to_nobody_and_second_answers_are_ignored() -> None:
+async def test_responses_to_unknown_requests_and_second_responses_are_ignored() -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateful()
         request = await wire.take("tools/list")
@@ -316,7 +316,7 @@ async def test_a_flood_of_notifications_costs_bounded_memory_and_no_call(autojum
         assert client._service.callbacks.dropped > 1000
 
 
-async def test_a_callback_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_fails_is_logged_and_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateful()
         await wire.say(method="notifications/message", params={"level": "info", "data": 1})
@@ -381,7 +381,7 @@ async def test_a_server_that_does_not_read_makes_its_callers_wait_and_nothing_ga
             async with trio.open_nursery() as nursery:
                 for _ in range(100):
                     nursery.start_soon(give_up_soon)
-        assert len(link.outbox._items) < 2 * link.outbox.max_items  # what was let in, and that nobody wants it any more
+        assert len(link.outbox._items) < 2 * link.outbox.max_items  # the accepted messages, and their cancellations
         began = trio.current_time()
         with pytest.raises(RequestTimeout, match="tools/call was not answered within 7 s"):
             await client.call_tool("t", timeout=7)

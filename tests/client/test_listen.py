@@ -21,7 +21,7 @@ async def test_changes_of_lists_and_resources_are_told(life: str, autojump_clock
         async with client.listen(tools=True, resources=["orders://7"]) as changes:
             server.remove_tool("fail")
             assert await anext(changes) == Change(kind="tools")
-            server.remove_resource("shop://hours")  # nobody asked for the list of resources
+            server.remove_resource("shop://hours")  # this client did not subscribe to the list of resources
             server.notify_resource_updated("orders://8")
             server.notify_resource_updated("orders://7")
             assert await anext(changes) == Change(kind="resource", uri="orders://7")
@@ -150,7 +150,7 @@ async def test_leaving_before_there_was_room_for_the_request_leaves_nothing_behi
 
     async def listen() -> None:
         async with client.listen(tools=True):
-            pytest.fail("nobody acknowledged it")
+            pytest.fail("it was not acknowledged")
 
     async with connect(scripted(serve), protocol=NEW) as client, trio.open_nursery() as nursery:
         for _ in range(1000):

@@ -33,7 +33,7 @@ async def test_one_failing_server_does_not_take_the_others() -> None:
         assert (await clients.get_prompt("shop_complaint", {"order_id": "7"})).messages
         assert [prompt.name for prompt in await clients.list_prompts()] == ["shop_complaint", "shop_two_complaint"]
         assert set(await clients.list_resources()) == {"shop", "shop_two"}
-        for wrong in ("dead_tool", "nobody_tool"):
+        for wrong in ("dead_tool", "unknown_tool"):
             with pytest.raises(LocalProtocolError):
                 await clients.call_tool(wrong)
         with pytest.raises(LocalProtocolError):

@@ -1,4 +1,4 @@
-"""What is lost is found again, and nothing is done twice that could do harm."""
+"""Reconnecting: a lost connection is opened again, and no call that could do harm is sent twice."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_a_new_session_is_told_what_the_old_one_knew(autojump_clock: MockC
     assert ("resources/subscribe", {"uri": "a://b"}) in told
 
 
-async def test_a_server_that_came_back_as_another_is_asked_anew(autojump_clock: MockClock) -> None:
+async def test_a_server_that_came_back_as_another_is_initialized_again(autojump_clock: MockClock) -> None:
     """It was upgraded meanwhile: what it spoke before is only where to begin."""
 
     async def old(wire: Wire) -> None:

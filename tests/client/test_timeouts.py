@@ -298,7 +298,7 @@ class SlowPerson:
 
 
 def protected(asked: Asked) -> Any:
-    """A server that lets nobody in without a token."""
+    """A server that refuses every request without a token."""
     if "authorization" not in asked.headers:
         return Answer(401)
     return stateful(OLD, lambda one: Answer(200, result(one, tools=[])))(asked)
@@ -311,7 +311,7 @@ async def test_signing_in_may_take_longer_than_the_server_may(autojump_clock: tr
     assert trio.current_time() >= 200
 
 
-async def test_nobody_waits_for_ever_for_somebody_to_sign_in(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_sign_in_that_is_never_completed_times_out(autojump_clock: trio.abc.Clock) -> None:
     options: dict[str, Any] = {"http_client": Web(protected).client(), "protocol": OLD, "callback_timeout": 100}
     with pytest.raises(RequestTimeout, match="the sign-in was not completed within 100 s"):
         async with connect(URL, auth=SlowPerson(10_000), **options):

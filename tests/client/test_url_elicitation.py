@@ -163,7 +163,7 @@ async def test_a_failure_of_the_second_try_is_raised_as_it_is(autojump_clock: tr
     ],
     ids=["no callback", "no url mode", "declined", "cancelled", "by hand"],
 )
-async def test_where_nobody_visits_the_pages_are_in_the_exception(options: dict[str, Any]) -> None:
+async def test_url_pages_that_are_not_visited_are_in_the_exception(options: dict[str, Any]) -> None:
     server = refusing(page("a"), page("b"))
     async with connect(server, protocol=OLD, **options) as client:
         with pytest.raises(UrlElicitationRequired) as caught:
@@ -191,7 +191,7 @@ async def test_an_error_that_breaks_the_rules_is_an_ordinary_one(data: Any) -> N
         await wire.refuse(await wire.take("tools/call"), -32042, "sign in", data)
 
     def person(params: ElicitParams) -> str:
-        raise AssertionError("nobody is asked")
+        raise AssertionError("the user must not be asked")
 
     async with connect(scripted(serve), protocol=OLD, elicit=person) as client:
         with pytest.raises(MCPError) as caught:

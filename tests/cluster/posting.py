@@ -31,7 +31,7 @@ class PostingWorker:
     server: Server
     trail: Trail
     cue: trio.Event
-    """What its handlers wait for."""
+    """The event that its handlers wait for."""
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""What a cluster tells about itself: events, the metrics of all workers on one page, and /readyz."""
+"""Telemetry of a cluster: events, the metrics of all workers on one page, and /readyz."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_forwarded_request_and_the_end_of_its_home_are_told(url: str) ->
         await one.cluster.membership._renew()
         assert heard(one, telemetry.LeaseLost) == [telemetry.LeaseLost(worker=first, reason="declared_dead")]
         await other.cluster.membership._renew()
-        assert heard(other, telemetry.WorkerDied) == [telemetry.WorkerDied(worker=first)], "it is told once"
+        assert heard(other, telemetry.WorkerDied) == [telemetry.WorkerDied(worker=first)], "it is reported once"
         assert heard(other, telemetry.WorkerJoined)[-1].worker == one.id != first
         assert result_of(await other.client(client).post(request(2, "ping"))) == {}
         taken = [telemetry.SessionTakenOver(session=client.session_id, reason="died")]

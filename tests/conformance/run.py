@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What became of one scenario: passed when there are no faults."""
+    """The outcome of one scenario: passed when there are no faults."""
 
     scenario: str
     scored: bool
@@ -76,7 +76,7 @@ RUNS = (
 # Scenarios that say nothing about us, by release: shown, not counted.
 EXCUSED: Mapping[tuple[str, str], str] = {
     (NEWEST, "tasks-status-notifications"): "skipped by the suite itself",
-    (STABLE, "auth/2025-03-26-oauth-metadata-backcompat"): "its mock names a foreign issuer, mended in 0.2.0",
+    (STABLE, "auth/2025-03-26-oauth-metadata-backcompat"): "its mock names a foreign issuer, fixed in 0.2.0",
 }
 
 

@@ -33,7 +33,7 @@ MANY_IDS = 8
 
 @define
 class Tally:
-    """What all clients did together."""
+    """The counts of all clients together."""
 
     messages: int = 0
     """JSON-RPC messages in both directions."""
@@ -157,7 +157,7 @@ class Canary:
     async def crash(self) -> None:
         answer = await self.call("crash")
         assert answer["result"]["isError"]
-        assert self.word not in json.dumps(answer), "what a handler failed with is nobody's business"
+        assert self.word not in json.dumps(answer), "the text of a handler's exception stays on the server"
 
     async def unknown(self) -> None:
         request_id = self.new_id()
@@ -209,7 +209,7 @@ class StatefulCanary(Canary):
     kept: list[str] = field(factory=list)
     steps: ClassVar[dict[str, int]] = {
         "echo": 30, "tell": 10, "tell_and_lose": 10, "tell_and_leave": 3, "cancel": 6, "ask": 6, "keep": 8, "fail": 3,
-        "crash": 2, "unknown": 3, "bad": 6, "twice": 4, "steal": 3, "anew": 1,
+        "crash": 2, "unknown": 3, "bad": 6, "twice": 4, "steal": 3, "reopen": 1,
     }  # fmt: skip
 
     def headers(self, method: str, name: str | None) -> dict[str, str]:
@@ -251,7 +251,7 @@ class StatefulCanary(Canary):
         assert await answer.next() is None
         self.tally.messages += 1
 
-    async def anew(self) -> None:
+    async def reopen(self) -> None:
         """Ends the session, finds it gone, and opens another one."""
         await self.close()
         answer = await self.begin_call("echo", 1)
@@ -282,7 +282,7 @@ class StatefulCanary(Canary):
         self.check_told(frames, request_id, times)
 
     async def tell_and_leave(self) -> None:
-        """Nobody ever comes back for the rest."""
+        """The client never comes back for the rest."""
         request_id = self.last_id = self.last_id + 1000  # its id stays in use for a while
         answer = await self.begin_call("tell", request_id, arguments={"times": 3}, **self.token(request_id))
         frames: list[dict[str, Any]] = []
@@ -396,7 +396,7 @@ class StatelessCanary(Canary):
         assert again["error"]["code"] == -32602, "a state was accepted twice"
 
     async def ask_and_leave(self) -> None:
-        """Nobody ever answers; another client may try the state."""
+        """The client never answers; another client may try the state."""
         first = await self.call("ask")
         self.tally.states[-20:] = [*self.tally.states[-19:], first["result"]["requestState"]]
 

@@ -109,7 +109,7 @@ class Pipe:
                     params = {"name": "wait", "arguments": {"text": word}, "_meta": self.meta({})}
                     request_id = self.last_id
                     await self.write(id=request_id, method="tools/call", params=params)
-                    # Nobody waits for its id: an answer would be a KeyError in `take`.
+                    # No caller waits for its id: an answer would be a KeyError in `take`.
                     await self.write(method="notifications/cancelled", params={"requestId": request_id})
                     self.tally.outcomes["cancelled"] += 1
                 case "ask":

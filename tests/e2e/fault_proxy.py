@@ -1,4 +1,4 @@
-"""What networks do to bytes: delay, throttle, cut after so many, half-close, reset, swallow, corrupt.
+"""Network faults: delay, throttle, cut after so many bytes, half-close, reset, swallow, corrupt.
 
 `carry` does it to any stream: between two sockets in a `FaultProxy`, between memory streams in a `faulty_pair`, where
 time may be virtual.
@@ -21,7 +21,7 @@ Ending = Literal["fin", "rst", "black hole"]
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one connection. The bytes are counted from the server's side, after the first `clean` ones."""
+    """The faults of one connection. The bytes are counted from the server's side, after the first `clean` ones."""
 
     delay: float = 0.0
     """Seconds that each piece from the server is held back."""

@@ -208,7 +208,7 @@ class Mock:
         return {"content": [{"type": "text", "text": "done"}]}
 
     def _check_proof(self, headers: dict[str, str], method: str, url: str, token: str | None) -> str:
-        """What is wrong with the proof of a request, in the words of RFC 9449."""
+        """Return the fault of a request's proof, in the words of RFC 9449."""
         proof = headers.get("dpop", "")
         try:
             head = json.loads(base64.urlsafe_b64decode(proof.split(".")[0] + "=="))

@@ -62,7 +62,7 @@ ONLY_STATEFUL = ("ping", "logging_level")
 
 
 def stateless(program: Program) -> Program:
-    """The same client, in the other life of the protocol."""
+    """Return a client's program with the stateless protocol selected."""
     return replace(program, env={**program.env, "PEER_LIFE": "stateless", "PEER_SKIP": ",".join(ONLY_STATEFUL)})
 
 

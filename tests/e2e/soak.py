@@ -33,13 +33,13 @@ MIB = 2**20
 QUIET = 60.0
 """When the clients have left, after so long everything that was theirs must be gone."""
 BOUNDS = {"rss": MIB, "tasks": 40.0, "threads": 1.0, "fds": 10.0}
-"""What a figure may grow by, on the line through the samples: in an hour, or in the whole run if that is shorter.
+"""The maximum growth of each figure, on the line through the samples: per hour, or in a run that is shorter.
 Tasks and files come and go with the traffic, so their line is only roughly level; in the end they are counted."""
 
 
 @define
 class Samples:
-    """What was measured, and when (in seconds)."""
+    """The measured figures, and their time in seconds."""
 
     times: list[float] = field(factory=list)
     values: dict[str, list[float]] = field(factory=dict)

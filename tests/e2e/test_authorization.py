@@ -151,7 +151,7 @@ async def test_a_good_token_lets_its_owner_in(life: str, issuer: str, nursery: t
 
 
 @both_lives
-async def test_whoever_brings_no_token_learns_where_to_get_one(life: str, issuer: str, nursery: trio.Nursery) -> None:
+async def test_a_caller_without_a_token_learns_where_to_get_one(life: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         said = refused(await Caller(site, life, None).ask("tools/list"), 401, None)
         pointer = said.partition('resource_metadata="')[2].partition('"')[0]
@@ -288,7 +288,7 @@ async def test_introspection_instead_of_signatures(life: str, issuer: str, nurse
 
 
 @both_lives
-async def test_neg_an_issuer_that_is_down_lets_nobody_in(life: str, issuer: str, nursery: trio.Nursery) -> None:
+async def test_neg_callers_are_refused_while_the_issuer_is_down(life: str, issuer: str, nursery: trio.Nursery) -> None:
     gone = f"http://127.0.0.1:{free_port()}"
 
     def trusting(resource: str) -> BearerAuth:

@@ -40,7 +40,7 @@ def report(tally: Tally) -> None:
     print(f"\n{tally.messages:,} messages:", ", ".join(f"{count:,} {name}" for name, count in tally.outcomes.items()))
 
 
-async def test_nobody_hears_anybody_else_in_one_process(autojump_clock: MockClock) -> None:
+async def test_clients_get_only_their_own_messages_in_one_process(autojump_clock: MockClock) -> None:
     """Without sockets, on virtual time: what is slow is only what the clients and the server do."""
     steps = 1100 if FULL else 20
     async with canary_server._app.make_runtime().open() as runtime:
@@ -53,7 +53,7 @@ async def test_nobody_hears_anybody_else_in_one_process(autojump_clock: MockCloc
     report(tally)
 
 
-async def test_nobody_hears_anybody_else_over_sockets(engine: str, tmp_path: Path) -> None:
+async def test_clients_get_only_their_own_messages_over_sockets(engine: str, tmp_path: Path) -> None:
     """Connections are reset and closed in the middle; afterwards the process is as it was."""
     with running("canary.py", tmp_path / "log", "--log-level", "error") as server:
         await server.wait_ready()
@@ -72,7 +72,7 @@ async def test_nobody_hears_anybody_else_over_sockets(engine: str, tmp_path: Pat
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the Redis server of the tests listens on a unix socket")
 @pytest.mark.timeout(6000 if FULL else 300)
-async def test_nobody_hears_anybody_else_over_two_workers(tmp_path: Path) -> None:
+async def test_clients_get_only_their_own_messages_over_two_workers(tmp_path: Path) -> None:
     """Each request of a client goes to the other worker, so half of those with a session are forwarded."""
     with running_server() as redis:
         # A lease that no load on this machine ends: a worker that dies is another test's subject.
@@ -95,7 +95,7 @@ async def test_nobody_hears_anybody_else_over_two_workers(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("life", [STATEFUL, STATELESS])
-async def test_nobody_hears_anybody_else_on_a_pipe(life: str) -> None:
+async def test_callers_get_only_their_own_messages_on_a_pipe(life: str) -> None:
     """Many callers share one pipe; between their messages there are lines that are none."""
     tally = Tally()
     async with open_pipe(PROGRAMS / "canary.py", life, tally) as pipe:

@@ -66,7 +66,7 @@ def fails(code: int, *arguments: str, **how: Any) -> str:
 
 @contextmanager
 def child_of(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A command that runs beside the test; ended with it in any case."""
+    """A command that runs in the background; always ended with the test."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **streams, text=True, env=environment(), cwd=ROOT) as child:
         try:
@@ -95,7 +95,7 @@ TARGETS = ["file", "file:NAME", "command line", "command", "http", "websocket"]
 
 @pytest.fixture(params=sample(TARGETS, "file", "http"))
 def target(request: pytest.FixtureRequest, url: str) -> tuple[list[str], list[str]]:
-    """What stands before, and what behind, the options."""
+    """Return the arguments before the options and those after them."""
     command = [sys.executable, "-m", "mcptrio", "run", TALKATIVE]
     match request.param:
         case "file":
@@ -216,7 +216,7 @@ def test_roots_are_told(tmp_path: Path, url: str, date: str) -> None:
 
 
 @exhaustive
-def test_log_messages_are_shown_beside_the_result_but_not_to_programs() -> None:
+def test_log_messages_are_shown_with_the_result_but_not_to_programs() -> None:
     done = mcptrio("call", TALKATIVE, "steps")
     assert (done.stdout, done.stderr) == ("walked\n", "info: the steps are done\n")
     assert mcptrio("call", TALKATIVE, "steps", "--log-level", "error").stderr == ""
@@ -267,7 +267,7 @@ def test_prompt_prints_messages() -> None:
 # -- exit codes
 
 SILENT = "import time; time.sleep(60)"
-RUBBISH = "import time; print('Welcome!', flush=True); time.sleep(60)"
+GARBAGE = "import time; print('Welcome!', flush=True); time.sleep(60)"
 
 
 @exhaustive
@@ -288,7 +288,7 @@ def test_a_url_with_an_s_too_many_is_told_so(url: str) -> None:
 
 
 def test_why_a_tool_of_a_file_failed_is_shown(tmp_path: Path) -> None:
-    """Who tries their own server needs its log, and what it prints, more than anything else."""
+    """Users who try their own server need its log and its output more than anything else."""
     file = tmp_path / "broken.py"
     file.write_text(
         "from mcptrio import Server\n"
@@ -324,10 +324,10 @@ FAILURES: list[tuple[int, list[str], str]] = [
         "no connection to the server at http://127.0.0.1:9: Connection refused",
     ),
     (3, ["inspect", "ws://127.0.0.1:9/mcp"], "no connection to the server"),
-    (3, ["inspect", "http://nobody.invalid/mcp"], "no connection to the server"),
+    (3, ["inspect", "http://unknown.invalid/mcp"], "no connection to the server"),
     (3, ["inspect", "--", sys.executable, "-c", "raise SystemExit('not today')"], "it said last: not today"),
     (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", SILENT], "was not answered within 1 s"),
-    (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", RUBBISH], "not a message: b'Welcome!'"),
+    (3, ["inspect", "--timeout", "1", "--", sys.executable, "-c", GARBAGE], "not a message: b'Welcome!'"),
     (3, ["call", TALKATIVE, "die"], "the server exited with code 7"),
     (64, ["inspect"], "TARGET"),
     (74, ["read", TALKATIVE, "talk://text", "--output", "/"], "cannot write /"),

@@ -67,7 +67,7 @@ async def test_an_answer_survives_what_the_client_sent_after_its_request(more: i
     [
         (("Content-Type: text/plain",), 415),
         (("Content-Type: application/json", "Origin: https://evil.example"), 403),
-        (("Content-Type: application/json", "Mcp-Session-Id: nobody"), 404),
+        (("Content-Type: application/json", "Mcp-Session-Id: unknown"), 404),
     ],
     ids=["wrong type", "wrong origin", "unknown session"],
 )
@@ -82,7 +82,7 @@ async def test_a_refusal_reaches_a_client_that_sends_all_of_its_body_first(lines
 
 
 async def test_a_peer_that_never_stops_sending_is_cut_all_the_same() -> None:
-    """It is read away for a bounded time: nobody holds a connection by talking on."""
+    """Its bytes are discarded for a bounded time: a client cannot hold a connection by sending more."""
     async with serving_endpoint() as (server, _):
         stream = await server.connect()
         await stream.send_all(head_of(server, 4_000_000, "Content-Type: text/plain"))

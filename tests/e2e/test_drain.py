@@ -24,7 +24,7 @@ from .server_process import ServerProcess, running
 GRACE = 5.0
 """More than the calls of 1.5 s take on a busy machine: the server counts by the real clock."""
 DOOR = 0.05 if "MCPTRIO_FAULTS" in os.environ else 1.0
-"""How long the door may stay open: beside other tests nobody can say when a process is given its turn."""
+"""The longest time that the door may stay open: among other tests, a process may wait long for its turn."""
 RETRY = re.compile(rb"(^|\n)retry: \d+\r?\n\r?\n$")
 
 pytestmark = [both_engines, pytest.mark.slow]
@@ -47,7 +47,7 @@ async def send(server: ServerProcess, method: str, number: int, **params: object
 
 
 async def test_a_drain_ends_in_time_with_everything_open(tmp_path: Path) -> None:
-    """F16, F17: 200 streams, 50 calls, requests on their way, a stalled reader, a question that nobody answers."""
+    """F16, F17: 200 streams, 50 calls, requests on their way, a stalled reader, an unanswered question."""
     with running("busy.py", tmp_path / "log", "--drain-timeout", str(GRACE)) as server:
         await server.wait_ready()
         clients = [await HttpClient.open(server, elicitation={}) for _ in range(10)]
@@ -206,7 +206,7 @@ async def test_a_handler_that_cannot_be_ended_is_left_behind(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("tool", ["leave", "fail", "stubborn", "blocked"])
-async def test_a_handler_that_misbehaves_disturbs_nobody(tmp_path: Path, tool: str) -> None:
+async def test_a_handler_that_misbehaves_does_not_disturb_other_sessions(tmp_path: Path, tool: str) -> None:
     with running("busy.py", tmp_path / "log") as server:
         await server.wait_ready()
         bad, good = await HttpClient.open(server), await HttpClient.open(server)

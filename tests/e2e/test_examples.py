@@ -404,7 +404,7 @@ def test_embedded(tmp_path: Path) -> None:
 
 
 def test_protected(tmp_path: Path) -> None:
-    """Nobody gets in without a token; tests/e2e/test_authorization.py brings some, of a real authorization server."""
+    """Calls without a token are refused; tests/e2e/test_authorization.py has tokens of a real authorization server."""
     base = f"http://127.0.0.1:{(port := free_port())}"
     command = (sys.executable, "examples/protected.py", "https://login.example.org", str(port))
     with serving(tmp_path / "log", f"{base}/readyz", *command):
@@ -418,7 +418,7 @@ def test_protected(tmp_path: Path) -> None:
 
 
 class ThroughTheSocket(http.client.HTTPConnection):
-    """What a proxy does: it connects to a Unix socket, and passes the original Host on."""
+    """A connection like that of a proxy: to a Unix socket, with the original Host."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("orders.example.org", timeout=PATIENCE)
@@ -533,7 +533,7 @@ def test_orders_in_fastapi(tmp_path: Path) -> None:
         assert "refunded" in get(f"{base}/orders/7")
 
 
-def test_beside_quart(tmp_path: Path) -> None:
+def test_mounted_next_to_quart(tmp_path: Path) -> None:
     pytest.importorskip("quart_trio")
     base = f"http://127.0.0.1:{(port := free_port())}"
     with serving(tmp_path / "log", f"{base}/sign/Ada", *hypercorn("mounted_quart.py", port)):

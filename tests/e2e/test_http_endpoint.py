@@ -60,7 +60,7 @@ async def test_the_address_it_listens_on_is_allowed_and_a_foreign_one_is_not() -
 async def test_an_early_answer_to_a_large_upload_reaches_the_client() -> None:
     """A megabyte is on its way when the head is refused: the answer is given, and the connection ends."""
     async with serving_endpoint() as (server, _):
-        client = HttpClient(server, "nobody")
+        client = HttpClient(server, "unknown")
         reply = await client.send("POST", b"x" * 1_000_000)
         assert reply.status == 404
         assert reply.headers["connection"] == "close"

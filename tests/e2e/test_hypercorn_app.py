@@ -158,7 +158,7 @@ async def test_what_else_the_application_waits_for_does_not_keep_a_connection_fr
     async def slow(head: HttpRequest) -> Any:
         asked.append(head.method)
         await trio.sleep(0.05)
-        return Plain(401, ((b"www-authenticate", b"Bearer"),), b"") if b"x-nobody" in head.fields else SOMEBODY
+        return Plain(401, ((b"www-authenticate", b"Bearer"),), b"") if b"x-anonymous" in head.fields else SOMEBODY
 
     async with open_endpoint(HttpConfig(), authenticator=slow) as endpoint, serving(AsgiApp(endpoint)) as server:
         async with await server.connect() as gone:
@@ -166,7 +166,7 @@ async def test_what_else_the_application_waits_for_does_not_keep_a_connection_fr
             await until(lambda: len(asked) == 1)
         await until(lambda: server.listener.connections == 0)
         async with await server.connect() as stream:
-            ask = post(b"{}", "X-Nobody: 1")
+            ask = post(b"{}", "X-Anonymous: 1")
             await stream.send_all(ask)
             assert status(await read_until(stream, b"\r\n\r\n")) == 401
         fine = post(b"[]"), post(b"[]"), post(b"[]", "Connection: close")

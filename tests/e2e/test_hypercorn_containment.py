@@ -95,7 +95,7 @@ async def test_the_guard_lets_cancellation_through() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             await trio.lowlevel.checkpoint()
-            raise ValueError("beside a cancellation")
+            raise ValueError("together with a cancellation")
 
     async def run_cancelled() -> None:
         try:

@@ -1,4 +1,4 @@
-"""Who gets in: the connection cap, running out of files, Unix sockets, given sockets, TLS (F36, F42, F45)."""
+"""Accepting connections: the connection cap, running out of files, Unix and given sockets, TLS (F36, F42, F45)."""
 
 from __future__ import annotations
 

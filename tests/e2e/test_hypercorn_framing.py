@@ -1,4 +1,4 @@
-"""What the listener answers to framing that ASGI cannot see, on real connections (P4, P8, P15; H12 to H34, W01)."""
+"""The listener's responses to framing that ASGI cannot see, on real connections (P4, P8, P15; H12 to H34, W01)."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ async def test_p5_cancelling_serve_from_outside_does_not_wait_for_a_stalled_peer
 
 @pytest.mark.parametrize("early", [True, False])
 async def test_p6_an_answer_before_the_body_is_read_reaches_the_client_and_frees_the_connection(early: bool) -> None:
-    """Hypercorn waits for ever in the last send(): its queue is full of body that nobody reads."""
+    """Hypercorn waits for ever in the last send(): its queue is full of body that the client does not read."""
     done = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -203,7 +203,7 @@ async def test_p10_the_app_is_not_cancelled_when_the_peer_goes_away() -> None:
         assert server.listener.connections == 0
 
 
-async def test_p11_the_disconnect_is_told_to_whoever_asks_again() -> None:
+async def test_p11_every_later_receive_returns_the_disconnect() -> None:
     asked: list[str] = []
     finished = trio.Event()
 

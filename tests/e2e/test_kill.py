@@ -42,7 +42,7 @@ async def test_no_event_is_lost_or_doubled_when_the_process_is_killed(engine: st
 
 
 class History:
-    """What one client saw of its stream."""
+    """The part of its stream that one client saw."""
 
     def __init__(self, client: HttpClient) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""What clients send, and what they do not read, costs the server a bounded amount of memory."""
+"""Input of clients, and output that they do not read, costs the server a bounded amount of memory."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ LARGE = {"messages": 100, "kib": 128, "then": 60}
 async def test_one_reader_of_a_hundred_that_stops_costs_little(
     date: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What nobody reads waits in the kernel and in one bounded outbox; whoever writes it waits, too."""
+    """Unread output waits in the kernel and in one bounded outbox; the handler that writes more waits, too."""
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "32768")  # large pieces are given back at once: no noise from holes
     with running("canary.py", tmp_path / "log", "--log-level", "error") as server:
         await server.wait_ready()

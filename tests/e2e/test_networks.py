@@ -1,6 +1,6 @@
 """Networks that fail between a client and the served endpoint, on both engines. The sockets are real, the time is not.
 
-Both ends are tasks of one loop, so whatever was sent is there to be read as soon as nobody has anything else to do.
+Both ends are tasks of one loop, so whatever was sent is there to be read as soon as no task has anything else to do.
 Only then does the clock jump.
 """
 
@@ -58,7 +58,7 @@ class House:
 
     @property
     def stalled(self) -> int:
-        """How many connections were cut because nobody took what was written."""
+        """Count the connections that were cut because the client did not read."""
         return self.events.count(telemetry.LimitHit(name="write_timeout"))
 
 
@@ -101,7 +101,7 @@ def large(times: int, kib: int) -> dict[str, Any]:
 
 @every_life
 async def test_fault_network_swallows_everything(life: str, clock: MockClock) -> None:
-    """F03: nothing is taken any more and nobody says goodbye: over when a write has waited for its 30 s."""
+    """F03: the client stops reading without closing: the connection ends when a write has waited for its 30 s."""
     async with open_house(life) as house:
         house.network["fault"] = Fault(cut_after=300_000, ending="black hole")
         guest = house.guest

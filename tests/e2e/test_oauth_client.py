@@ -43,7 +43,7 @@ class Person:
 
     async def open(self, url: str) -> bool:
         assert self.nursery is not None
-        self.nursery.start_soon(self._browse, url)  # as a browser does: beside the program that opened it
+        self.nursery.start_soon(self._browse, url)  # as a browser does: in parallel with the program that opened it
         return True
 
     async def _browse(self, url: str) -> None:

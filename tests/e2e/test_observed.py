@@ -1,4 +1,4 @@
-"""What can be seen of a server from outside: its metrics, its log, and that it notices a handler that blocks it."""
+"""Observing a server from outside: its metrics, its log, and its report of a handler that blocks it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from .raw_peer import Served, answer_on, read_all, read_until, serving, status
 
 pytestmark = both_engines
 
-TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
+TENANT: ContextVar[str] = ContextVar("tenant", default="none")
 
 
 @dataclass
@@ -136,7 +136,7 @@ async def test_what_an_authenticator_leaves_in_its_context_is_gone_for_the_next_
         return Principal(subject="somebody")
 
     async with served(authenticator=authenticate) as (server, _), await server.connect() as stream:
-        for lines, found in [(["X-Tenant: blue"], "blue"), ([], "nobody"), ([], "nobody")]:
+        for lines, found in [(["X-Tenant: blue"], "blue"), ([], "none"), ([], "none")]:
             await stream.send_all(call("tenant", *lines, wait=wait))
             _, answer = await answer_on(stream)
             assert text_of(answer) == found
@@ -208,7 +208,7 @@ async def test_a_handler_that_asks_outlives_its_connection_and_answers_on_anothe
             await stream.send_all(call("tenant", number=2, wait=True))
             assert (await answer_on(stream))[1]["id"] == 2, "the connection is free for others"
         await until(lambda: server.listener.connections == 0)
-        assert endpoint.calls == 0, "nobody waits for it"
+        assert endpoint.calls == 0, "no client waits for it"
         async with await server.connect() as stream:
             more = {"requestState": asked["requestState"], "inputResponses": {"name": accept(name="Ada")}}
             await stream.send_all(post("tools/call", number=3, name="greet", arguments={}, **more))

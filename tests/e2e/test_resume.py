@@ -31,7 +31,7 @@ async def test_a_client_whose_connection_dies_after_every_event_misses_none(engi
         cursor, seen = reader.cursor, []
         for number in range(8):
             stage.cues.send_nowait("tell" if number < 7 else "end")
-            if number % 2:  # half of the events come while nobody is connected
+            if number % 2:  # half of the events come while the client is disconnected
                 await trio.sleep(0.01)
             reader.reset()
             reader = await client.listen(cursor)
@@ -116,7 +116,7 @@ async def test_after_a_restart_the_file_gives_out_what_was_missed_and_the_sessio
         assert (await deleted.refused(theirs[0].id)).status == 404
 
 
-async def test_after_a_restart_a_session_still_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
+async def test_after_a_restart_a_session_still_belongs_to_the_principal_that_opened_it(tmp_path: Path) -> None:
     async def who(request_head: HttpRequest) -> Principal:
         return Principal(subject=request_head.text(b"authorization") or "anyone")
 
@@ -129,6 +129,6 @@ async def test_after_a_restart_a_session_still_belongs_to_whoever_opened_it(tmp_
         for other in ("bob", None):
             stolen = client.head("GET", last_event_id=events[0].id, authorization=other)
             reply = await plain(endpoint, stolen)
-            unknown = await plain(endpoint, client.head("GET", mcp_session_id="nobody", last_event_id=events[0].id))
+            unknown = await plain(endpoint, client.head("GET", mcp_session_id="unknown", last_event_id=events[0].id))
             assert (reply.status, reply.body) == (404, unknown.body)
         assert await (await client.listen(events[0].id)).rest() == events[1:]

@@ -100,9 +100,9 @@ async def test_callers_with_a_token_of_the_file_are_let_in(tmp_path: Path, mode:
         url = f"http://127.0.0.1:{port}/mcp"
         assert await whoami(url, **bearer(ADA)) == "ada: orders:read orders:write"
         assert await whoami(url, **bearer(BOB)) == "bob: "
-        for nobody in ({}, bearer("nobody-" + "n" * 30), bearer(ADA + "a"), bearer("ada")):
+        for stranger in ({}, bearer("stranger-" + "n" * 30), bearer(ADA + "a"), bearer("ada")):
             with pytest.raises(MCPError, match="token is"):
-                await whoami(url, **nobody)
+                await whoami(url, **stranger)
         async with connect(url, **bearer(BOB)) as client:
             assert [tool.name for tool in await client.list_tools()] == ["whoami"]
     said = log.read_text()
@@ -180,7 +180,7 @@ def check_what_is_wrong(tmp_path: Path, taken: str) -> None:
         ["--certfile", str(authorities.certfile), "--keyfile", str(authorities.keyfile)],
     )
     good, none = write(tmp_path / "tokens", TOKENS), tmp_path / "none"
-    empty, comments = write(tmp_path / "empty", "\n \n"), write(tmp_path / "comments", "# nobody\n")
+    empty, comments = write(tmp_path / "empty", "\n \n"), write(tmp_path / "comments", "# no tokens\n")
     short, alone = write(tmp_path / "short", f"{ADA} ada\nsecret x\n"), write(tmp_path / "alone", f"{ADA}\n")
     twice, binary = write(tmp_path / "twice", f"{ADA} ada\n{ADA} bob\n"), tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")

@@ -50,7 +50,7 @@ def test_a_page_can_be_followed_to_the_letter(page: str, file: str, commands: in
 
 
 def typed(line: str, folder: Path, entered: str = "") -> str:
-    """What a command writes, without a terminal to ask anybody at."""
+    """Return the output of a command that has no terminal to ask questions at."""
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}
     done = run_command(shlex.split(line)[1:], stdin=entered.encode(), merged=True, cwd=folder, env=environment)
     assert done.returncode in (0, 1), done.stdout  # 1: the tool says that it cannot do it, as some pages show

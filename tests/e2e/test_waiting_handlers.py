@@ -136,7 +136,7 @@ async def test_a_connection_that_served_many_waiting_handlers_holds_on_to_none_o
 
 @pytest.mark.slow
 async def test_a_request_whose_handler_never_waits_leaves_no_garbage(engine: str) -> None:
-    """What refers to itself stays until the collector looks for it, and a server makes thousands of these a second."""
+    """A reference cycle stays until the collector runs, and a server makes thousands of these objects a second."""
     async with served(HttpConfig(stream_after=0.5), engine=engine) as (server, _), await server.connect() as stream:
         gc.collect()
         gc.disable()

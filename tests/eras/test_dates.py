@@ -1,4 +1,4 @@
-"""What each protocol date has, as tables read against the published schemas."""
+"""The features of each protocol date, as tables read against the published schemas."""
 
 from __future__ import annotations
 

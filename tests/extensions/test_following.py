@@ -307,7 +307,7 @@ async def test_errors_come_out_of_a_task_as_out_of_a_call(autojump_clock: MockCl
 async def test_a_handle_shows_every_state_and_gives_the_result(autojump_clock: MockClock) -> None:
     async with extended(connect(shop(), elicit=person(["Ann"])), Tasks()) as client:
         task = await call_as_task(client, "greet")
-        assert trio.current_time() < 1  # nobody waited
+        assert trio.current_time() < 1  # there was no wait
         assert (await task.status()).status == "working"
         assert [state.status async for state in task] == ["input_required", "working", "completed"]
         assert await task.result(into=str) == "hello Ann"
@@ -324,7 +324,7 @@ async def test_a_handle_can_be_waited_for_without_looking(autojump_clock: MockCl
         assert await task.result(into=str) == "hello Ann"
 
 
-async def test_a_task_that_is_held_goes_on_when_nobody_waits_and_ends_when_it_is_cancelled(
+async def test_a_task_goes_on_without_a_waiting_client_and_ends_when_it_is_cancelled(
     autojump_clock: MockClock,
 ) -> None:
     async with extended(connect(shop()), Tasks()) as client:

@@ -106,7 +106,7 @@ async def test_two_extensions_do_not_share_a_name_an_option_or_a_method() -> Non
         server.add_extension(Other())
 
 
-async def test_an_option_that_nobody_understands_is_refused() -> None:
+async def test_an_unknown_option_of_an_extension_is_refused() -> None:
     server = Server("typo")
     with pytest.raises(DeclarationError, match="no tool option 'tusk'"):
 

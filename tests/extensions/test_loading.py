@@ -70,7 +70,7 @@ async def test_a_dynamic_skill_is_held_against_its_front_matter_only() -> None:
 
     @skills.skill(dynamic=True)
     def today() -> str:
-        """What is on today."""
+        """Today's programme."""
         count.append(1)
         return f"{len(count)}"
 

@@ -385,7 +385,7 @@ async def test_a_dynamic_skill_is_made_for_each_reader_and_has_no_digests() -> N
 
     @skills.skill(path="team/today", dynamic=True)
     def today() -> str:
-        """What is on today."""
+        """Today's programme."""
         made.append(1)
         return f"number {len(made)}"
 

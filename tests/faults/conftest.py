@@ -51,7 +51,7 @@ class Told:
 
 @frozen
 class Cause:
-    """What the log must tell of, once."""
+    """A fault that the log must report exactly once."""
 
     text: str
     session: str
@@ -93,11 +93,11 @@ class House:
     causes: list[Cause] = field(factory=list)
 
     def blame(self, text: str, guest: Canary | None = None, request: int | str | None = None) -> None:
-        """The log is to tell of this, once (I4). Without a guest it is nobody's; a stateless one has no session."""
+        """Expect the log to report this, once (I4). Without a guest it has no owner; a stateless one has no session."""
         self.causes.append(Cause(text, guest.session if isinstance(guest, StatefulCanary) else "", request))
 
     def blame_limits(self) -> None:
-        """The log is to tell of each limit that was reached, once in a while and not each time."""
+        """Expect the log to report each limit that was reached, once in a while and not each time."""
         names = {event.name for event in self.events if isinstance(event, LimitHit)}
         for name in sorted(names - {"call_timeout", "call_timeout_hard"}):  # these are told with their call
             self.blame(f"name={name}")
@@ -160,7 +160,7 @@ class House:
                 await guest.close()
         for wire in self.wires:
             await wire.watch.settle()
-        await trio.sleep(0.1)  # timers that nobody needs any more run out
+        await trio.sleep(0.1)  # timers that are not needed any more run out
         await wait_all_tasks_blocked()
 
 

@@ -12,7 +12,7 @@ from tests.e2e.programs.canary import Word
 
 
 class Trail:
-    """What handlers did."""
+    """The record of what handlers did."""
 
     def __init__(self) -> None:
         self.done: list[str] = []

@@ -44,7 +44,7 @@ async def test_fault_client_gone_mid_call(life: str, open_house: Open, autojump_
 
 
 async def test_fault_client_gone_and_never_back(open_house: Open, autojump_clock: MockClock) -> None:
-    """F01: what nobody comes back for ends with the grace."""
+    """F01: a call whose client does not come back ends with the grace period."""
     trail = Trail()
     async with open_house(make_server(trail, call_timeout=900), HttpConfig(resume_grace=30)) as house:
         guest = await house.guest("stateful")
@@ -116,7 +116,7 @@ catching = pytest.mark.parametrize("catch", [False, True], ids=["not caught", "c
 async def test_fault_client_gone_before_it_answers_a_question(
     asked: str, catch: bool, open_house: Open, autojump_clock: MockClock
 ) -> None:
-    """F05: whoever waits for the answer gets a typed error when the session ends, and nobody is left waiting."""
+    """F05: the handler that waits for the answer gets a typed error when the session ends; no task is left waiting."""
     trail = Trail()
     method, model = ASKS[asked]
     async with open_house(make_server(trail)) as house:
@@ -189,7 +189,7 @@ async def test_fault_question_answered_too_late(open_house: Open, autojump_clock
         await guest.echo()
 
 
-async def test_fault_questions_that_nobody_comes_back_to(open_house: Open, autojump_clock: MockClock) -> None:
+async def test_fault_questions_that_are_never_answered(open_house: Open, autojump_clock: MockClock) -> None:
     """F07: what is parked is bounded in number and in age."""
     async with open_house(make_server(parked_max=10, parked_ttl=30)) as house:
         guest = await house.guest("stateless")
@@ -204,7 +204,7 @@ async def test_fault_questions_that_nobody_comes_back_to(open_house: Open, autoj
 @every_life
 @pytest.mark.parametrize("kib", [1, 63, 64, 65, 200, 1500])
 async def test_fault_flood_of_large_events(life: str, kib: int, open_house: Open, autojump_clock: MockClock) -> None:
-    """F14, F37: however large the events are, whoever writes goes on as soon as they are read."""
+    """F14, F37: however large the events are, the handler that writes them goes on as soon as they are read."""
     async with open_house(make_server(call_timeout=20)) as house:
         guest = await house.guest(life)
         frames: list[dict[str, Any]] = []
@@ -244,7 +244,7 @@ async def test_fault_session_expires_before_its_answer_is_read(open_house: Open,
         answer = await house.begin(guest, "tell", {"times": 2, "pause": 3})
         cursor = await guest.read(answer, frames, only=1)
         answer.cut()
-        await trio.sleep(20)  # the call ends, nobody reads, and the session has been idle for too long
+        await trio.sleep(20)  # the call ends, the client does not read, and the session has been idle for too long
         assert house.runtime.supervisor.find(guest.session) is None  # type: ignore[attr-defined]
         late = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
         if late.status == 200:

@@ -69,7 +69,7 @@ async def test_fault_one_meant_error_in_a_group(life: str, open_house: Open, aut
 
 
 async def test_fault_handler_raises_while_it_is_cancelled(open_house: Open, autojump_clock: MockClock) -> None:
-    """F08: nobody waits for the answer any more, so there is none; the log has the failure."""
+    """F08: the caller does not wait any more, so there is no answer; the log has the failure."""
     server = make_server()
 
     @server.tool
@@ -128,7 +128,7 @@ async def test_fault_handler_ignores_its_end(open_house: Open, autojump_clock: M
         await guest.read(gone, [])
         release.set()
         await wait_all_tasks_blocked()
-        for number in (*range(1, 8), 1):  # ids begin anew
+        for number in (*range(1, 8), 1):  # the eighth call used the id 1 again
             house.blame("ignores its cancellation", guest, number)
 
 

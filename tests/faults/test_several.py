@@ -43,7 +43,7 @@ async def cancel(house: House, dice: random.Random) -> None:
         await guest.cancel()
 
 
-async def send_rubbish(house: House, dice: random.Random) -> None:
+async def send_garbage(house: House, dice: random.Random) -> None:
     guest = await house.guest(dice.choice(["stateful", "stateless"]))
     for _ in range(5):
         await guest.bad()
@@ -92,7 +92,7 @@ async def steal(house: House, dice: random.Random) -> None:
 
 
 FAULTS: list[Callable[[House, random.Random], Awaitable[None]]] = [
-    vanish, come_back, cancel, send_rubbish, hang, flood, never_answer, leave_for_good, use_an_id_twice, steal,
+    vanish, come_back, cancel, send_garbage, hang, flood, never_answer, leave_for_good, use_an_id_twice, steal,
 ]  # fmt: skip
 
 

@@ -51,7 +51,7 @@ async def test_fault_wall_clock_jumps(
 
 
 async def test_fault_process_stood_still(open_house: Open, mock_clock: MockClock) -> None:
-    """F34: ten minutes in which nothing ran are nobody's idleness; whoever is idle after them is let go as usual."""
+    """F34: ten minutes of a stopped process do not count as idle time; a session that is idle later ends as usual."""
     async with open_house(make_server(idle_timeout=60)) as house:
         mock_clock.autojump_threshold = 0
         guest = await house.guest("stateful")

@@ -28,7 +28,7 @@ class Request:
 
 @define(eq=False)
 class WatchedAnswer:
-    """What came on one connection, as it comes."""
+    """The data of one connection, as it arrives."""
 
     inner: Answer
     watch: Watch
@@ -120,7 +120,7 @@ class Watch:
         """Every request has one outcome: an answer, or the end of its connection; never two."""
         for answer in self.open:
             if answer.request is not None and not answer.request.answers and not answer.request.closed:
-                with trio.fail_after(30):  # nobody read it: it must have an end all the same
+                with trio.fail_after(30):  # it was never read: it must have an end all the same
                     while await answer.next() is not None:
                         pass
         for request in (request for requests in self.requests.values() for request in requests):

@@ -1,4 +1,4 @@
-"""What is fuzzed: six codecs, each as a function of bytes that raises only when the codec is wrong.
+"""Fuzz targets: six codecs, each as a function of bytes that raises only when the codec is wrong.
 
 A harness swallows the one error that its codec declares, and checks what must be true of everything it lets through:
 cut anywhere it is the same, written and read again it is the same, and another reader understands the same.
@@ -31,7 +31,7 @@ SMALL = 64
 
 
 def in_pieces(data: bytes) -> list[bytes]:
-    """The same bytes, cut in places that depend on them."""
+    """Cut the bytes in places that depend on them."""
     size = data[0] % 7 + 1 if data else 1
     return [data[at : at + size] for at in range(0, len(data), size)]
 
@@ -150,7 +150,7 @@ def _values(text: str) -> None:
 
 
 def _through_the_gate(pieces: list[bytes]) -> tuple[bytes, list[bytes], Refusal | None]:
-    """What comes out, with every response given at once; the targets of complete heads; why it hung up."""
+    """Return the output (every response is given at once), the targets of complete heads, and the refusal."""
     gate = RequestGate(LIMITS)
     out, targets = b"", []
     for piece in pieces:
@@ -227,7 +227,7 @@ NONCE = bytes(12)
 def request_state(data: bytes) -> None:
     with suppress(StateRefused):
         RING.open(data.decode("latin-1"), BINDING, now=0.0)
-        raise AssertionError("something that nobody sealed was opened")
+        raise AssertionError("a forged value was opened")
     # A genuine state with some of its characters changed.
     changed = bytearray(GENUINE.encode())
     for place, byte in zip(data[::2], data[1::2], strict=False):

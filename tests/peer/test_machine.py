@@ -318,7 +318,7 @@ def test_asks_are_held_until_the_client_is_initialized_and_pings_are_not() -> No
 
 
 @pytest.mark.parametrize("how", ["finished", "given up", "hung up"])
-def test_a_held_ask_that_nobody_waits_for_is_never_sent(how: str) -> None:
+def test_a_held_ask_whose_caller_is_gone_is_never_sent(how: str) -> None:
     peer = new_server()
     (opening,) = peer.step(received(initialize(sampling={})))
     peer.step(Finished(opening.call, raw({})))
@@ -385,7 +385,7 @@ def test_a_notification_about_a_call_leaves_only_while_it_runs() -> None:
     assert peer.step(told) == [Ignored("late_notification")]
 
 
-def test_a_notification_about_nothing_waits_for_nobody() -> None:
+def test_a_list_change_is_sent_at_once_but_not_before_initialized() -> None:
     told = Notified(None, "notifications/tools/list_changed", {})
     assert new_server().step(told) == [Ignored("early_notification")]
     assert len(frames(ready_server().step(told))) == 1
@@ -427,7 +427,7 @@ def test_other_dates_have_no_batches(date: str) -> None:
         (Request(1, "tools/call"), Response(1, {})),
     ],
 )
-def test_some_batches_nobody_may_send(batch: Any) -> None:
+def test_batches_with_initialize_or_mixed_with_responses_are_refused(batch: Any) -> None:
     peer = ready_server("2025-03-26")
     effects = peer.step(received(batch, NamedLink("post", shared=False)))
     assert [f.code for f in frames(effects)] == [INVALID_REQUEST]

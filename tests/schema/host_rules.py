@@ -28,8 +28,8 @@ GEMINI = {
     *("default", "items", "minimum", "maximum"),
 }
 GEMINI_JSON = {"$ref", "$defs", "additionalProperties"}
-BESIDE_A_UNION = {"title", "description", "default", "nullable", "$defs"}
-BESIDE_A_REF = {"description", "default"}
+ALLOWED_WITH_A_UNION = {"title", "description", "default", "nullable", "$defs"}
+ALLOWED_WITH_A_REF = {"description", "default"}
 OPENAI_REFUSES = {"allOf", "not", "dependentRequired", "dependentSchemas", "if", "then", "else", "oneOf"}
 OPENAI_REFUSES |= {"patternProperties", "unevaluatedProperties", "propertyNames", "unevaluatedItems", "contains"}
 OPENAI_REFUSES |= {"minContains", "maxContains", "uniqueItems", "prefixItems"}
@@ -62,9 +62,9 @@ def gemini(schema: Schema) -> list[str]:
             found.append(f"{at}: a list of types")
         if not all(isinstance(value, str) for value in part.get("enum", ())):
             found.append(f"{at}: enum of other values than strings")
-        for key, allowed in (("anyOf", BESIDE_A_UNION), ("$ref", BESIDE_A_REF)):
+        for key, allowed in (("anyOf", ALLOWED_WITH_A_UNION), ("$ref", ALLOWED_WITH_A_REF)):
             if key in part and (others := part.keys() - allowed - {key}):
-                found.append(f"{at}: {', '.join(sorted(others))} beside {key}")
+                found.append(f"{at}: {', '.join(sorted(others))} next to {key}")
         if part.get("type") == "array" and "items" not in part:
             found.append(f"{at}: array without items")
     return found

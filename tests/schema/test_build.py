@@ -1,4 +1,4 @@
-"""What a function's signature becomes, and how JSON arguments are bound to it."""
+"""Schemas of a function's signature, and the binding of JSON arguments to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a typed value becomes in JSON, and the output schema that promises it."""
+"""The JSON of a typed value, and the output schema that promises it."""
 
 from __future__ import annotations
 

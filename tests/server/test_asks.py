@@ -182,7 +182,7 @@ async def test_a_refusal_of_the_person_is_an_error_that_a_tool_can_handle() -> N
         assert await talk.text("think") == "-1 the person said no"
 
 
-async def test_an_error_of_the_client_that_nobody_handles_is_the_calls_error() -> None:
+async def test_an_unhandled_error_of_the_client_is_the_calls_error() -> None:
     script = {"sampling/createMessage": lambda params: Refused(-1, "no")}
     async with talking(asking(), NEWEST, EVERYTHING, script) as talk:
         error = await refusal(talk, "tools/call", name="think")

@@ -20,7 +20,7 @@ from tests.auth.server import kit
 
 
 @pytest.mark.parametrize(
-    ("settings", "mend"),
+    ("settings", "hint"),
     [
         ({"call_timeout": 1000}, "raise call_timeout_hard too"),
         ({"call_timeout_hard": 30}, "raise call_timeout_hard too"),
@@ -33,8 +33,8 @@ from tests.auth.server import kit
         ({"idle_timeout": 0}, "idle_timeout must be positive"),
     ],
 )
-def test_limits_that_contradict_each_other_are_refused(settings: dict[str, Any], mend: str) -> None:
-    with pytest.raises(DeclarationError, match=mend):
+def test_limits_that_contradict_each_other_are_refused(settings: dict[str, Any], hint: str) -> None:
+    with pytest.raises(DeclarationError, match=hint):
         Limits(**settings)
 
 
@@ -50,12 +50,12 @@ HTTP: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "mend"), HTTP)
-async def test_settings_of_http_that_contradict_each_other_serve_nobody(settings: dict[str, Any], mend: str) -> None:
+@pytest.mark.parametrize(("settings", "hint"), HTTP)
+async def test_http_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], hint: str) -> None:
     server = Server("s")
-    with pytest.raises(DeclarationError, match=mend):
+    with pytest.raises(DeclarationError, match=hint):
         server.asgi(**settings)
-    with pytest.raises(DeclarationError, match=mend):
+    with pytest.raises(DeclarationError, match=hint):
         await server.serve_http(port=0, **settings)
 
 

@@ -129,7 +129,7 @@ async def test_a_server_is_not_run_inside_trio() -> None:
         Server("x").run("http")
 
 
-async def test_what_a_handler_returned_by_mistake_is_logged_with_the_way_to_mend_it(
+async def test_a_wrong_return_value_is_logged_with_a_hint(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def forgets() -> Any:

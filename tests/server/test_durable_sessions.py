@@ -561,7 +561,7 @@ async def test_an_invented_id_never_reaches_the_store(path: Path, monkeypatch: p
 
         monkeypatch.setattr(store.sessions, "claim", claim)
         good = client.session_id
-        for bad in ("nobody", good[:-1], good + "x", good[:-1] + ("A" if good[-1] != "A" else "B"), "é" * 40):
+        for bad in ("unknown", good[:-1], good + "x", good[:-1] + ("A" if good[-1] != "A" else "B"), "é" * 40):
             for method in ("POST", "GET", "DELETE"):
                 reply = await plain(endpoint, head(method, mcp_session_id=bad), request(1, "ping"))
                 assert reply.status in (400, 404)

@@ -1,4 +1,4 @@
-"""What goes out with a question, at every date: messages for a model, forms for a person, files that are read."""
+"""The parameters of a question, at every date: messages for a model, forms for a person, files that are read."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_a_form_that_is_left_as_it_is_gives_the_defaults_at_every_date(dat
 
 
 @pytest.mark.parametrize("date", list(ERAS))
-async def test_files_are_read_beside_the_event_loop(date: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_read_in_a_thread(date: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(PNG)
     readers: list[threading.Thread] = []

@@ -33,7 +33,7 @@ def library(limits: Limits | None = None) -> Server:
 
     @server.resource("notes://today", title="Today", annotations=Annotations(priority=1), size=4, meta={"m": 1})
     async def today() -> str:
-        """What today brings."""
+        """Today's notes."""
         return "Rain"
 
     @server.resource("notes://logo", mime_type="image/png")
@@ -129,7 +129,7 @@ async def test_resources_and_templates_are_listed_apart_in_the_order_declared(er
         templates = (await talk.request("resources/templates/list"))["resourceTemplates"]
     assert [one["name"] for one in resources] == ["today", "logo", "typed", "pair", "whole", "locked"]
     assert [one["uriTemplate"] for one in templates] == ["notes://{year}/{+path}"]
-    assert resources[0]["description"] == "What today brings."
+    assert resources[0]["description"] == "Today's notes."
     assert all(set(one) <= era.shapes["resource"] for one in resources)
     assert all(set(one) <= era.shapes["template"] for one in templates)
 
@@ -253,7 +253,7 @@ async def test_only_those_who_subscribed_hear_of_a_change(era: Era) -> None:
 
 async def test_a_change_can_be_published_from_a_thread_and_outside_of_any_run() -> None:
     server = library()
-    server.notify_resource_updated("notes://today")  # nobody serves: nobody hears
+    server.notify_resource_updated("notes://today")  # the server does not run: there are no subscribers
     async with talking(server) as talk:
         await talk.request("resources/subscribe", uri="notes://today")
         await trio.to_thread.run_sync(server.notify_resource_updated, "notes://today")
@@ -380,7 +380,7 @@ async def test_an_empty_cursor_is_the_first_page(cursor: str | None) -> None:
         assert await talk.request("resources/list", **({} if cursor is None else {"cursor": cursor})) == first
 
 
-async def test_an_unknown_query_parameter_beside_a_list_is_another_resource() -> None:
+async def test_an_unknown_query_parameter_next_to_a_list_is_another_resource() -> None:
     server = Server("shop")
 
     @server.resource("shop://items{?tags*}")

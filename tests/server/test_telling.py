@@ -1,4 +1,4 @@
-"""What a server tells on its own: log messages, progress, changed lists."""
+"""Notifications of a server: log messages, progress, changed lists."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def working(*steps: tuple[float, float | None, str | None]) -> Server:
 
 @every_era
 @pytest.mark.parametrize("token", [7, "seven", 0])
-async def test_progress_goes_to_whoever_gave_a_token(era: Era, token: int | str) -> None:
+async def test_progress_goes_to_the_caller_that_gave_a_token(era: Era, token: int | str) -> None:
     async with talking(working((1, 4, "a quarter"), (2.5, None, None)), era) as talk:
         await talk.call("work", _meta={"progressToken": token})
     first, second = talk.heard(PROGRESS)

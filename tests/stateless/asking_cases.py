@@ -1,4 +1,4 @@
-"""What asking does for a user, written once: every case runs at every date that can ask, over every transport.
+"""Questions to users, written once: every case runs at every date that can ask, over every transport.
 
 The server is `tests/e2e/programs/asking.py`, its handlers unchanged everywhere.
 """
@@ -77,7 +77,7 @@ async def answered_in_the_same_frame(reach: Reach, date: str) -> None:
 
 
 async def asked_in_a_loop(reach: Reach, date: str) -> None:
-    """The same words asked again are another question."""
+    """A repeated question is a question of its own, even with the same words."""
     replies = [{"size": word} for word in ("a", "b", "c", "stop")]
     async with meet(reach, date, *replies) as (client, person):
         assert text(await client.call_tool("again_and_again")) == "a b c stop"

@@ -31,7 +31,7 @@ def meta(capabilities: Json | None = None, **more: Any) -> Json:
 
 @define
 class Reply:
-    """What a POST was answered with, read to its end."""
+    """The response to a POST, read to its end."""
 
     status: int
     frames: list[Json]
@@ -143,7 +143,7 @@ async def ask(talk: Talk, method: str, /, **params: Any) -> Json:
 
 @define(eq=False)
 class Trail:
-    """What handlers did, for tests to look at."""
+    """The record of what handlers did, for tests to look at."""
 
     done: list[str] = field(factory=list)
 

@@ -91,7 +91,7 @@ async def elicit(params: ElicitParams) -> Any:
 
 
 def left_over(runtime: Runtime) -> list[str]:
-    """What should not be there when nobody calls: tasks of calls, parked calls, asks without an answer."""
+    """Return what is left when no call runs: tasks of calls, parked calls, asks without an answer."""
     found: list[str] = []
     pending = [trio.lowlevel.current_root_task()]
     while pending:

@@ -211,7 +211,7 @@ async def test_requests_of_one_owner_match_their_resources_one_after_the_other()
     assert most <= 2, "the next one begins before the acknowledgement of the last is read"
 
 
-async def test_a_slow_reader_hears_each_change_once_and_holds_up_nobody(autojump_clock: MockClock) -> None:
+async def test_a_slow_reader_gets_each_change_once_and_does_not_delay_others(autojump_clock: MockClock) -> None:
     server = make_server()
     async with posting(server, HttpConfig(outbox_events=4)) as poster:
         stream, _ = await listen(poster, resourceSubscriptions=["news://open", "news://by/me"], toolsListChanged=True)

@@ -113,7 +113,7 @@ REFUSALS = {
 async def test_a_state_is_refused_in_the_same_words_if_it_is(
     case: Case, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
-    """What is wrong with a state is nobody's business but the operator's."""
+    """Only the operator learns why a state was refused; the client does not."""
     trail = Trail()
     async with posting(make_server(trail)) as poster:
         asked = await poster.call("greet")
@@ -122,7 +122,7 @@ async def test_a_state_is_refused_in_the_same_words_if_it_is(
         (record,) = caplog.records
         assert case.why in record.getMessage()
         assert asked.state not in record.getMessage()
-        # The call itself still waits, and whoever it belongs to can go on.
+        # The call itself still waits, and its owner can go on.
         assert (await poster.retry(asked, "greet", name=accept(name="Ada"))).text == "Hello, Ada!"
     assert trail.done == ["begun", "answered"]
 
@@ -242,7 +242,7 @@ async def test_a_parked_call_waits_although_the_clock_began_long_ago(autojump_cl
 
 
 @exhaustive
-async def test_ten_thousand_questions_that_nobody_answers_leave_nothing_behind(autojump_clock: MockClock) -> None:
+async def test_ten_thousand_unanswered_questions_leave_nothing_behind(autojump_clock: MockClock) -> None:
     """F07: what a client never comes back for is bounded in number and age."""
     async with endpoint_of(make_server(limits=Limits(parked_max=100, parked_ttl=600))) as endpoint:
         runtime, poster = endpoint.runtime, Poster(endpoint)

@@ -1,4 +1,4 @@
-"""The stateless life as it looks on the wire: metadata, headers, results, refusals, and beside it the stateful one."""
+"""The stateless protocol on the wire: metadata, headers, results, refusals, and the stateful one next to it."""
 
 from __future__ import annotations
 
@@ -522,7 +522,7 @@ async def test_the_session_function_may_refuse_any_request(autojump_clock: MockC
     server = make_server()
 
     @server.session
-    async def nobody(session: SessionHandle) -> AsyncIterator[None]:
+    async def refuse(session: SessionHandle) -> AsyncIterator[None]:
         raise SessionRefused("not you")
         yield
 

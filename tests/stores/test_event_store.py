@@ -1,4 +1,4 @@
-"""What every event store promises, run over each of them."""
+"""The promises of every event store, run over each of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_two_followers_each_see_everything(store: Store) -> None:
 
 
 async def test_no_event_of_another_session_or_stream_is_ever_seen(store: Store) -> None:
-    """The same stream name in two sessions, and two streams in one: the leak that other runtimes had."""
+    """Two sessions with streams of the same names, and two streams in one session: other runtimes leaked there."""
     keys = [StreamKey(session, stream) for session in ("alice", "bob") for stream in ("1", "2", "")]
     expected: dict[StreamKey, list[tuple[int, bytes]]] = {key: [] for key in keys}
     for last in (False, False, True):
@@ -199,7 +199,7 @@ async def test_a_forgotten_session_is_unknown_and_its_followers_end(store: Store
     await store.flush()
     follower = store.follow(KEY, 1)
     store.forget("alice")
-    store.forget("nobody")
+    store.forget("unknown")
     with pytest.raises(UnknownCursor):
         store.follow(KEY)
     assert await drain(follower) == events[1:]

@@ -161,7 +161,7 @@ def test_every_bound_must_be_positive() -> None:
 # -- the bus
 
 
-def test_a_change_reaches_those_who_subscribed_and_nobody_else() -> None:
+def test_a_change_reaches_subscribers_only() -> None:
     bus = MemoryBus()
     heard: list[tuple[str, str, Any]] = []
     bus.subscribe(["tools", "prompts"], lambda topic, payload: heard.append(("a", topic, payload)))

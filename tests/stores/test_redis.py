@@ -1,4 +1,4 @@
-"""What only the Redis store promises: several processes share it, and a server that fails is visible, not fatal.
+"""Promises of the Redis store alone: several processes share it, and a server that fails is visible, not fatal.
 
 Two stores with one URL stand for two processes.
 """
@@ -65,7 +65,7 @@ async def test_the_number_of_an_event_is_its_id_in_the_server(redis_server: Redi
         assert 0 < redis_server.command("PTTL", key_of(url, "e:alice:1")) <= 600_000
 
 
-async def test_nobody_sees_an_event_before_it_is_stored(own_server: RedisServer) -> None:
+async def test_an_event_is_not_visible_before_it_is_stored(own_server: RedisServer) -> None:
     async with (store := make(own_server.url)).open():
         store.begin(KEY)
         await store.flush()
@@ -182,7 +182,7 @@ async def test_the_stream_of_another_process_can_be_followed_while_it_is_written
         assert await drain(one.follow(KEY, 300)) == events[300:]
 
 
-async def test_a_stream_that_nobody_has_stored_stays_unknown(url: str) -> None:
+async def test_a_stream_that_was_never_stored_stays_unknown(url: str) -> None:
     async with (store := make(url)).open():
         await store.prepare_follow(KEY)
         with pytest.raises(UnknownCursor):

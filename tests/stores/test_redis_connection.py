@@ -62,7 +62,7 @@ async def test_replies_belong_to_their_commands(redis_server: RedisServer) -> No
     assert wrong == []
 
 
-async def test_a_cancelled_command_leaves_its_reply_to_nobody_else(redis_server: RedisServer) -> None:
+async def test_the_reply_to_a_cancelled_command_is_not_given_to_another(redis_server: RedisServer) -> None:
     """Every command has another deadline, so they are cancelled before, while and after they are sent."""
     connection = RedisConnection(address_of(redis_server))
     counts = {"answered": 0, "cancelled": 0}

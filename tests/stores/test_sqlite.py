@@ -1,4 +1,4 @@
-"""What only the durable store promises: events outlive the process, and a broken disk is visible, not fatal.
+"""Promises of the SQLite store alone: events outlive the process, and a broken disk is visible, not fatal.
 
 Threads are at work here, so no test uses an autojumping clock; where time matters it is moved by hand.
 """
@@ -191,7 +191,7 @@ async def test_sessions_of_an_earlier_process_expire_unless_claimed(
     assert rows(path, "SELECT count(*) FROM events") == [(0,)]
 
 
-async def test_nobody_sees_an_event_before_it_is_on_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_is_not_visible_before_it_is_on_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteStore(path)
     async with store.open():
         gate = Gate(store, monkeypatch)
@@ -319,7 +319,7 @@ async def test_an_event_missing_in_the_file_is_not_skipped(path: Path) -> None:
             await follower.receive()
 
 
-async def test_a_full_disk_degrades_the_store_and_space_mends_it(path: Path, quick_retries: None) -> None:
+async def test_a_full_disk_degrades_the_store_until_there_is_space(path: Path, quick_retries: None) -> None:
     """F22: calls are still answered, the flag is up, and what memory holds is written when there is room."""
     states = States()
     store = SqliteStore(path, on_state=states)
@@ -865,7 +865,7 @@ async def _inline(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-async def test_a_failing_state_listener_harms_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_state_listener_does_not_stop_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteStore(path, limits=StoreLimits(backlog_events=1), on_state=failing(RuntimeError("a bug")))
     async with store.open():
         events = fill(store, 5, last=True)

@@ -108,7 +108,7 @@ async def test_a_task_whose_time_went_by_while_nothing_ran_is_gone(tmp_path: Pat
         assert len(again.tasks) == 0
 
 
-async def test_the_janitor_removes_tasks_that_nobody_asks_for(
+async def test_the_janitor_removes_tasks_whose_ttl_is_over(
     make_clocked_store: MakeStore, autojump_clock: MockClock
 ) -> None:
     store = make_clocked_store()

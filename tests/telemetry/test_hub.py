@@ -1,4 +1,4 @@
-"""The hub: who hears what, and that nobody disturbs anybody."""
+"""The hub: which listener gets which events, and that listeners do not disturb each other."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_plain_callable_hears_everything_and_a_picky_one_what_it_names() -> No
     assert picky.heard == [events[0], events[2]]
 
 
-def test_events_that_nobody_hears_are_not_wanted() -> None:
+def test_events_without_a_listener_are_not_wanted() -> None:
     """Otherwise every call would pay for an event that is thrown away."""
     hub = Hub([Picky()])
     assert hub.wants(LimitHit)

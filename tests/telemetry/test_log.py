@@ -193,7 +193,7 @@ HOSTILE = "tools/\x00call\r\n2026-01-01 INFO forged \x1b[31m \u202e\u2028"
 def test_nothing_of_the_peer_reaches_a_line_raw(
     make: Callable[[], logging.Formatter], logger: logging.Logger, keeper: Keeper
 ) -> None:
-    """J22: a method, an id or an exception's text cannot forge a line or move the cursor of whoever reads it."""
+    """J22: a method, an id or an exception's text cannot forge a line or move the cursor of the reader's terminal."""
     listener = LogListener(logger)
     listener(ended("timeout", method=HOSTILE, request_id=HOSTILE))
     logger.warning("a message could not be read: %s", HOSTILE)

@@ -102,7 +102,7 @@ def test_no_value_of_a_label_has_a_space() -> None:
     assert page["mcptrio_calls_ended_total", "prompts/get", "a_prompt", "ok"] == 1
 
 
-def test_methods_nobody_knows_share_one_row() -> None:
+def test_unknown_methods_share_one_row() -> None:
     metrics = Metrics(["shop/checkout"])
     metrics(ended("shop/checkout"))
     for number in range(1000):

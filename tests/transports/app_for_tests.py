@@ -238,7 +238,7 @@ def initialize(date: str = LATEST, *, name: str = "c", request_id: Any = 0, **ca
 
 
 async def exchange(endpoint: Endpoint, request_head: HttpRequest, body: bytes = b"") -> Plain | Stream:
-    """What every shell does."""
+    """Make the calls to the endpoint that every engine makes for one request."""
     refusal = endpoint.refuse_early(request_head)
     if refusal is None and endpoint.authenticator is not None:
         refusal = await endpoint.authenticate(request_head)

@@ -77,7 +77,7 @@ Handler = Callable[[Asked], Awaitable[Answer] | Answer]
 
 @dataclass
 class Web(httpx2.AsyncBaseTransport):
-    """What a client's HTTP requests meet."""
+    """The web as a client's HTTP requests see it."""
 
     handler: Handler
     asked: list[Asked] = field(default_factory=list)

@@ -23,7 +23,7 @@ from mcptrio.errors import DeclarationError, LocalProtocolError
 from mcptrio.transports.http_server.hypercorn.asyncio_request import AsyncioRequest
 from mcptrio.transports.http_server.hypercorn.hosted import HostedApp
 
-caller: ContextVar[str] = ContextVar("caller", default="nobody")
+caller: ContextVar[str] = ContextVar("caller", default="unset")
 
 
 class Stage:

@@ -105,7 +105,7 @@ async def test_a_refused_url_is_not_asked(url: str) -> None:
 
 
 class Resolver(trio.abc.HostnameResolver):
-    """Gives one answer after the other, as a name that is bound anew would."""
+    """Gives one answer after the other, as DNS rebinding does."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)

@@ -135,7 +135,7 @@ def test_a_request_that_breaks_the_framing_is_refused(request_text: str, code: i
         ),
     ],
 )
-def test_a_sound_request_is_handed_on_written_anew(request_text: str, handed_on: bytes) -> None:
+def test_a_valid_request_is_passed_on_in_normal_form(request_text: str, handed_on: bytes) -> None:
     assert run(request_text.encode())[0] == handed_on
 
 
@@ -147,7 +147,7 @@ def test_a_sound_request_is_handed_on_written_anew(request_text: str, handed_on:
     ],
 )  # fmt: skip
 def test_a_broken_chunk_is_made_plain_to_the_parser_behind(body: str) -> None:
-    """h11 must not be left to understand a chunk in its own way: it is given bytes that nobody can take for one."""
+    """h11 must not be left to understand a chunk in its own way: it is given bytes that cannot be taken for one."""
     out, targets, _ = run(f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n{body}".encode())
     assert out.endswith(b"\x00\r\n")
     assert targets == []

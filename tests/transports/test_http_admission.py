@@ -1,4 +1,4 @@
-"""Who is served when there is more to do than places: bounds for each, and turns between clients."""
+"""Admission of calls under load: limits per client, and turns between clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_when_all_places_are_taken_clients_are_served_in_turn(autojump_clo
         assert (endpoint.calls, endpoint.admission.places.waiting) == (0, 0)
 
 
-async def test_whoever_waits_too_long_is_told_when_to_come_back(autojump_clock: MockClock) -> None:
+async def test_a_call_that_waits_too_long_is_refused_with_retry_after(autojump_clock: MockClock) -> None:
     limits = Limits(busy_timeout=0.25)
     async with open_endpoint(HttpConfig(max_calls=1, json_only=True), limits=limits) as endpoint:
         ann = await Client.open(endpoint)
@@ -69,7 +69,7 @@ async def test_whoever_waits_too_long_is_told_when_to_come_back(autojump_clock: 
         assert (endpoint.calls, endpoint.admission.places.waiting) == (0, 0)
 
 
-async def test_a_full_waiting_room_takes_the_place_from_whoever_has_most(autojump_clock: MockClock) -> None:
+async def test_a_full_queue_drops_a_call_of_the_client_with_the_most(autojump_clock: MockClock) -> None:
     config = HttpConfig(max_calls=1, max_waiting=3, json_only=True)
     async with open_endpoint(config, limits=Limits(busy_timeout=60)) as endpoint:
         ann, bob = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in ("192.0.2.1", "192.0.2.2")]
@@ -168,7 +168,7 @@ def test_bounds_are_positive(bad: dict[str, Any]) -> None:
         HttpConfig(**bad)
 
 
-def test_a_clock_that_begins_anew_takes_nothing_from_anybody() -> None:
+def test_a_clock_that_starts_again_costs_no_tokens() -> None:
     """A server that is served a second time, in another `trio.run`, has another clock."""
     rates = Rates(10, 2)
     assert rates.take("ann", 50_000.0) == 0
@@ -192,7 +192,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["come", "leave", "give up"]), st.sam
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
 async def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
-    """Clients come, leave and give up at random: never more inside than places, and in the end nobody is counted."""
+    """Clients come, leave and give up at random: never more calls than places, and in the end the count is zero."""
     config = HttpConfig(max_calls=2, max_waiting=4, max_calls_per_principal=3)
     limits = Limits(busy_timeout=3600)
     async with open_endpoint(config, limits=limits) as endpoint, trio.open_nursery() as nursery:
@@ -219,7 +219,7 @@ async def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> 
             await wait_all_tasks_blocked()
             assert len(inside) == places.used <= 2
             assert places.waiting <= 4
-            assert not places.waiting or places.used == 2, "nobody waits while there is room"
+            assert not places.waiting or places.used == 2, "no call waits while there is room"
             assert sum(places.claimed(who) for who in names) == len(inside) + places.waiting
             assert all(places.claimed(who) <= 3 for who in names)
         while inside:

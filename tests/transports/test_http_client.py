@@ -60,7 +60,7 @@ async def test_headers_of_one_call_replace_those_of_the_connection_and_reach_no_
 
 async def test_neg_a_result_for_headers_of_ones_own_is_not_cached() -> None:
     def handle(asked: Asked) -> Answer:
-        contents = [{"uri": "a://b", "text": asked.headers.get("authorization", "nobody")}]
+        contents = [{"uri": "a://b", "text": asked.headers.get("authorization", "anonymous")}]
         return Answer(200, result(asked, contents=contents, ttlMs=3_600_000, cacheScope="private"))
 
     async with to(Web(stateless(NEW, handle)), protocol=NEW) as client:
@@ -69,9 +69,9 @@ async def test_neg_a_result_for_headers_of_ones_own_is_not_cached() -> None:
             return (await client.read_resource("a://b", **how)).contents[0].text  # type: ignore[union-attr]
 
         assert await read(headers={"Authorization": "ada"}) == "ada"
-        assert await read() == "nobody"
+        assert await read() == "anonymous"
         assert await read(headers={"Authorization": "eve"}) == "eve"
-        assert await read() == "nobody"
+        assert await read() == "anonymous"
 
 
 async def test_a_stateful_session_carries_its_id_and_date_and_is_deleted_at_the_end() -> None:
@@ -151,7 +151,7 @@ async def test_marked_arguments_are_mirrored_and_badly_marked_tools_left_out() -
 
 
 async def test_a_header_that_was_missing_is_learnt_and_sent() -> None:
-    """The tool was never listed, so nobody knew; the server says so, and the call is made again."""
+    """The tool was never listed, so the client did not know; the server says so, and the call is made again."""
 
     def handle(asked: Asked) -> Answer:
         if asked.rpc == "tools/list":

@@ -134,7 +134,7 @@ async def test_a_huge_retry_is_clamped(autojump_clock: MockClock) -> None:
 
 
 async def test_a_reply_on_the_stream_of_another_call_answers_that_call(autojump_clock: MockClock) -> None:
-    """An id that belongs to somebody else ends nobody's stream but its own."""
+    """A response with the id of another call ends only the stream that it came on."""
 
     def handle(asked: Asked) -> Answer:
         return Answer(200, [event({"jsonrpc": "2.0", "id": 999, "result": {}}), event(result(asked, **DONE))])

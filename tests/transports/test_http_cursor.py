@@ -1,4 +1,4 @@
-"""Event ids: they come back as they went out, in their own session only, and nobody can make one up."""
+"""Event ids: they come back as they went out, are valid in their own session only, and cannot be forged."""
 
 from __future__ import annotations
 

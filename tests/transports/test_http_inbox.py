@@ -26,5 +26,5 @@ async def test_who_receives_waits_and_who_puts_too_much_waits(nursery: trio.Nurs
         await inbox.put({"type": "http.request", "body": b"", "more_body": True})
     assert impatient.cancelled_caught
     await inbox.put({"type": "http.disconnect"})  # never waits
-    await inbox.put({"type": "http.request", "body": b"late", "more_body": True})  # nor does what nobody will read
+    await inbox.put({"type": "http.request", "body": b"late", "more_body": True})  # nor does an unread part
     assert [(await inbox.receive())["type"] for _ in range(3)] == ["http.request", "http.disconnect", "http.disconnect"]

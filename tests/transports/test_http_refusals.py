@@ -1,4 +1,4 @@
-"""What the endpoint answers to requests that it does not serve: the tables of bad HTTP and of bad bodies."""
+"""The endpoint's responses to requests that it does not serve: the tables of bad HTTP and of bad bodies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ BAD_HEADS: list[tuple[str, dict[str, Any], int]] = [
     ("two lengths", {"content_length": "3, 4"}, 400),
     ("a session id with a space", {"mcp_session_id": "a b"}, 400),
     ("an empty session id", {"mcp_session_id": ""}, 400),
-    ("an unknown session", {"mcp_session_id": "nobody"}, 404),
+    ("an unknown session", {"mcp_session_id": "unknown"}, 404),
 ]
 
 
@@ -120,7 +120,7 @@ async def test_what_honest_clients_send_is_served(changes: dict[str, Any]) -> No
 
 
 async def test_a_refused_host_is_refused_again_after_a_good_one_was_seen() -> None:
-    """What passed once is remembered; nothing else may profit from that."""
+    """A request that passed once is remembered; no other request may pass because of that."""
     async with open_endpoint() as endpoint:
         for _ in range(3):
             assert endpoint.refuse_early(head()) is None
@@ -233,7 +233,7 @@ async def test_a_request_without_a_session_is_told_to_initialize() -> None:
         assert (await plain(endpoint, head("DELETE"))).status == 400
 
 
-async def test_nothing_is_created_for_an_initialize_that_is_rubbish() -> None:
+async def test_nothing_is_created_for_an_initialize_that_is_garbage() -> None:
     async with open_endpoint() as endpoint:
         for params in ({}, {"protocolVersion": "2025-11-25"}, {"protocolVersion": 1, "capabilities": {}}):
             reply = await plain(endpoint, head(), request(1, "initialize", **params))
@@ -378,12 +378,12 @@ async def who(request_head: HttpRequest) -> Any:
 async def test_another_principals_session_looks_like_one_that_does_not_exist() -> None:
     async with open_endpoint(authenticator=who) as endpoint:
         client = await Client.open(endpoint, extra={"authorization": "ann"})
-        nobody = await client.post(request(1, "echo"), mcp_session_id="nobody")
+        stranger = await client.post(request(1, "echo"), mcp_session_id="unknown")
         bob = await client.post(request(1, "echo"), authorization="bob")
-        assert (bob.status, bob.headers, bob.body) == (404, nobody.headers, nobody.body)
+        assert (bob.status, bob.headers, bob.body) == (404, stranger.headers, stranger.body)
         for method in ("GET", "DELETE"):
             theirs = await plain(endpoint, client.head(method, authorization="bob"))
-            unknown = await plain(endpoint, client.head(method, mcp_session_id="nobody"))
+            unknown = await plain(endpoint, client.head(method, mcp_session_id="unknown"))
             assert (theirs.status, theirs.body) == (404, unknown.body)
         assert (await plain(endpoint, client.head(authorization=None), request(1, "echo"))).status == 401
         assert result_of(await client.post(request(2, "echo", say=1)))["echo"] == 1

@@ -519,7 +519,7 @@ async def test_a_stream_is_kept_after_its_answer_so_that_the_answer_can_be_fetch
 
 
 async def test_no_cursor_reaches_another_session_or_stream() -> None:
-    """Two sessions that do the same things with the same ids: each sees its own events and nobody else's."""
+    """Two sessions that do the same things with the same ids: each sees its own events only."""
     async with open_endpoint() as endpoint:
         ann, bob = await Client.open(endpoint), await Client.open(endpoint)
         events = {}
@@ -625,9 +625,9 @@ async def test_what_belongs_to_no_call_goes_to_the_get_stream(autojump_clock: Mo
         back.hang_up()
         await session.asks.notify("notifications/message", {"n": 4})
         await wait_all_tasks_blocked()
-        anew = await client.listen()
-        assert (await anew.frame())["params"] == {"n": 4}, "without a cursor: what nobody has taken yet"
-        anew.hang_up()
+        fresh = await client.listen()
+        assert (await fresh.frame())["params"] == {"n": 4}, "without a cursor: the events that were not read yet"
+        fresh.hang_up()
 
 
 async def test_a_second_get_stream_is_refused_and_the_first_one_goes_on(autojump_clock: MockClock) -> None:

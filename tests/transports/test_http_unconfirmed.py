@@ -40,7 +40,7 @@ async def test_a_client_that_never_comes_back_loses_its_session_after_a_minute(a
 
 
 @pytest.mark.parametrize("way", ["initialized", "request", "other notification", "listen", "wrong"])
-async def test_whoever_came_back_once_stays(way: str, autojump_clock: MockClock) -> None:
+async def test_a_session_that_is_used_once_is_kept(way: str, autojump_clock: MockClock) -> None:
     """Clients may ask before they confirm, and some never confirm."""
     async with open_endpoint() as endpoint:
         session = await open_session(endpoint)

@@ -97,7 +97,7 @@ async def test_what_the_old_pair_refuses() -> None:
         for method, path, allow in (("POST", "/sse", b"GET"), ("GET", "/messages", b"POST")):
             refusal = await plain(endpoint, head(method, path))
             assert (refusal.status, dict(refusal.headers)[b"allow"]) == (405, allow)
-        for query, status in ((b"", 400), (b"session_id=nobody", 404), (b"session_id=a&session_id=b", 400)):
+        for query, status in ((b"", 400), (b"session_id=unknown", 404), (b"session_id=a&session_id=b", 400)):
             reply = await plain(endpoint, head("POST", "/messages", query=query), request(1, "ping"))
             assert reply.status == status
 

@@ -140,7 +140,7 @@ async def test_an_answer_is_handed_over_when_the_client_has_nothing_left_to_read
         end.hand_to(take)
         await end.send(encode(request(1, "echo")))
         await wait_all_tasks_blocked()
-        assert handed == []  # nobody reads: it would overtake what is to be read first
+        assert handed == []  # there is no reader yet: it would overtake the messages before it
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receive)
             await wait_all_tasks_blocked()

@@ -174,7 +174,7 @@ async def test_a_server_that_ignores_the_end_is_ended(tmp_path: Path, deaf: str)
     assert not is_running(pid)
 
 
-async def test_what_a_server_left_behind_is_ended_with_it_and_holds_nobody_up(tmp_path: Path) -> None:
+async def test_child_processes_of_a_server_end_with_it_and_do_not_delay_the_client(tmp_path: Path) -> None:
     """A grandchild that keeps the pipes open would otherwise make the end wait for it."""
     note = tmp_path / "pid"
     extra = (

@@ -61,7 +61,7 @@ class Wire:
         await self.to_server.send(b"".join(lines))
 
     async def heard(self) -> list[Any]:
-        """What was written since the last time, once nothing more happens."""
+        """Return the messages written since the last call, once all tasks are blocked."""
         await wait_all_tasks_blocked()
         lines = b"".join(self.writes).splitlines()
         self.writes.clear()
@@ -451,7 +451,7 @@ async def test_a_reader_that_went_away_ends_the_session(
     assert caplog.records == []
 
 
-async def test_last_answers_that_nobody_takes_are_given_up_after_a_second(autojump_clock: MockClock) -> None:
+async def test_last_responses_that_are_not_read_are_dropped_after_a_second(autojump_clock: MockClock) -> None:
     async with open_wire() as wire:
         wire.stalled = trio.Event()
         await wire.say(request(1, "ping"))
@@ -827,7 +827,7 @@ class Ears:
         return {}
 
 
-async def test_messages_of_all_sizes_arrive_whole_and_in_order_whoever_writes_them() -> None:
+async def test_messages_of_all_sizes_arrive_whole_and_in_order() -> None:
     sizes = (1, 200_000, 1, 2, select.PIPE_BUF, 3, select.PIPE_BUF - 1, 70_000, 5, 6)
     sent = [b"%d " % number + b"x" * sizes[number % len(sizes)] for number in range(300)]
     lines, found = LineReader(1_000_000), list[bytes]()

@@ -35,7 +35,7 @@ async def where(ctx: Ctx, params: Any) -> dict[str, Any]:
 
 @define(eq=False)
 class FakeSocket:
-    """What an ASGI server would do, seen from the client."""
+    """An ASGI server, seen from the client."""
 
     to_app: trio.MemorySendChannel[dict[str, Any]]
     events: list[dict[str, Any]] = field(factory=list)
@@ -195,10 +195,10 @@ async def test_who_asks_is_found_out_before_the_handshake(autojump_clock: MockCl
 
 @pytest.mark.defect("S5")
 async def test_an_auth_function_that_returns_no_principal_opens_no_socket(autojump_clock: MockClock) -> None:
-    async def nobody(head: HttpRequest) -> Any:
+    async def refuse(head: HttpRequest) -> Any:
         return None
 
-    async with open_socket(authenticator=nobody) as (socket, _):
+    async with open_socket(authenticator=refuse) as (socket, _):
         assert socket.events[0]["status"] == 401
 
 

@@ -43,7 +43,7 @@ def settings(**changes: Any) -> BearerAuth:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """What a good token says; a change to None leaves a claim out."""
+    """Return the claims of a valid token; a change to None leaves a claim out."""
     said = {
         "iss": ISSUER,
         "aud": RESOURCE,

@@ -1,4 +1,4 @@
-"""What one principal may do, over all its connections: of HTTP, WebSocket and HTTP+SSE."""
+"""Limits per principal, over all its connections: of HTTP, WebSocket and HTTP+SSE."""
 
 from __future__ import annotations
 

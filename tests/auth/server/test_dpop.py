@@ -34,7 +34,7 @@ def check(
     check_possession(auth, presented, principal or bound_to(), now=now, replays=replays, nonces=NONCES)
 
 
-def test_whoever_has_the_key_may_use_the_token() -> None:
+def test_the_holder_of_the_key_may_use_the_token() -> None:
     check([proof(TOKEN, MINE)])
     check([proof(TOKEN, MINE, htu="https://API.example.org:443/mcp?x=1")])
     check([proof(TOKEN, MINE, htu="https://api.example.org/mcp/")])

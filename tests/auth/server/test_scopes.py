@@ -180,8 +180,8 @@ async def test_a_batch_needs_the_scopes_of_all_its_members() -> None:
 
 async def test_without_authentication_everything_is_open_if_that_was_said() -> None:
     async with open_protected(auth=None) as endpoint:
-        nobody = await Caller.open(endpoint, LIVES[0], None)
-        assert (await nobody.call("order", number=7)).text == "order 7"
+        anonymous = await Caller.open(endpoint, LIVES[0], None)
+        assert (await anonymous.call("order", number=7)).text == "order 7"
 
 
 def test_scopes_without_authentication_are_a_mistake_unless_it_was_meant() -> None:
@@ -201,8 +201,8 @@ async def test_a_tool_that_asks_for_scopes_later_is_closed_if_nothing_was_said()
     app = server.asgi()
     async with app.open() as endpoint:  # type: ignore[attr-defined]
         server.add_tool(lambda: "x", name="late", scopes=["root"])
-        nobody = await Caller.open(endpoint, LIVES[0], None)
-        assert (await nobody.call("late")).status == 403
+        anonymous = await Caller.open(endpoint, LIVES[0], None)
+        assert (await anonymous.call("late")).status == 403
 
 
 async def test_a_pipe_is_trusted() -> None:
@@ -328,19 +328,19 @@ async def test_a_handler_says_when_to_come_back(date: str) -> None:
         assert (b"retry-after", b"17") in refused.headers
 
 
-# -- what is served beside the endpoint
+# -- other pages of the server
 
 
 @pytest.mark.parametrize(
     ("auth", "settings", "statuses"),
     [
-        (STATIC, {}, {None: 401, "nobody" * 5: 401, TOKENS["eve"]: 200}),
-        (STATIC, {"open_metrics": True}, {None: 200, "nobody" * 5: 200, TOKENS["eve"]: 200}),
+        (STATIC, {}, {None: 401, "unknown" * 5: 401, TOKENS["eve"]: 200}),
+        (STATIC, {"open_metrics": True}, {None: 200, "unknown" * 5: 200, TOKENS["eve"]: 200}),
         (STATIC, {"health": False}, {None: 404, TOKENS["eve"]: 404}),
         (None, {}, {None: 200}),
     ],
 )
-async def test_metrics_are_for_whoever_may_come_in(
+async def test_metrics_are_for_authenticated_callers(
     auth: StaticTokens | None, settings: dict[str, Any], statuses: dict[str | None, int]
 ) -> None:
     async with open_protected(auth=auth, config=HttpConfig(**settings)) as endpoint:

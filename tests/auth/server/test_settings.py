@@ -1,4 +1,4 @@
-"""What can be declared: mistakes are found when the settings are made, and no setting turns a rule off."""
+"""Settings of authentication: mistakes are found when the settings are made, and no setting turns a rule off."""
 
 from __future__ import annotations
 

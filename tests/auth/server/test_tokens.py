@@ -52,22 +52,22 @@ MUTATIONS: dict[str, Callable[[], str]] = {
     "alg none with a signature": lambda: sign(claims(), alg="none"),
     "HS256 with the public key as the secret": lambda: with_public_key_as_secret(),
     "another algorithm than the key's": lambda: sign(claims(), ec(), alg="RS256"),
-    "signed by a key of nobody": lambda: sign(claims(), rsa("nobody"), kid="one"),
-    "an unknown key": lambda: sign(claims(), rsa("nobody")),
+    "signed by a stranger's key": lambda: sign(claims(), rsa("stranger"), kid="one"),
+    "an unknown key": lambda: sign(claims(), rsa("stranger")),
     "jku": lambda: sign(claims(), jku="https://evil.example/keys"),
     "x5u": lambda: sign(claims(), x5u="https://evil.example/chain"),
-    "its own key": lambda: sign(claims(), rsa("nobody"), jwk=rsa("nobody").as_dict(private=False)),
+    "its own key": lambda: sign(claims(), rsa("stranger"), jwk=rsa("stranger").as_dict(private=False)),
     "crit": lambda: sign(claims(), crit=["exp"]),
     "a changed payload": lambda: changed_payload(),
     "another type": lambda: sign(claims(), typ="dpop+jwt"),
-    "an issuer of nobody": lambda: token(iss="https://evil.example"),
+    "an unknown issuer": lambda: token(iss="https://evil.example"),
     "no signature": lambda: token().rsplit(".", 1)[0] + ".",
     "expired": lambda: token(exp=NOW - 61),
     "no expiry": lambda: token(exp=None),
     "an expiry that is no number": lambda: token(exp="tomorrow"),
     "not valid yet": lambda: token(nbf=NOW + 61),
     "made in the future": lambda: token(iat=NOW + 61),
-    "of nobody": lambda: token(sub=None, client_id=None),
+    "without a subject": lambda: token(sub=None, client_id=None),
     "an issuer with a slash more": lambda: token(iss=ISSUER + "/"),
 }
 
@@ -133,7 +133,7 @@ def test_scopes_that_contain_others_bring_them_along() -> None:
 
 
 def test_a_token_without_a_key_id_is_checked_with_every_key_that_fits() -> None:
-    known = keys(rsa("nobody"), rsa(), ec())
+    known = keys(rsa("stranger"), rsa(), ec())
     assert check(sign(claims(), rsa(), kid=None), known=known).subject == "ada"
 
 

@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 class Peer:
-    """What an adapter offers. Results, notifications and questions are plain JSON in the words of the wire."""
+    """The interface of an adapter. Results, notifications and questions are plain JSON in the words of the wire."""
 
     def __init__(self) -> None:
         self.opening: Json = {}  # the result of initialize

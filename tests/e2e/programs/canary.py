@@ -14,7 +14,7 @@ server = Server("canary", version="1.0.0")
 
 @dataclass
 class Memory:
-    """What a session remembers."""
+    """The state of a session."""
 
     said: list[str] = field(default_factory=list)
 

@@ -27,5 +27,5 @@ async def main() -> None:
         await trio.sleep_forever()
 
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started this may have had it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may have set it to be ignored
 trio.run(main)

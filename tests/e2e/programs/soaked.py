@@ -26,7 +26,7 @@ before: list[tracemalloc.Snapshot] = []
 
 @server.tool
 async def figures() -> dict[str, int]:
-    """What the process has, after a collection of garbage; the allocator gives back what it keeps for later."""
+    """Return the process's figures after a garbage collection; the allocator returns the memory that it keeps."""
     gc.collect()
     trim(0)
     return {

@@ -1,4 +1,4 @@
-"""Checking requests with an issuer that is fetched from: what is fetched how often, and that nobody gets in while it is
+"""Checking tokens with an issuer's keys: what is fetched how often, and that calls are refused while the issuer is
 down."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Answer = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 
 class Issuer:
-    """What the network holds, and what was asked of it."""
+    """An issuer's pages, and the requests that were made for them."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -130,7 +130,7 @@ async def test_a_signing_key_that_is_published_right_after_a_fetch_is_found() ->
 @pytest.mark.parametrize(
     "trouble", ["down", "slow", "html", "404", "500", "redirect", "huge", "compressed", "of another issuer", "no keys"]
 )
-async def test_neg_nobody_gets_in_while_the_issuer_cannot_be_asked(trouble: str, autojump_clock: MockClock) -> None:
+async def test_neg_callers_are_refused_while_the_issuer_is_unreachable(trouble: str, autojump_clock: MockClock) -> None:
     issuer = Issuer()
     if trouble == "down":
         issuer.down = True
@@ -240,7 +240,7 @@ async def test_requests_to_the_issuer_ignore_proxy_variables(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("trouble", ["down", "slow", "404"])
-async def test_neg_nobody_gets_in_while_introspection_does_not_work(trouble: str, autojump_clock: MockClock) -> None:
+async def test_neg_callers_are_refused_while_introspection_fails(trouble: str, autojump_clock: MockClock) -> None:
     issuer = Issuer()
     issuer.down, issuer.delay = trouble == "down", 60.0 if trouble == "slow" else 0.0
     authorizer = open_with(issuer, introspection=ASK)
@@ -289,7 +289,7 @@ async def test_a_client_with_too_little_learns_how_much_is_needed() -> None:
     assert 'scope="mcp orders:read"' in challenges_of(reply)[0]
 
 
-async def test_a_nonce_is_given_to_whoever_needs_one() -> None:
+async def test_a_caller_without_a_nonce_gets_one() -> None:
     key = ec("mine")
     bound = token(cnf={"jkt": key.thumbprint()})
     authorizer = Authorizer(settings(dpop="required", dpop_nonce=True), now=lambda: NOW)
@@ -325,17 +325,17 @@ async def test_certificates_need_a_connection_that_has_one() -> None:
 
 async def test_the_metadata_is_for_everybody() -> None:
     async with open_protected(auth=settings(required_scopes="mcp")) as endpoint:
-        nobody = Caller(endpoint, LIVES[0], None)
+        anonymous = Caller(endpoint, LIVES[0], None)
         known = "/.well-known/oauth-protected-resource"
         for path in (known, f"{known}/mcp"):
-            answer = await nobody.send(nobody.head("GET", path=path))
+            answer = await anonymous.send(anonymous.head("GET", path=path))
             (document,) = answer.frames
             assert (answer.status, document["resource"], document["authorization_servers"]) == (200, RESOURCE, [ISSUER])
             assert document["scopes_supported"] == ["mcp", "orders:read", "orders:write", "root"]
             assert document["resource_name"] == "orders"
-            assert (await nobody.send(nobody.head("POST", path=path))).status == 405
-        assert (await nobody.send(nobody.head("GET", path=f"{known}/other"))).status == 404
-        assert (await nobody.send(nobody.head("GET", path=known, host="evil.example"))).status == 421
+            assert (await anonymous.send(anonymous.head("POST", path=path))).status == 405
+        assert (await anonymous.send(anonymous.head("GET", path=f"{known}/other"))).status == 404
+        assert (await anonymous.send(anonymous.head("GET", path=known, host="evil.example"))).status == 421
 
 
 async def test_neg_token_not_in_repr_or_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -363,7 +363,7 @@ async def test_neg_token_not_in_repr_or_log(caplog: pytest.LogCaptureFixture) ->
     assert not [text for text in said if secret in text or ASK.client_secret in text]
 
 
-async def test_the_way_to_the_issuer_is_opened_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_issuers_http_client_is_made_once_and_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading the system's certificates would keep every other caller waiting."""
     threads: list[threading.Thread] = []
     issuer = Issuer()

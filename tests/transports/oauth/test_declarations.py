@@ -23,7 +23,7 @@ from mcptrio.errors import DeclarationError
         (lambda: EnterpriseManaged(client_id="c", idp_client_id="i", id_token="t"), "idp_issuer"),
     ],
 )
-def test_a_wrong_declaration_says_how_to_mend_it(make: Callable[[], Any], text: str) -> None:
+def test_a_wrong_declaration_says_how_to_correct_it(make: Callable[[], Any], text: str) -> None:
     with pytest.raises(DeclarationError, match=text):
         make()
 
@@ -36,6 +36,6 @@ def test_nothing_printed_shows_a_secret() -> None:
         assert "hush" not in repr(auth) + repr(auth._source)
 
 
-def test_a_setting_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(TypeError, match="storge"):
         OAuth(storge=MemoryStorage())  # type: ignore[call-arg]

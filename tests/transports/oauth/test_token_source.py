@@ -73,7 +73,7 @@ def refusing(to: AuthRequest | None = None, *, status: int = 401, header: str = 
 
 
 async def exchange(auth: TokenSource, good: Callable[[str], bool] = bool, **refusal: Any) -> str | None:
-    """What the transport does: the token that was taken in the end, or None when it gave up."""
+    """Ask for tokens as the transport does: return the accepted token, or None when it gave up."""
     about = request()
     for _ in range(20):
         sent = (await auth.authorize(about)).get("Authorization", "")

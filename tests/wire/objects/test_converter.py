@@ -323,7 +323,7 @@ def test_a_structure_error_is_ours_and_reads_as_one_line() -> None:
         structure({}, types.Resource)
 
 
-def test_a_long_list_of_rubbish_is_answered_shortly() -> None:
+def test_the_number_of_reported_faults_is_capped() -> None:
     faults = faults_of({"content": [0] * 10_000}, types.CallToolResult)
     assert len(faults) == MAX_FAULTS + 1
     assert faults[-1] == "params: and more"
