@@ -287,52 +287,55 @@ def test_what_needs_trio_says_what_to_do_in_asyncio(stage: Stage) -> None:
     asyncio.run(main())
 
 
+class Stubborn:
+    """A tool that ignores its cancellation until it is freed."""
+
+    def __init__(self, server: Server) -> None:
+        self.free, self.running = threading.Event(), threading.Event()
+
+        @server.tool
+        async def stubborn() -> str:
+            self.running.set()
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self.free.wait)
+            return ""
+
+    async def call_and_cancel(self, app: HostedApp) -> None:
+        request = asyncio.ensure_future(Exchange(call("stubborn"), "stubborn").run(app))
+        await until(self.running.is_set)
+        request.cancel()
+
+
 def test_a_handler_that_cannot_be_stopped_does_not_keep_the_host_from_ending(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    free = threading.Event()
-
-    @stage.server.tool
-    async def stubborn() -> str:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(free.wait)
-        return ""
+    stubborn = Stubborn(stage.server)
 
     async def main() -> None:
         app = stage.server.asgi(drain_timeout=0.1)
         async with app.lifespan():
-            running = asyncio.ensure_future(Exchange(call("stubborn"), "stubborn").run(app))
-            await asyncio.sleep(0.1)
-            running.cancel()
+            await stubborn.call_and_cancel(app)
 
     asyncio.run(main())
     assert "is left behind" in caplog.text
-    free.set()
+    stubborn.free.set()
     asyncio.run(ended())
 
 
 def test_a_second_lifespan_says_that_a_handler_of_the_first_does_not_end(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = threading.Event()
+    stubborn = Stubborn(stage.server)
     monkeypatch.setattr(guest, "_FINISH", 0.1)
-
-    @stage.server.tool
-    async def stubborn() -> str:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(free.wait)
-        return ""
 
     async def main() -> None:
         app = stage.server.asgi(drain_timeout=0.1)
         async with app.lifespan():
-            running = asyncio.ensure_future(Exchange(call("stubborn"), "stubborn").run(app))
-            await asyncio.sleep(0.1)
-            running.cancel()
+            await stubborn.call_and_cancel(app)
         with pytest.raises(LocalProtocolError, match="ignores its cancellation"):
             async with app.lifespan():
                 pass
-        free.set()
+        stubborn.free.set()
         async with stage.server.asgi().lifespan():
             pass
 
@@ -342,27 +345,18 @@ def test_a_second_lifespan_says_that_a_handler_of_the_first_does_not_end(
 def test_a_handler_that_cannot_be_stopped_does_not_keep_a_cancelled_host_from_ending(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    free, running = threading.Event(), threading.Event()
-
-    @stage.server.tool
-    async def stubborn() -> str:
-        running.set()
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(free.wait)
-        return ""
+    stubborn = Stubborn(stage.server)
 
     async def main() -> None:
         app = stage.server.asgi(drain_timeout=0.1)
         async with app.lifespan():
-            request = asyncio.ensure_future(Exchange(call("stubborn"), "stubborn").run(app))
-            await until(running.is_set)
-            request.cancel()
+            await stubborn.call_and_cancel(app)
             main_task.cancel()
             await asyncio.sleep(60)
 
     loop = asyncio.new_event_loop()
     main_task = loop.create_task(main())
-    guard = threading.Timer(30, free.set)  # without the bound this test would end here, and fail
+    guard = threading.Timer(30, stubborn.free.set)  # without the bound this test would end here, and fail
     guard.start()
     try:
         with pytest.raises(asyncio.CancelledError):
@@ -370,7 +364,7 @@ def test_a_handler_that_cannot_be_stopped_does_not_keep_a_cancelled_host_from_en
         assert "is left behind" in caplog.text
     finally:
         guard.cancel()
-        free.set()
+        stubborn.free.set()
         for task in asyncio.all_tasks(loop):
             task.cancel()
         loop.run_until_complete(asyncio.sleep(0.1))
