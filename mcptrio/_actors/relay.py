@@ -34,8 +34,8 @@ class Relay(Entity):
     queued = 0.0
 
     @property
-    def shared(self) -> bool:
-        return self.link.shared
+    def per_request(self) -> bool:
+        return self.link.per_request
 
     @property
     def full(self) -> bool:
@@ -85,8 +85,8 @@ class SilentLink(Entity):
 
     head: RequestHead | None = None
     """The HTTP request that it belongs to, if there is one."""
-    shared: bool = False
-    full: bool = False
+    per_request = True
+    full = False
     queued = 0.0
 
     def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
@@ -102,28 +102,13 @@ class SilentLink(Entity):
         pass
 
 
-class EndedLink(Entity):
+class EndedLink(SilentLink, kw_only=True):
     """The link of a session that is over: nothing is sent any more. It keeps what the record of the session needs."""
 
     identity: str
     confirmed: bool
-    shared = True
-    head = None
-    queued = 0.0
-    full = False
+    per_request = False
     resting = True
-
-    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    async def room(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    def close_connection(self) -> None:
-        pass
 
     def hide(self) -> None:
         pass

@@ -241,7 +241,7 @@ class Session(Entity, kw_only=True):
         for callback in callbacks:
             callback()
         # Without reference cycles the session does not wait for the garbage collector.
-        self.link = EndedLink(self.link.identity, self.link.confirmed)
+        self.link = EndedLink(identity=self.link.identity, confirmed=self.link.confirmed)
         self._background = None
         if not self.handlers.left_behind:
             del self.handlers.session

@@ -45,9 +45,9 @@ class ReplyLink(Protocol):
     """
 
     @property
-    def shared(self) -> bool:
-        """Whether the link carries several requests (a pipe), or stands for one (an HTTP POST)."""
-        return True
+    def per_request(self) -> bool:
+        """Whether the link stands for one request (an HTTP POST) and ends with it, or carries several (a pipe)."""
+        return False
 
     @property
     def head(self) -> RequestHead | None:

@@ -180,7 +180,7 @@ class Peer(PeerAsks, kw_only=True):
                     return [Ignored("unknown_response")]
                 return [Settle(ask.reply, None, MCPError(code, text, data))]
             case Malformed(fault):
-                if link.shared and self._call_of(fault.request_id) is not None:
+                if not link.per_request and self._call_of(fault.request_id) is not None:
                     fault = _without_id(fault)  # otherwise it would be taken for the response to the call with this id
                 return self._refuse(fault, link)
             case _:
@@ -190,8 +190,8 @@ class Peer(PeerAsks, kw_only=True):
         method, params, request_id = frame.method, frame.params, frame.id
         ledger = self.ledger
         if request_id in ledger.by_id:
-            # An error with this id on a shared pipe would be taken for the response to the first request.
-            shown = None if group is not None or link.shared else request_id
+            # An error with this id on a pipe would be taken for the response to the first request.
+            shown = request_id if group is None and link.per_request else None
             raise RemoteProtocolError(f"request id {request_id!r:.80} is already in use", request_id=shown)
         era, capabilities = self.era, None
         if self.role is Role.SERVER:
@@ -266,7 +266,7 @@ class Peer(PeerAsks, kw_only=True):
         return [start]
 
     def _refuse(self, error: RemoteProtocolError, link: ReplyLink) -> list[Effect]:
-        if error.request_id is None and link.shared:
+        if error.request_id is None and not link.per_request:
             return self._complain(error)
         return [Send(reject(error), link, final=True, status=error.http_status)]
 
@@ -313,7 +313,7 @@ class Peer(PeerAsks, kw_only=True):
             check_batch(self.era, frames)
         except RemoteProtocolError as error:
             asked = [frame.id for frame in frames if isinstance(frame, Request) and frame.id not in self.ledger.by_id]
-            if not link.shared or not asked:
+            if link.per_request or not asked:
                 return self._refuse(error, link)
             return [Send(Error(each, error.code, error.message, error.data), link) for each in asked]
         expected = sum(isinstance(f, Request | Malformed) for f in frames)
@@ -379,9 +379,9 @@ class Peer(PeerAsks, kw_only=True):
             entry.group.answers.append(frame)
             return self._close_group(entry.group)
         effects: list[Effect] = [Send(frame, start.link, final=True, status=status)]
-        if start.method == "subscriptions/listen" and type(outcome) is Answered and _is_shared(start.link):
-            # 2026-07-28 basic/patterns/cancellation: a server MUST say so when it ends a subscription. On a link that
-            # is not shared, the end of the link says it.
+        if start.method == "subscriptions/listen" and type(outcome) is Answered and _is_pipe(start.link):
+            # 2026-07-28 basic/patterns/cancellation: a server MUST say so when it ends a subscription. The end of a
+            # link that stands for the request says it too.
             effects.append(self._cancel_ask(request_id, "the subscription has ended", start.link))
         return effects
 
@@ -412,10 +412,10 @@ class Peer(PeerAsks, kw_only=True):
         effects: list[Effect] = [Stop(call, cause), *self._drop_asks(entry)]
         if entry.group is not None:
             entry.group.expected -= 1
-            if not entry.group.expected and not entry.group.link.shared:
+            if not entry.group.expected and entry.group.link.per_request:
                 effects.append(End(entry.group.link))
             effects += self._close_group(entry.group)
-        elif not parked and entry.start.link is not None and not entry.start.link.shared:
+        elif not parked and entry.start.link is not None and entry.start.link.per_request:
             effects.append(End(entry.start.link))
         return effects + self._begin_waiting()
 
@@ -481,8 +481,8 @@ def check_batch(era: Era | None, frames: Batch) -> None:
         raise RemoteProtocolError("a batch holds requests or responses, not both", code=INVALID_REQUEST)
 
 
-def _is_shared(link: ReplyLink | None) -> bool:
-    return link is not None and link.shared
+def _is_pipe(link: ReplyLink | None) -> bool:
+    return link is not None and not link.per_request
 
 
 def _without_id(error: RemoteProtocolError) -> RemoteProtocolError:

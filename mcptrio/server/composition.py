@@ -28,14 +28,14 @@ def include(into: App, other: App, prefix: str) -> None:
         (uri, _renamed_resource(entry, prefix))
         for uri, entry in (*other.resources.registry.items(), *other.resources.templates.items())
     ]
-    shared = [
+    in_both = [
         (own, extension)
         for extension in other.extensions
         if (own := into.extensions.get(extension.identifier)) is not None and own is not extension
     ]
     new = [extension for extension in other.extensions if into.extensions.get(extension.identifier) is None]
     # Check everything first, so that a refusal changes nothing.
-    for own, extension in shared:
+    for own, extension in in_both:
         own.check_absorb(extension)
     for extension in new:
         into.check_extension(extension)
@@ -47,7 +47,7 @@ def include(into: App, other: App, prefix: str) -> None:
         into.resources.check_free(uri, resource)
     extended = [_extended(tool, into, other) for tool in tools]
 
-    for own, extension in shared:
+    for own, extension in in_both:
         own.absorb(extension)
     for extension in new:
         into.add_extension(extension)

@@ -129,7 +129,7 @@ async def open_runtime(app: App, limits: Limits | None = None) -> AsyncIterator[
 class ListLink(SessionLink):
     """Keeps what was posted."""
 
-    shared: bool = True
+    per_request: bool = False
     posted: list[bytes] = field(factory=list)
     ended: bool = False
     full: bool = False

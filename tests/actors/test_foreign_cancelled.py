@@ -60,7 +60,7 @@ async def test_only_the_handler_that_raises_it_fails(
 async def test_a_stateless_request_that_raises_it_fails_alone(autojump_clock: MockClock) -> None:
     app = App({"bad": raises})
     async with open_runtime(app) as runtime:
-        link = ListLink(shared=False)
+        link = ListLink(per_request=True)
         exchange = Exchange(id="-", service=app, link=link, transport="http", runtime=runtime)
         exchange.deliver_nowait(alone("bad"))
         await trio.testing.wait_all_tasks_blocked()

@@ -220,7 +220,7 @@ async def test_a_batch_lends_the_carrier_once_and_its_cancels_hit_whom_they_name
 async def open_exchange(handlers: dict[str, Any]) -> AsyncIterator[Talk]:
     app = App(handlers)
     async with open_runtime(app) as runtime:
-        link = ListLink(shared=False)
+        link = ListLink(per_request=True)
         exchange = Exchange(id="-", service=app, link=link, transport="http", runtime=runtime)
         yield Talk(exchange, link, app)
 

@@ -173,7 +173,7 @@ MUTANTS = [
     # -- results
     Mutant(
         "D19", "a refused batch is answered by the ids of its requests", "_peer/machine.py",
-        "            if not link.shared or not asked:\n", "            if True:\n",
+        "            if link.per_request or not asked:\n", "            if True:\n",
         "tests/transports/test_stdio_server.py",
         "test_a_batch_of_requests_and_responses_is_refused_by_the_ids_of_the_requests",
     ),

@@ -20,7 +20,7 @@ ROUTES = frozenset({"initialize", "ping", "tools/call", "tools/list", "sampling/
 @frozen(eq=False)
 class NamedLink:
     name: str = "pipe"
-    shared: bool = True
+    per_request: bool = False
 
 
 PIPE = NamedLink()

@@ -195,7 +195,7 @@ def test_an_id_in_use_is_refused_without_disturbing_the_first_call() -> None:
 def test_an_id_in_use_is_named_where_the_answer_has_a_link_of_its_own() -> None:
     peer = ready_server()
     call(peer, 7)
-    (refusal,) = frames(peer.step(received(Request(7, "tools/call"), NamedLink("post", shared=False))))
+    (refusal,) = frames(peer.step(received(Request(7, "tools/call"), NamedLink("post", per_request=True))))
     assert refusal.id == 7
 
 
@@ -279,7 +279,7 @@ def test_an_answer_to_nothing_is_ignored(request_id: Any) -> None:
 
 
 def test_an_ask_leaves_on_the_link_of_its_call() -> None:
-    post = NamedLink("post", shared=False)
+    post = NamedLink("post", per_request=True)
     peer = ready_server()
     (send,) = peer.step(asked(call(peer, 1, link=post), "reply"))
     assert isinstance(send, Send)
@@ -415,7 +415,7 @@ def test_a_batch_is_answered_with_one_batch_when_its_last_call_is_done() -> None
 @pytest.mark.parametrize("date", ["2024-11-05", "2025-06-18", "2025-11-25"])
 def test_other_dates_have_no_batches(date: str) -> None:
     peer = ready_server(date)
-    effects = peer.step(received((Request(1, "tools/call"),), NamedLink("post", shared=False)))
+    effects = peer.step(received((Request(1, "tools/call"),), NamedLink("post", per_request=True)))
     assert [f.code for f in frames(effects)] == [INVALID_REQUEST]
     assert started(effects) == []
 
@@ -429,7 +429,7 @@ def test_other_dates_have_no_batches(date: str) -> None:
 )
 def test_batches_with_initialize_or_mixed_with_responses_are_refused(batch: Any) -> None:
     peer = ready_server("2025-03-26")
-    effects = peer.step(received(batch, NamedLink("post", shared=False)))
+    effects = peer.step(received(batch, NamedLink("post", per_request=True)))
     assert [f.code for f in frames(effects)] == [INVALID_REQUEST]
 
 
@@ -456,20 +456,20 @@ def test_cancelling_one_of_a_batch_lets_the_others_leave() -> None:
     assert [a.id for a in answers] == [1]
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_batch_that_is_cancelled_whole_ends_its_own_link_but_never_a_pipe(shared: bool) -> None:
-    link = NamedLink("link", shared=shared)
+@pytest.mark.parametrize("per_request", [True, False])
+def test_a_batch_that_is_cancelled_whole_ends_its_own_link_but_never_a_pipe(per_request: bool) -> None:
+    link = NamedLink("link", per_request=per_request)
     peer = ready_server("2025-03-26")
     peer.step(received((Request(1, "tools/call"),), link))
     effects = peer.step(received(cancelled(1), link))
-    assert [e.link for e in effects if isinstance(e, End)] == ([] if shared else [link])
+    assert [e.link for e in effects if isinstance(e, End)] == ([link] if per_request else [])
 
 
 # -- the end
 
 
 def test_a_lost_link_stops_its_calls_and_no_others() -> None:
-    post = NamedLink("post", shared=False)
+    post = NamedLink("post", per_request=True)
     peer = ready_server()
     mine, other = call(peer, 1, link=post), call(peer, 2)
     assert stopped(peer.step(LinkLost(post))) == [mine.call]
@@ -477,7 +477,7 @@ def test_a_lost_link_stops_its_calls_and_no_others() -> None:
 
 
 def test_a_call_whose_turn_comes_because_its_link_was_lost_never_begins() -> None:
-    post = NamedLink("post", shared=False)
+    post = NamedLink("post", per_request=True)
     peer = ready_server(max_running=1)
     call(peer, 1, link=post)
     peer.step(received(Request(2, "tools/call"), post))

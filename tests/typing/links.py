@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcptrio._actors.outbox import Outbox
-from mcptrio._actors.relay import Relay, SilentLink
+from mcptrio._actors.relay import EndedLink, Relay, SilentLink
 from mcptrio._peer.link import ReplyLink, RequestHead, SessionLink
 from mcptrio.client.connection import Connection
 from mcptrio.extensions.tasks.run import TaskRun
@@ -15,8 +15,10 @@ from mcptrio.transports.legacy_sse.server import LegacyLink
 from mcptrio.transports.pipe.server import PipeLink
 
 
-def links_of_sessions(pipe: PipeLink, http: HttpLink, sse: LegacyLink, client: Connection) -> list[SessionLink]:
-    return [pipe, http, sse, client]
+def links_of_sessions(
+    pipe: PipeLink, http: HttpLink, sse: LegacyLink, client: Connection, ended: EndedLink
+) -> list[SessionLink]:
+    return [pipe, http, sse, client, ended]
 
 
 def links_of_requests(

@@ -76,7 +76,7 @@ class TaskRun(Entity, kw_only=True):
     """When its state was last stored for other processes, with which questions, and with how many answers."""
     asks: TaskAsks = None  # type: ignore[assignment]  # set in `__post_init__`
     exchange: Exchange = None  # type: ignore[assignment]  # set in `__post_init__`
-    shared: bool = False
+    per_request = True
     queued = 0.0
 
     def __post_init__(self) -> None:

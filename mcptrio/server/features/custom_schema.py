@@ -74,8 +74,8 @@ def _check_properties(schema: Mapping[str, Any], root: Mapping[str, Any], path: 
         )
     for name, described in _properties(schema):
         if "default" in described:
-            shared = {key: root[key] for key in ("$schema", "$defs", "definitions") if key in root}
-            if faults := Checker({**shared, **described}).faults(described["default"], root=f"{path}{name}"):
+            common = {key: root[key] for key in ("$schema", "$defs", "definitions") if key in root}
+            if faults := Checker({**common, **described}).faults(described["default"], root=f"{path}{name}"):
                 raise DeclarationError(f"the default of a property is not valid: {faults[0]}")
         _check_properties(described, root, f"{path}{name}.")
 

@@ -83,7 +83,7 @@ class Lifecycle(Entity):
         self.session_function, self.movable = entered_with("session", fn), movable
         return fn
 
-    def _shared_capabilities(self) -> dict[str, Any]:
+    def _common_capabilities(self) -> dict[str, Any]:
         now = self.capabilities()
         if now != self._current:
             self._current = now
@@ -101,7 +101,7 @@ class Lifecycle(Entity):
     def initialize(self, ctx: Context, params: InitializeParams) -> dict[str, Any]:
         """Answer `initialize` of a session without a session function: it never waits, so the session needs no task."""
         ctx._session.data["client_info"] = params.client_info
-        ctx._session.data["capabilities"] = self._shared_capabilities()
+        ctx._session.data["capabilities"] = self._common_capabilities()
         return self._answer(ctx)
 
     async def initialize_with_state(self, ctx: Context, params: InitializeParams) -> dict[str, Any]:
@@ -129,12 +129,12 @@ class Lifecycle(Entity):
     async def _enter(self, session: Actor) -> None:
         """Run the session function up to its `yield`; note what it has made of the capabilities."""
         data = session.data
-        data["capabilities"] = shared = self._shared_capabilities()
+        data["capabilities"] = common = self._common_capabilities()
         if self.session_function is None:
             return
         data["pinned"] = not self.movable
         session.state = await session.background.hold(self.session_function(SessionHandle(session)))
-        if data["capabilities"] is not shared:
+        if data["capabilities"] is not common:
             data["narrowed"] = data["capabilities"]
 
     async def restore(self, session: Actor, record: SessionRecord) -> None:

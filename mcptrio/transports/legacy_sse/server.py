@@ -47,7 +47,7 @@ _OPENING_TIME: Final = 60.0
 class LegacyLink:
     """The link of one HTTP+SSE session, and the events of its one stream."""
 
-    shared: bool = field(default=True, init=False)
+    per_request = False
     queued = 0.0
     confirmed = True
 

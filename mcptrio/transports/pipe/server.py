@@ -106,7 +106,7 @@ class PipeLink(Entity):
 
     pipe: Pipe
     outbox: Outbox = field(default_factory=Outbox)
-    shared: bool = True
+    per_request = False
     queued = 0.0
     identity = ""
     confirmed = True

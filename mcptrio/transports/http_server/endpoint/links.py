@@ -37,7 +37,7 @@ STANDALONE: Final = "0"
 class HttpLink:
     """A session's own link: the standalone stream, and the register of the session's POSTs and connections."""
 
-    shared: bool = field(default=True, init=False)
+    per_request = False
     head = None
     queued = 0.0
 

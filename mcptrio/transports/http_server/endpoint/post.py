@@ -54,7 +54,7 @@ class Pending(Entity, kw_only=True):
     """Headers of the response, besides those of its kind."""
     queued: float = 0.0
     """Seconds for which the request waited to be admitted."""
-    shared: bool = False
+    per_request = True
     phase: ReplyPhase = ReplyPhase.PENDING
     answer: bytes = b""
     status: int = 200
