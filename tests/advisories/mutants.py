@@ -134,6 +134,7 @@ def run_test(copy: Path, mutant: Mutant) -> tuple[int, str]:
 def run_pytest(copy: Path, mutant: Mutant) -> int:
     os.chdir(copy)
     sys.path.insert(0, str(copy))
+    os.environ["PYTHONPATH"] = str(copy)  # also for processes that do not import from the working directory
     for name in tuple(sys.modules):
         if name.partition(".")[0] in ("mcptrio", "tests", "examples"):
             del sys.modules[name]
