@@ -135,7 +135,7 @@ async def test_a_handler_has_the_context_of_its_own_request(autojump_clock: Mock
         assert seen == ["red"]
 
 
-async def test_a_sleeping_session_that_crashes_says_so(
+async def test_a_sleeping_session_that_crashes_is_reported(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_talk() as talk:
@@ -204,7 +204,9 @@ async def test_a_handler_that_is_stopped_in_its_first_step_leaves_the_reader_alo
         assert reader.tasks == 2  # the first call that waits keeps the task; the next one has a task of its own
 
 
-async def test_a_batch_lends_the_carrier_once_and_its_cancels_hit_whom_they_name(autojump_clock: MockClock) -> None:
+async def test_a_batch_lends_the_reader_task_once_and_its_cancels_stop_the_named_calls(
+    autojump_clock: MockClock,
+) -> None:
     async with open_talk({"waits": waits}, date="2025-03-26") as talk, open_reader(talk) as reader:
         cancel = notification("notifications/cancelled", requestId=1)
         reader.deliver((request(1, "waits"), request(2, "waits"), cancel), request(3, "waits"))
@@ -248,7 +250,7 @@ async def test_a_handler_without_a_session_that_will_not_stop_is_noticed_too(aut
         assert not list(talk.session.runtime.supervisor)
 
 
-async def test_what_a_request_leaves_in_the_background_ends_with_it(autojump_clock: MockClock) -> None:
+async def test_background_tasks_of_a_request_end_with_it(autojump_clock: MockClock) -> None:
     steps: list[str] = []
 
     async def stay() -> None:
@@ -435,7 +437,7 @@ async def test_a_coroutine_can_run_with_other_context_variables() -> None:
 
 
 @pytest.mark.parametrize("wait_first", [False, True])
-async def test_what_such_a_coroutine_raises_is_raised(wait_first: bool) -> None:
+async def test_an_exception_of_such_a_coroutine_is_raised(wait_first: bool) -> None:
     async def fail() -> None:
         if wait_first:
             await trio.lowlevel.checkpoint()

@@ -98,9 +98,7 @@ async def test_a_consumer_that_is_cancelled_loses_nothing(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize(("items", "size"), [(2, 1), (100, 50)])
-async def test_a_full_outbox_makes_those_wait_who_ask_for_room(
-    items: int, size: int, autojump_clock: MockClock
-) -> None:
+async def test_a_full_outbox_blocks_senders(items: int, size: int, autojump_clock: MockClock) -> None:
     outbox = Outbox(max_items=items, max_bytes=100)
     for _ in range(2):
         outbox.put(b"x" * size)
@@ -128,7 +126,7 @@ async def test_a_reply_is_settled_once() -> None:
     assert await reply.wait() == {"a": 1}
 
 
-async def test_an_error_is_raised_to_the_one_who_waits(autojump_clock: MockClock) -> None:
+async def test_an_error_is_raised_in_the_waiting_task(autojump_clock: MockClock) -> None:
     reply = Reply()
 
     async def wait() -> None:

@@ -46,7 +46,7 @@ def test_a_method_has_one_row() -> None:
         router.add(Route("a", None, echo))
 
 
-def test_a_row_of_the_runtime_can_be_replaced_once() -> None:
+def test_a_built_in_route_can_be_replaced_once() -> None:
     router = Router()
     router.add_all([Route("a", None, echo)])
     router.add(Route("a", None, measure))
@@ -84,7 +84,7 @@ async def test_params_that_do_not_fit_are_refused_with_their_path() -> None:
     assert "params.width" in outcome.message
 
 
-async def test_nothing_is_an_empty_object() -> None:
+async def test_a_handler_that_returns_none_answers_with_an_empty_object() -> None:
     async def nothing(ctx: Any, params: Any) -> None:
         return None
 
@@ -128,7 +128,7 @@ async def test_middleware_wraps_in_the_order_it_was_added_and_may_change_the_req
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_the_peer_sees_of_an_exception(error: Exception, code: int, says: str) -> None:
+def test_an_exception_becomes_a_jsonrpc_error_with_a_safe_message(error: Exception, code: int, says: str) -> None:
     outcome = failure(error, "a")
     assert (outcome.code, outcome.message) == (code, says)
 

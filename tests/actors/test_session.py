@@ -128,7 +128,7 @@ async def test_more_calls_than_may_run_wait_their_turn(autojump_clock: MockClock
     assert most == 4
 
 
-async def test_room_is_noticed_when_waiting_calls_are_cancelled(autojump_clock: MockClock) -> None:
+async def test_cancelling_waiting_calls_wakes_a_reader_that_waits_for_room(autojump_clock: MockClock) -> None:
     """Otherwise the reader of a pipe would sleep although there is nothing to wait for."""
     async with open_talk({"slow": sleep_an_hour}, limits=Limits(running=1, waiting=2)) as talk:
         await talk.deliver(*(request(n, "slow") for n in range(3)))
@@ -248,7 +248,7 @@ async def test_a_result_that_is_no_json_fails_its_own_call(value: Any, autojump_
         assert talk.session.ended is None
 
 
-async def test_what_cannot_be_sent_is_refused_to_the_one_who_sends_it(autojump_clock: MockClock) -> None:
+async def test_a_message_that_cannot_be_sent_raises_in_its_sender(autojump_clock: MockClock) -> None:
     async def tell(ctx: Ctx, params: Any) -> dict[str, Any]:
         faults = []
         for value in (object(), float("nan")):
@@ -505,7 +505,7 @@ async def test_too_many_zombies_end_the_session(autojump_clock: MockClock) -> No
         assert {a["id"] for a in await talk.settle()} == {1, 2}
 
 
-async def test_a_zombie_is_buried_although_the_inbox_is_full(autojump_clock: MockClock) -> None:
+async def test_a_zombie_that_ends_is_removed_although_the_inbox_is_full(autojump_clock: MockClock) -> None:
     async with open_talk({"shielded": shielded}, limits=Limits(inbox=1, call_timeout=10)) as talk:
         await talk.deliver(request(1, "shielded"))
         await trio.sleep(10)
@@ -557,7 +557,7 @@ async def test_the_end_of_a_session_ends_everything_in_it(autojump_clock: MockCl
             await talk.deliver(request(3, "ping"))
 
 
-async def test_somebody_outside_who_asks_learns_that_the_session_ended(autojump_clock: MockClock) -> None:
+async def test_an_ask_from_outside_fails_when_the_session_ends(autojump_clock: MockClock) -> None:
     caught: list[str] = []
 
     async def ask(talk: Talk) -> None:
@@ -618,7 +618,7 @@ async def test_state_that_takes_too_long_to_end_is_cut_short(autojump_clock: Moc
             await over.wait()
 
 
-async def test_state_that_fails_to_begin_fails_the_one_who_wanted_it(autojump_clock: MockClock) -> None:
+async def test_state_that_fails_to_start_fails_the_call_that_enters_it(autojump_clock: MockClock) -> None:
     @asynccontextmanager
     async def state() -> AsyncIterator[None]:
         raise MCPError(-7, "refused")
@@ -706,9 +706,7 @@ async def test_cancelling_the_asking_task_leaves_nothing_in_the_ledger(autojump_
         assert list(talk.session.peer.ledger.asks()) == []
 
 
-async def test_the_log_says_nothing_about_an_ordinary_life(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_ordinary_session_logs_nothing(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with open_talk({"echo": echo, "slow": sleep_an_hour}) as talk:
         await talk.deliver(request(1, "echo"), request(2, "slow"), cancel(2))

@@ -58,7 +58,7 @@ async def test_a_session_with_something_to_do_stays_awake(autojump_clock: MockCl
         assert talk.session.inbox.asleep
 
 
-async def test_what_runs_in_the_background_wakes_it(autojump_clock: MockClock) -> None:
+async def test_a_background_task_wakes_a_sleeping_session(autojump_clock: MockClock) -> None:
     async with open_talk() as talk:
         await fall_asleep(talk)
         ran = trio.Event()
@@ -103,7 +103,7 @@ async def test_a_sleeping_session_ends_like_any_other(autojump_clock: MockClock)
         assert talk.session.id not in talk.session.runtime.supervisor.sessions
 
 
-async def test_what_is_asked_of_the_peer_is_answered_while_it_sleeps(autojump_clock: MockClock) -> None:
+async def test_an_ask_is_answered_while_the_session_sleeps(autojump_clock: MockClock) -> None:
     async with open_talk() as talk, trio.open_nursery() as nursery:
         await fall_asleep(talk)
         answers: list[Any] = []
@@ -128,7 +128,7 @@ async def nod_off(session: Session) -> None:
     assert session.inbox.asleep
 
 
-async def test_what_comes_in_the_very_moment_of_falling_asleep_is_done(autojump_clock: MockClock) -> None:
+async def test_a_message_that_arrives_while_the_session_falls_asleep_is_handled(autojump_clock: MockClock) -> None:
     async with open_talk({"echo": echo}) as talk:
         ran: list[str] = []
 
@@ -166,7 +166,7 @@ async def test_a_carrier_is_started_once(autojump_clock: MockClock) -> None:
         assert len(starts) == 1
 
 
-async def test_a_session_that_nodded_off_and_crashes_leaves_like_any_other(autojump_clock: MockClock) -> None:
+async def test_a_session_that_crashes_while_it_falls_asleep_ends_like_any_other(autojump_clock: MockClock) -> None:
     async with open_talk() as talk:
         session, told = talk.session, []
 
@@ -200,7 +200,7 @@ async def test_a_background_task_that_never_began_does_not_hold_up_the_end(autoj
         assert ends == [now]
 
 
-async def test_a_supervisor_that_is_stopped_ends_those_who_sleep_too(autojump_clock: MockClock) -> None:
+async def test_a_supervisor_that_is_stopped_ends_sleeping_sessions_too(autojump_clock: MockClock) -> None:
     async with open_talk() as talk:
         ends: list[str] = []
         talk.session.on_end.append(lambda: ends.append("end"))

@@ -113,7 +113,7 @@ async def test_a_loop_that_waits_for_something_to_do_is_not_blocked() -> None:
     assert await trio.to_thread.run_sync(look)
 
 
-async def test_after_a_long_stall_work_should_go_elsewhere_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_long_stall_the_watchdog_reports_a_stall_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("mcptrio._actors.watchdog.perf_counter", lambda: now)
     watchdog = Watchdog(telemetry.Hub())

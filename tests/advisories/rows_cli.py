@@ -38,7 +38,7 @@ MUTANTS = [
     Mutant(
         "W07", "sessions are not served by several workers without a shared store", "server/workers.py",
         "    if served.newest_stateful is not None and (store is None or not store.shared):", "    if False:",
-        WORKERS, "test_what_workers_cannot_serve_ends_with_one_line",
+        WORKERS, "test_a_server_that_workers_cannot_serve_ends_with_one_line",
     ),
     Mutant(
         "D04", "a signal cancels the start", "server/serve.py",

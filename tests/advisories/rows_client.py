@@ -55,7 +55,7 @@ MUTANTS = [
     Mutant(
         "D11", "a key is marked before its question is asked", "extensions/tasks/follow.py",
         "        self._answered.update(new)  # first: another Trio task may poll meanwhile\n", "",
-        FOLLOWING, "test_two_who_follow_one_task_ask_each_question_once",
+        FOLLOWING, "test_two_followers_of_one_task_ask_each_question_once",
     ),
     Mutant(
         "D12", "a callback that fails cancels the task", "extensions/tasks/follow.py",

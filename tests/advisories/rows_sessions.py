@@ -77,7 +77,7 @@ MUTANTS = [
         "S7", "stored sessions are counted by owner", "stores/_sqlite_sessions.py",
         "FROM sessions GROUP BY owner HAVING COUNT(expires) > 0 ORDER BY COUNT(*) DESC, owner LIMIT 1\n",
         "FROM sessions WHERE expires IS NOT NULL ORDER BY expires LIMIT 1\n",
-        DIRECTORY, "test_the_owner_that_has_most_loses_the_session_that_was_released_first",
+        DIRECTORY, "test_the_largest_owner_loses_its_oldest_released_session",
     ),
     Mutant(
         "S7", "session records are counted by owner", "_actors/homes.py",

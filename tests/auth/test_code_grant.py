@@ -78,7 +78,7 @@ def fails(play: Play, grant: CodeGrant = GRANT, **more: Any) -> AuthorizationFai
 # -- the whole way
 
 
-def test_a_stranger_registers_and_signs_in() -> None:
+def test_a_new_client_registers_and_signs_in() -> None:
     play = Play(web())
     tokens = play.run(acquire(GRANT, need(challenge=challenged("read write"))))
     assert play.urls == [PRM, META, f"{ISSUER}/register", f"{ISSUER}/token"]
@@ -98,7 +98,7 @@ def test_a_stranger_registers_and_signs_in() -> None:
     assert "refresh_token" in wish["grant_types"]
 
 
-def test_the_challenge_of_the_rfc_comes_out() -> None:
+def test_the_pkce_challenge_matches_the_example_of_the_rfc() -> None:
     """RFC 7636 appendix B."""
     assert challenge_of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
@@ -111,7 +111,7 @@ def test_every_sign_in_has_its_own_state_and_verifier() -> None:
     assert len({form["code_verifier"] for form in play.forms()}) == 2
 
 
-def test_what_the_page_has_in_its_query_is_kept_except_under_our_names() -> None:
+def test_query_parameters_of_the_authorization_page_are_kept_except_ours() -> None:
     url = page_url("https://as.example/authorize?tenant=7&state=theirs", {"state": "ours"})
     assert url == "https://as.example/authorize?tenant=7&state=ours"
 
@@ -149,7 +149,7 @@ def test_a_registration_that_was_forgotten_is_made_again_once(where: str) -> Non
     assert play.urls.count(f"{ISSUER}/register") == 1
 
 
-def test_the_address_of_a_document_is_a_client_id_where_that_is_taken() -> None:
+def test_a_client_metadata_url_is_the_client_id_where_it_is_supported() -> None:
     grant = evolve(GRANT, metadata_url=CIMD)
     supporting = page(server_document(client_id_metadata_document_supported=True))
     play = Play(web(meta=supporting))
@@ -178,7 +178,7 @@ def test_a_client_metadata_url_is_https_with_a_path(url: str) -> None:
         check_metadata_url(url)
 
 
-def test_own_credentials_go_before_everything_else() -> None:
+def test_configured_credentials_win_over_registration() -> None:
     grant = evolve(GRANT, own=OWN, issuer=ISSUER, metadata_url=CIMD)
     offering = page(server_document(token_endpoint_auth_methods_supported=["client_secret_post"]))
     play = Play(web(meta=offering))
@@ -199,7 +199,7 @@ def test_a_registration_that_fails_says_why(reply: Page, text: str) -> None:
     assert text in str(fails(Play(web(register=reply))))
 
 
-def test_without_any_way_to_be_known_the_error_says_what_to_give() -> None:
+def test_without_registration_the_error_asks_for_a_client_id() -> None:
     assert "client_id=" in str(fails(Play(web(meta=page(server_document(registration_endpoint=None))))))
 
 
@@ -234,7 +234,7 @@ def test_the_first_issuer_seen_is_remembered() -> None:
     assert play.storage[f"issuer of mine at {ENDPOINT}"] == {"issuer": ISSUER}
 
 
-def test_a_secret_is_not_for_guessed_addresses() -> None:
+def test_a_secret_is_not_sent_to_default_paths() -> None:
     play = Play({"https://mcp.example/token": tokens_page()})
     assert "not sent" in str(fails(play, evolve(GRANT, own=OWN, issuer=FIRST_SEEN)))
     assert "https://mcp.example/token" not in play.urls
@@ -317,11 +317,11 @@ def test_a_redirect_with_another_state_is_discarded(answer: dict[str, str]) -> N
     assert f"{ISSUER}/token" not in play.urls
 
 
-def test_a_redirect_without_a_code_is_no_answer() -> None:
+def test_a_redirect_without_a_code_is_discarded() -> None:
     assert "no code" in str(fails(Play(web(), person=lambda query: {"state": query["state"]})))
 
 
-def test_the_person_says_no() -> None:
+def test_a_denied_sign_in_is_an_error() -> None:
     error = fails(Play(web(), person=lambda query: {"state": query["state"], "error": "access_denied"}))
     assert error.error == "access_denied"
 
@@ -329,7 +329,7 @@ def test_the_person_says_no() -> None:
 # -- refreshing
 
 
-def test_a_refresh_needs_no_person() -> None:
+def test_a_refresh_needs_no_user() -> None:
     play = Play(web(token=tokens_page("secret-new", refresh_token="secret-next")), storage=registered())
     tokens = play.run(acquire(GRANT, need(tokens=old_tokens())))
     assert play.visits == []
@@ -356,13 +356,13 @@ def test_a_refresh_without_a_new_refresh_token_keeps_the_old() -> None:
         (old_tokens(client_id="former"), evolve(GRANT, own=Credentials(client_id="mine"))),
     ],
 )
-def test_a_refresh_token_is_only_shown_to_whom_it_came_from(tokens: Tokens, grant: CodeGrant) -> None:
+def test_a_refresh_token_is_only_sent_to_its_issuer(tokens: Tokens, grant: CodeGrant) -> None:
     play = Play(web(), storage=registered())
     play.run(acquire(grant, need(tokens=tokens)))
     assert [form["grant_type"] for form in play.forms()] == ["authorization_code"]
 
 
-def test_when_the_refresh_is_refused_the_person_is_asked() -> None:
+def test_when_the_refresh_is_refused_the_user_signs_in() -> None:
     def token(step: Any) -> Any:
         return page({"error": "invalid_grant"}, 400) if "refresh_token" in step.form else tokens_page()
 
@@ -373,7 +373,7 @@ def test_when_the_refresh_is_refused_the_person_is_asked() -> None:
 
 
 @pytest.mark.parametrize("outage", [missing(503), unreachable()])
-def test_an_outage_does_not_trouble_the_person(outage: Page) -> None:
+def test_an_outage_does_not_ask_the_user_to_sign_in(outage: Page) -> None:
     play = Play(web(token=outage), storage=registered())
     fails(play, tokens=old_tokens())
     assert play.visits == []

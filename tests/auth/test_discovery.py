@@ -263,7 +263,7 @@ def test_the_canonical_form_of_a_servers_url(url: str, expected: str) -> None:
     assert canonical(url) == expected
 
 
-def test_above_means_a_folder_on_the_way() -> None:
+def test_is_above_compares_whole_path_segments() -> None:
     assert is_above("https://x.example", "https://x.example/a/b")
     assert is_above("https://x.example/a", "https://x.example/a/b")
     assert not is_above("https://x.example/a", "https://x.example/ab")

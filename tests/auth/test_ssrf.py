@@ -145,7 +145,7 @@ def test_only_plain_spellings_of_this_machine_count(url: str) -> None:
     assert not fetchable(url, LOCAL)
 
 
-def test_what_the_user_named_is_the_users_business() -> None:
+def test_origins_that_the_user_configured_may_be_private() -> None:
     named = FetchPolicy(origins=frozenset({origin_of("https://sso.corp/login")}))
     assert check_addresses(["10.0.0.7"], check_url("https://sso.corp/token", named))
     with pytest.raises(UrlRefused):
@@ -172,7 +172,7 @@ def test_no_private_ipv6_address_is_public(address: ipaddress.IPv6Address) -> No
 
 
 @given(st.text(max_size=60))
-def test_no_text_is_more_than_refused(text: str) -> None:
+def test_any_text_is_a_url_or_refused(text: str) -> None:
     for url in (text, f"https://{text}", f"https://{text}/"):
         with suppress(UrlRefused):
             assert check_url(url, LOCAL).host

@@ -60,7 +60,7 @@ def test_a_token_that_cannot_be_used_is_refused(document: dict[str, Any]) -> Non
     ("life", "expected"),
     [(60, 60), ("60", 60), (-1, 0), (1e12, 366 * 86400), (0, 0), (None, None), ("soon", None), (True, None)],
 )
-def test_a_life_is_kept_within_reason(life: Any, expected: float | None) -> None:
+def test_the_lifetime_of_a_token_is_clamped(life: Any, expected: float | None) -> None:
     expires = read(expires_in=life).expires_at
     assert expires == (None if expected is None else NOW + expected)
 
@@ -85,7 +85,7 @@ def test_no_stored_record_breaks_the_reader(record: dict[str, Any]) -> None:
 SECRET = Credentials(client_id="id with space", secret="s:e/c%r+et")
 
 
-def test_basic_is_form_encoded_first() -> None:
+def test_client_secret_basic_is_form_encoded_first() -> None:
     """RFC 6749 section 2.3.1: else a colon in the id would move the border."""
     headers, fields = authenticate(SECRET, offered=("client_secret_basic",), issuer=ISSUER, inputs=inputs())
     raw = base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
@@ -93,7 +93,7 @@ def test_basic_is_form_encoded_first() -> None:
     assert fields == {}
 
 
-def test_post_puts_it_into_the_form() -> None:
+def test_client_secret_post_puts_the_secret_into_the_form() -> None:
     headers, fields = authenticate(SECRET, offered=("client_secret_post",), issuer=ISSUER, inputs=inputs())
     assert (headers, fields) == ({}, {"client_id": "id with space", "client_secret": "s:e/c%r+et"})
 

@@ -86,7 +86,7 @@ def test_an_idle_session_has_no_home_and_the_output_is_bounded(capsys: Said, mon
         assert listed(capsys, url)["moreSessions"] is True  # not all keys were looked at
 
 
-def test_what_cannot_be_listed_is_said_in_one_line(
+def test_a_cluster_that_cannot_be_listed_is_reported_in_one_line(
     capsys: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, line = refused(capsys, f"redis+unix://{tmp_path}/none.sock")

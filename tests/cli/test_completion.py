@@ -116,5 +116,5 @@ def test_where_a_half_written_uri_ends(template: str, uri: str, expected: Any) -
     assert (found and (found.start, found.literal, found.variable)) == expected
 
 
-def test_the_variables_before_are_known() -> None:
+def test_completion_gets_the_values_of_earlier_variables() -> None:
     assert position("a://{x}/{y}", "a://b/c") == TemplatePosition(6, "", "y", {"x": "b"})

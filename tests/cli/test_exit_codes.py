@@ -48,7 +48,7 @@ def test_every_exception_has_its_code(error: Exception, code: int) -> None:
     assert explain(error).code == code
 
 
-def test_what_a_server_lacks_is_said_in_words() -> None:
+def test_a_missing_feature_of_a_server_is_explained() -> None:
     missing = CapabilityMissing("resources/read needs {}", required={"resources": {}})
     assert str(explain(missing)) == "the server does not support resources"
 
@@ -59,7 +59,7 @@ def test_a_token_without_the_scope_is_not_answered_with_give_a_token() -> None:
     assert "(give a valid token with --token" in str(explain(HttpMCPError(-32600, "no token", None, status=401)))
 
 
-def test_the_line_is_one_line() -> None:
+def test_an_error_text_is_joined_to_one_line() -> None:
     assert str(explain(MCPError(5, "first\n  second"))) == "first; second (5)"
 
 

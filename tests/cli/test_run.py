@@ -67,7 +67,7 @@ def test_a_command_line_that_cannot_be_used_is_answered_in_one_line(
 
 
 @pytest.mark.parametrize("call", ["server.run()", 'server.run("http", port=0)'])
-def test_a_file_that_serves_itself_while_it_is_loaded_is_told_how_not_to(
+def test_a_file_that_serves_itself_while_it_is_loaded_is_refused_with_a_hint(
     call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It would serve at an address that was not asked for, and ignore the command line."""
@@ -116,7 +116,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("at_terminal", [True, False])
-def test_a_person_is_told_that_a_host_is_waited_for(
+def test_a_terminal_shows_that_the_server_waits_for_a_host(
     at_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal() if at_terminal else io.StringIO())

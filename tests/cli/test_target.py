@@ -75,7 +75,7 @@ def test_a_command_line_with_such_a_file_is_a_command() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "ftp://x", "file:///x", "'", "''"])
-def test_what_is_none_of_these_is_a_usage_error(text: str) -> None:
+def test_any_other_target_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
         read_target(text)
 

@@ -49,7 +49,7 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
         ("evil\u202egpj", "evil\\u202egpj"),
     ],
 )
-def test_what_is_taken_out_stays_visible(text: str, shown: str) -> None:
+def test_removed_control_characters_stay_visible(text: str, shown: str) -> None:
     assert clean(text) == shown
 
 
@@ -137,7 +137,7 @@ async def test_without_a_person_every_question_is_declined() -> None:
     terminal.close()
 
 
-def test_there_is_no_model() -> None:
+def test_sampling_needs_a_given_answer() -> None:
     terminal = silent()
     with pytest.raises(MCPError, match="no model") as caught:
         FixedSampling(terminal, None).sample(CreateMessageParams(messages=(), max_tokens=1))
@@ -172,6 +172,6 @@ def test_every_kind_of_content_has_a_line(capfd: pytest.CaptureFixture[str]) -> 
     ]
 
 
-def test_what_is_no_base64_is_the_servers_mistake() -> None:
+def test_invalid_base64_is_an_error_of_the_server() -> None:
     with pytest.raises(RemoteProtocolError, match="not valid base64"):
         pieces_of([ImageContent(data="?", mime_type="image/png")])

@@ -49,7 +49,7 @@ URL = "http://127.0.0.1:9/mcp"
     ],
     ids=lambda value: " ".join(map(str, value))[-40:] if isinstance(value, list) else None,
 )
-def test_what_cannot_be_used_is_said_in_one_line(
+def test_a_wrong_command_line_is_reported_in_one_line(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 64
@@ -84,7 +84,7 @@ def test_every_option_is_explained(name: str) -> None:
     assert [one.name for one in shown if not one.parameter.help] == []
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("mcptrio ")
 

@@ -588,7 +588,9 @@ def test_workers_that_die_before_they_are_ready_end_the_start(tmp_path: Path) ->
         pytest.param(("--protocol", "2000-01-01"), STATELESS, "unknown protocol version", id="date", marks=exhaustive),
     ],
 )
-def test_what_workers_cannot_serve_ends_with_one_line(arguments: tuple[str, ...], dates: str, line: str) -> None:
+def test_a_server_that_workers_cannot_serve_ends_with_one_line(
+    arguments: tuple[str, ...], dates: str, line: str
+) -> None:
     code, said = refused(*arguments, DATES=dates)
     assert code == 1
     assert said.startswith("mcptrio: ")

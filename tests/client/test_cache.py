@@ -37,7 +37,7 @@ def test_a_result_is_fresh_for_its_time_and_stale_after() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, -5, None, "1000", 10.5, True])
-def test_what_is_not_called_fresh_is_not_kept(ttl: Any) -> None:
+def test_a_result_without_a_ttl_is_not_cached(ttl: Any) -> None:
     cache = ResultCache()
     kept(cache, "tools/list", {}, {"tools": [], "ttlMs": ttl})
     assert found(cache, "tools/list", {}) is None
@@ -59,7 +59,7 @@ def test_other_parameters_are_another_request_but_meta_is_not() -> None:
         ("resources/read", {"uri": "a", "requestState": "s"}),
     ],
 )
-def test_what_must_not_be_kept_has_no_key(method: str, params: dict[str, Any]) -> None:
+def test_a_request_that_must_not_be_cached_has_no_key(method: str, params: dict[str, Any]) -> None:
     assert ResultCache().key(method, params) is None
 
 
@@ -75,7 +75,9 @@ def test_what_must_not_be_kept_has_no_key(method: str, params: dict[str, Any]) -
         ("notifications/message", {}, set()),
     ],
 )
-def test_a_notification_makes_stale_what_it_is_about(told: str, params: dict[str, Any], gone: set[str]) -> None:
+def test_a_notification_invalidates_the_results_that_it_is_about(
+    told: str, params: dict[str, Any], gone: set[str]
+) -> None:
     cache = ResultCache()
     requests: dict[str, dict[str, Any]] = {
         "tools/list": {},
@@ -90,7 +92,7 @@ def test_a_notification_makes_stale_what_it_is_about(told: str, params: dict[str
     assert {method for method, asked in requests.items() if found(cache, method, asked) is None} == gone
 
 
-def test_what_was_on_its_way_when_something_changed_is_not_kept() -> None:
+def test_a_result_that_was_requested_before_a_change_is_not_cached() -> None:
     """The answer may have been written before the change."""
     cache = ResultCache()
     key = cache.key("tools/list", {})

@@ -42,13 +42,13 @@ async def test_a_client_learns_who_the_server_is(date: str) -> None:
         assert client.transport == "memory"
 
 
-async def test_a_client_that_is_not_told_speaks_the_newest_date() -> None:
+async def test_a_client_uses_the_newest_protocol_by_default() -> None:
     async with connect(make_server()) as client:
         assert client.protocol_version == STATELESS[-1]
 
 
 @pytest.mark.parametrize("date", STATEFUL)
-async def test_a_client_that_is_not_told_falls_back_to_what_an_older_server_speaks(date: str) -> None:
+async def test_a_client_falls_back_to_the_protocol_of_an_older_server(date: str) -> None:
     async with connect(make_server(protocols=[date])) as client:
         assert client.protocol_version == date
         assert await client.call_tool("count", {"a": 1, "b": 2}, into=int) == 3
@@ -133,7 +133,7 @@ async def test_a_person_may_decline(date: str, answer: Any) -> None:
 
 
 @both_lives
-async def test_an_answer_that_does_not_fit_the_form_never_leaves(date: str) -> None:
+async def test_an_answer_that_does_not_fit_the_form_is_not_sent(date: str) -> None:
     async with connect(make_server(), protocol=date, elicit=lambda _: {"size": "huge"}) as client:
         with pytest.raises(MCPError if date in STATEFUL else LocalProtocolError, match=r"content\.size"):
             await client.call_tool("shirt")
@@ -149,7 +149,7 @@ async def test_the_model_is_asked(date: str) -> None:
 
 
 @both_lives
-async def test_roots_are_told_in_every_form(date: str, tmp_path: Path) -> None:
+async def test_roots_are_accepted_in_every_form(date: str, tmp_path: Path) -> None:
     roots = ["file:///a", Root(uri="file:///b"), tmp_path]
     async with connect(make_server(), protocol=date, roots=roots) as client:
         assert await client.call_tool("places", into=str) == f"file:///a file:///b {tmp_path.as_uri()}"
@@ -195,7 +195,7 @@ async def test_cancelling_the_caller_cancels_the_handler(date: str, autojump_clo
 
 
 @both_lives
-async def test_a_call_without_a_sign_of_life_times_out(date: str, autojump_clock: MockClock) -> None:
+async def test_a_call_without_progress_times_out(date: str, autojump_clock: MockClock) -> None:
     server = make_server()
     async with connect(server, protocol=date) as client:
         began = trio.current_time()
@@ -246,7 +246,7 @@ async def test_closing_from_another_task_ends_what_waits(date: str, autojump_clo
             await client.list_tools(cached=False)
 
 
-async def test_what_the_block_raises_leaves_as_it_was_raised() -> None:
+async def test_an_exception_of_the_block_is_raised_unwrapped() -> None:
     """Users should not have to unpack a group around their own error, nor lose its cause."""
     cause = ValueError("first")
     with pytest.raises(KeyError) as caught:

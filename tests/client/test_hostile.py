@@ -59,7 +59,7 @@ async def test_a_server_that_hangs_up_at_once_is_reported(autojump_clock: MockCl
         {"protocolVersion": OLD, "capabilities": {}, "serverInfo": "me"},
     ],
 )
-async def test_an_introduction_that_cannot_be_used_is_refused(result: dict[str, Any]) -> None:
+async def test_an_unusable_initialize_result_is_refused(result: dict[str, Any]) -> None:
     async def serve(wire: Wire) -> None:
         await wire.answer(await wire.take("initialize"), **result)
         await nothing(wire)
@@ -86,7 +86,7 @@ async def test_a_slow_server_is_not_taken_for_an_old_one(autojump_clock: MockClo
         assert client.protocol_version == NEW
 
 
-async def test_a_silent_old_server_is_found_by_its_silence(autojump_clock: MockClock) -> None:
+async def test_a_server_that_ignores_discover_is_tried_with_initialize(autojump_clock: MockClock) -> None:
     async def serve(wire: Wire) -> None:
         request = await wire.take("initialize")
         await wire.answer(
@@ -110,7 +110,7 @@ async def test_a_refused_version_is_tried_again_with_one_that_is_offered() -> No
 
 
 @pytest.mark.parametrize("supported", [["1999-01-01"], [], None, "all"])
-async def test_a_server_without_a_common_version_is_left(supported: Any) -> None:
+async def test_a_server_without_a_common_version_is_an_error(supported: Any) -> None:
     async def serve(wire: Wire) -> None:
         while True:
             await wire.refuse(await wire.take(), -32022, data={"supported": supported})

@@ -43,7 +43,7 @@ async def test_a_call_is_a_checkpoint_although_its_handler_never_waits(date: str
                 assert len(await client.list_tools()) > 3
 
 
-async def test_all_that_a_client_is_told_to_do_is_a_checkpoint(date: str) -> None:
+async def test_every_method_of_a_client_is_a_checkpoint(date: str) -> None:
     async with shop(date, roots=["file:///a"]) as (client, _):
         for _ in range(3):
             with assert_checkpoints():
@@ -91,7 +91,7 @@ async def test_a_caller_that_is_cancelled_already_gets_no_answer(date: str) -> N
         assert await add(client) == 3
 
 
-async def test_a_cancelled_caller_is_free_at_once_while_its_handler_says_goodbye(
+async def test_a_cancelled_caller_does_not_wait_for_the_cleanup_of_its_handler(
     date: str, autojump_clock: MockClock
 ) -> None:
     server, left = Server("slow"), trio.Event()
@@ -216,7 +216,7 @@ async def test_many_calls_at_once_get_their_own_answers(date: str, autojump_cloc
     assert waited == 20
 
 
-async def test_an_answer_overtakes_nothing_that_was_told_before(date: str) -> None:
+async def test_a_response_does_not_overtake_earlier_notifications(date: str) -> None:
     server, told = Server("teller"), []
 
     @server.tool

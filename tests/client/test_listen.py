@@ -15,7 +15,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 @pytest.mark.parametrize("life", BOTH)
-async def test_changes_of_lists_and_resources_are_told(life: str, autojump_clock: MockClock) -> None:
+async def test_a_listener_gets_changes_of_lists_and_resources(life: str, autojump_clock: MockClock) -> None:
     server = make_server()
     async with connect(server, protocol=life) as client:
         async with client.listen(tools=True, resources=["orders://7"]) as changes:
@@ -28,7 +28,7 @@ async def test_changes_of_lists_and_resources_are_told(life: str, autojump_clock
         assert len(await client.list_tools()) == 7
 
 
-async def test_a_change_that_was_not_taken_yet_is_told_once(autojump_clock: MockClock) -> None:
+async def test_an_unread_change_is_delivered_once(autojump_clock: MockClock) -> None:
     server = make_server()
     async with connect(server) as client, client.listen(tools=True, prompts=True) as changes:
         for name in ("fail", "wait", "steps"):
@@ -47,7 +47,7 @@ async def acknowledge(wire: Wire, request: dict[str, object]) -> None:
     await wire.say(method="notifications/subscriptions/acknowledged", params=told)
 
 
-async def test_two_subscriptions_on_one_pipe_are_told_apart() -> None:
+async def test_two_subscriptions_on_one_pipe_are_kept_apart() -> None:
     done: list[str] = []
 
     async def serve(wire: Wire) -> None:

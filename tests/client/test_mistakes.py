@@ -29,7 +29,7 @@ def test_a_setting_that_does_not_exist_or_cannot_be_is_named(settings: dict[str,
 
 
 @pytest.mark.parametrize("target", ["server.py", "localhost:8000/mcp", "ftp://example.org"])
-def test_what_cannot_be_connected_to_is_told_what_can(target: str) -> None:
+def test_an_unusable_target_is_refused_with_the_usable_kinds(target: str) -> None:
     with pytest.raises(DeclarationError, match=r"give a URL .* a Server, or a Transport"):
         connect(target)
 
@@ -39,13 +39,13 @@ async def test_a_client_that_was_never_opened_says_so() -> None:
         await connect(server).list_tools()
 
 
-async def test_arguments_of_a_tool_that_were_given_as_keywords_are_told_where_they_belong() -> None:
+async def test_tool_arguments_given_as_keywords_are_refused_with_a_hint() -> None:
     async with connect(server) as client:
         with pytest.raises(TypeError, match=r"takes no city; .*call_tool\(name, {…}\)"):
             await client.call_tool("forecast", city="Oslo")  # type: ignore[call-arg]
 
 
-def test_a_program_on_asyncio_is_told_that_trio_is_needed() -> None:
+def test_in_asyncio_the_error_says_that_trio_is_needed() -> None:
     async def main() -> None:
         async with connect(server):
             pass

@@ -40,7 +40,7 @@ async def test_one_failing_server_does_not_take_the_others() -> None:
             clients["dead"]
 
 
-async def test_what_the_block_raises_leaves_alone() -> None:
+async def test_an_exception_of_the_block_is_raised_alone() -> None:
     with pytest.raises(KeyError):
         async with connect_all({"shop": make_server()}):
             raise KeyError("mine")

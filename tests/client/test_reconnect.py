@@ -76,7 +76,7 @@ async def test_only_harmless_tools_are_called_again(
     assert len(calls) == 2
 
 
-async def test_with_no_attempts_allowed_what_is_lost_stays_lost(autojump_clock: MockClock) -> None:
+async def test_without_attempts_a_lost_connection_is_not_reopened(autojump_clock: MockClock) -> None:
     server = dying(OLD, "tools/list")
     async with connect(server, protocol=OLD, reconnect=Reconnect(tries=0)) as client:
         for _ in range(2):
@@ -114,7 +114,7 @@ async def test_many_callers_share_one_new_connection(autojump_clock: MockClock) 
     assert len(server.wires) == 2
 
 
-async def test_a_new_session_is_told_what_the_old_one_knew(autojump_clock: MockClock) -> None:
+async def test_a_new_session_gets_the_log_level_and_subscriptions_of_the_old_one(autojump_clock: MockClock) -> None:
     async def first(wire: Wire) -> None:
         await wire.open_stateful(resources={"subscribe": True}, logging={})
         for _ in range(2):
@@ -157,7 +157,7 @@ async def test_a_server_that_came_back_as_another_is_initialized_again(autojump_
         assert client.protocol_version == NEW
 
 
-async def test_a_call_does_not_outlast_its_time_however_often_the_server_is_looked_for(
+async def test_reconnecting_does_not_extend_the_timeout_of_a_call(
     autojump_clock: MockClock,
 ) -> None:
     async def opens(wire: Wire) -> None:

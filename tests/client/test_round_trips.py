@@ -95,7 +95,7 @@ async def test_a_result_that_cannot_be_used_is_the_servers_fault(result: dict[st
             await client.call_tool("t")
 
 
-async def test_a_list_must_not_ask_back() -> None:
+async def test_a_list_that_asks_for_input_is_an_error_of_the_server() -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateless()
         await wire.answer(await wire.take(), resultType="input_required", inputRequests={"a": question()})
@@ -105,7 +105,7 @@ async def test_a_list_must_not_ask_back() -> None:
             await client.list_tools()
 
 
-async def test_a_server_cannot_ask_back_for_ever() -> None:
+async def test_the_number_of_rounds_of_input_is_limited() -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateless()
         while True:

@@ -29,7 +29,9 @@ async def slowly(params: ElicitParams) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("date", [*STATEFUL[-2:], BOTH[1]])
-async def test_a_person_may_think_longer_than_a_call_may_wait(autojump_clock: trio.abc.Clock, date: str) -> None:
+async def test_the_timeout_of_a_call_is_paused_while_the_user_is_asked(
+    autojump_clock: trio.abc.Clock, date: str
+) -> None:
     async with connect(make_server(), protocol=date, elicit=slowly, total_timeout=20) as client:
         assert "accept" in await client.call_tool("shirt", into=str, timeout=5)
     assert trio.current_time() >= 60
@@ -214,7 +216,7 @@ async def test_an_answer_that_comes_while_the_clocks_stand_still_is_the_answer(a
         assert trio.current_time() - began == pytest.approx(10, abs=0.1)
 
 
-async def test_a_server_that_was_silent_for_too_long_is_told_so(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_request_that_times_out_is_cancelled_at_the_server(autojump_clock: trio.abc.Clock) -> None:
     told: list[dict[str, Any]] = []
 
     async def serve(wire: Wire) -> None:

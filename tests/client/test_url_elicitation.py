@@ -80,7 +80,7 @@ async def test_a_server_of_ours_has_its_page_visited(autojump_clock: trio.abc.Cl
     assert [(one.mode, one.url, one.elicitation_id) for one in seen] == [("url", "https://example.org/e7", "e7")]
 
 
-async def test_the_call_goes_on_as_soon_as_the_person_says_so(autojump_clock: trio.abc.Clock) -> None:
+async def test_the_call_is_repeated_as_soon_as_the_user_confirms_the_visit(autojump_clock: trio.abc.Clock) -> None:
     async def visited(params: ElicitParams) -> None:
         await trio.sleep(20)
 
@@ -94,7 +94,7 @@ async def test_the_call_goes_on_as_soon_as_the_person_says_so(autojump_clock: tr
     assert first["id"] != second["id"]
 
 
-async def test_the_server_may_say_so_before_the_person(autojump_clock: trio.abc.Clock) -> None:
+async def test_the_server_may_complete_the_visit_before_the_user_confirms_it(autojump_clock: trio.abc.Clock) -> None:
     left: list[str] = []
 
     async def visited(params: ElicitParams) -> None:
@@ -111,14 +111,14 @@ async def test_the_server_may_say_so_before_the_person(autojump_clock: trio.abc.
     assert sorted(left) == ["a", "b"]
 
 
-async def test_a_server_that_never_tells_is_asked_again_after_a_while(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_call_is_repeated_after_the_visit_timeout_without_a_completion(autojump_clock: trio.abc.Clock) -> None:
     async with connect(refusing(page()), protocol=OLD, elicit=lambda _: "accept", visit_timeout=30) as client:
         began = trio.current_time()
         assert await client.call_tool("t", into=str, timeout=5, total_timeout=10) == "done"
         assert trio.current_time() - began == pytest.approx(30, abs=0.1)
 
 
-async def test_word_of_another_page_changes_nothing(autojump_clock: trio.abc.Clock) -> None:
+async def test_the_completion_of_another_page_is_ignored(autojump_clock: trio.abc.Clock) -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateful()
         await wire.refuse(await wire.take("tools/call"), -32042, "sign in", {"elicitations": [page("a")]})
@@ -132,7 +132,7 @@ async def test_word_of_another_page_changes_nothing(autojump_clock: trio.abc.Clo
         assert trio.current_time() - began == pytest.approx(30, abs=0.1)
 
 
-async def test_it_is_tried_once_more_and_not_for_ever(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_call_is_repeated_only_once_after_a_visit(autojump_clock: trio.abc.Clock) -> None:
     server = refusing(page(), times=2, tell=1)
     async with connect(server, protocol=OLD, elicit=lambda _: "accept") as client:
         with pytest.raises(UrlElicitationRequired):

@@ -201,7 +201,7 @@ async def test_a_session_hears_changes_of_another_worker(redis_server: RedisServ
             assert (await stream.frame())["method"] == "notifications/tools/list_changed"
 
 
-async def test_changes_during_an_outage_are_heard_after_it() -> None:
+async def test_changes_during_an_outage_arrive_after_it() -> None:
     """Each worker compares the versions of its topics when it is connected again."""
     with running_server("--save", "3600 1") as server:
         async with posting_workers(make_server, server.url) as (one, other):

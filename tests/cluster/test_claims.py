@@ -179,7 +179,7 @@ class Claims(RuleBasedStateMachine):
         assert found == [(b"%d-0" % (at + 1), data) for at, data in enumerate(self.events)]
 
 
-def test_at_most_one_home_writes(server: RedisServer) -> None:
+def test_at_most_one_worker_writes_to_a_session(server: RedisServer) -> None:
     machine = type("ClaimsOfServer", (Claims,), {"server": server})
     run_state_machine_as_test(
         machine,

@@ -46,7 +46,9 @@ NOTHING, CHECK, NEW_ID = LeaseAction
         (DRAINING, DRAIN, DRAINING, NOTHING),
     ],
 )
-def test_the_lease(state: LeaseState, event: LeaseEvent, then: LeaseState, action: LeaseAction) -> None:
+def test_every_row_of_the_lease_table(
+    state: LeaseState, event: LeaseEvent, then: LeaseState, action: LeaseAction
+) -> None:
     lease, found = WorkerLease(2.0, state).step(event)
     assert (lease.state, found) == (then, action)
     assert ((state, event) in LEASE_TABLE) == ((then, action) != (state, NOTHING) or event is RENEWED)
@@ -87,12 +89,12 @@ def test_a_worker_that_drains_never_claims_again(events: list[LeaseEvent]) -> No
         (RoutePlace.REMOTE, Outcome.BROKEN, RoutePlace.DONE, RouteStep.MAY_HAVE_RUN),
     ],
 )
-def test_the_way_of_a_request(place: RoutePlace, outcome: Outcome, then: RoutePlace, step: RouteStep) -> None:
+def test_every_row_of_the_routing_table(place: RoutePlace, outcome: Outcome, then: RoutePlace, step: RouteStep) -> None:
     route, found = SessionRoute(place).step(outcome)
     assert (route.place, found) == (then, step)
 
 
-def test_no_other_row_exists() -> None:
+def test_any_other_step_of_the_routing_is_an_error() -> None:
     assert len(ROUTE_TABLE) == 7
     for pair in set(product(RoutePlace, Outcome)) - set(ROUTE_TABLE):
         with pytest.raises(KeyError):

@@ -52,7 +52,7 @@ async def page_of(worker: Worker) -> dict[str, float]:
     return {name: float(value) for name, value in samples.items()}
 
 
-async def test_a_forwarded_request_and_the_end_of_its_home_are_told(url: str) -> None:
+async def test_a_forwarded_request_and_the_end_of_its_home_worker_are_reported(url: str) -> None:
     async with two_workers(url) as (one, other):
         client = await Client.open(one.endpoint)
         assert result_of(await other.client(client).post(request(1, "echo", say=1))) == {"echo": 1}
@@ -75,7 +75,7 @@ async def test_a_forwarded_request_and_the_end_of_its_home_are_told(url: str) ->
         assert heard(other, telemetry.SessionTakenOver) == taken
 
 
-async def test_the_end_of_a_lease_is_told_and_readyz_knows_it(url: str) -> None:
+async def test_the_end_of_a_lease_is_reported_by_readyz(url: str) -> None:
     async with working(url, "1", lease=3600.0) as one:
         membership = one.cluster.membership
         assert (await plain(one.endpoint, head("GET", "/readyz"))).body == b"ok\n"
@@ -86,7 +86,7 @@ async def test_the_end_of_a_lease_is_told_and_readyz_knows_it(url: str) -> None:
         assert (reply.status, reply.body) == (200, b"ok, but the lease of this worker has expired\n")
 
 
-async def test_a_lease_that_expired_is_told_once(url: str) -> None:
+async def test_an_expired_lease_is_reported_once(url: str) -> None:
     async with working(url, "1", lease=0.3) as one:
         one.cluster.membership._config = one.cluster.membership._config.__class__(lease=3600.0)  # it renews no more
         await until(lambda: heard(one, telemetry.LeaseLost))

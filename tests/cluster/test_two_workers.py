@@ -39,7 +39,7 @@ async def progress(reader: Any, count: int) -> list[int]:
 # -- requests at the wrong worker
 
 
-async def test_a_plain_call(url: str) -> None:
+async def test_a_call_is_forwarded_to_the_home_worker(url: str) -> None:
     async with two_workers(url) as (one, other):
         client = await Client.open(one.endpoint)
         there = other.client(client)
@@ -50,7 +50,7 @@ async def test_a_plain_call(url: str) -> None:
         assert one.sessions[client.session_id].epoch == 0  # it never moved
 
 
-async def test_an_answer_that_is_larger_than_any_request(url: str) -> None:
+async def test_a_response_larger_than_the_request_limit_is_forwarded(url: str) -> None:
     async with two_workers(url) as (one, other):
         client = await Client.open(one.endpoint)
         reply = await other.client(client).post(request(1, "echo", say="x" * 1000, times=6000))

@@ -60,7 +60,7 @@ def fences(text: str) -> list[tuple[str, str]]:
 
 
 @every_page
-def test_what_a_page_takes_from_the_code_is_up_to_date(page: Path, generate: ModuleType) -> None:
+def test_generated_parts_of_a_page_are_up_to_date(page: Path, generate: ModuleType) -> None:
     text = page.read_text()
     assert generate.fill(text) == text, f"{page.relative_to(ROOT)} is out of date: run python docs/generate.py"
 

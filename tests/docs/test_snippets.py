@@ -268,7 +268,7 @@ async def test_lists_that_change_and_differ(load: Load) -> None:
         assert await talk.text("self_test") == "all is well"
 
 
-async def test_each_way_to_fail(load: Load) -> None:
+async def test_each_kind_of_failure_has_its_answer(load: Load) -> None:
     async with talking(load("failing").server) as talk:
         assert "absolute value" in await talk.fault("wrong_input", number=-1)
         assert "1234" not in await talk.fault("broken")
@@ -276,7 +276,7 @@ async def test_each_way_to_fail(load: Load) -> None:
         assert (error.code, error.data) == (-32001, {"account": "demo"})
 
 
-async def test_calls_that_take_their_time(load: Load, autojump_clock: MockClock) -> None:
+async def test_long_calls_report_progress_and_have_their_own_limits(load: Load, autojump_clock: MockClock) -> None:
     async with talking(load("long_calls").server) as talk:
         result = await talk.call("index", {"pages": 500}, _meta={"progressToken": 7})
         assert result["content"][0]["text"] == "500 pages", "it took 250 s and has a limit of 120 s without progress"
@@ -494,7 +494,7 @@ async def test_questions_asked_together_leave_together(load: Load, autojump_cloc
         assert done["content"][0]["text"] == "Ada plays Grace."
 
 
-async def test_what_is_done_once_is_done_once_over_two_rounds(load: Load, autojump_clock: MockClock) -> None:
+async def test_a_function_of_once_runs_once_over_two_rounds(load: Load, autojump_clock: MockClock) -> None:
     module = load("rounds")
     async with stateless(module.server) as ask:
         first = await ask("refund", {"order_id": "7"})
@@ -605,7 +605,7 @@ async def test_a_traced_server_is_an_ordinary_one_without_the_sdk(load: Load) ->
         assert (await client.call_tool("price", {"item": "tea"})).text == "4.5"
 
 
-async def test_the_server_for_pages_adds(load: Load) -> None:
+async def test_the_server_of_the_page_about_browsers_works(load: Load) -> None:
     async with connect(load("pages").server) as client:
         assert (await client.call_tool("add", {"a": 2, "b": 3})).text == "5"
 

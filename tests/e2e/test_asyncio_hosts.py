@@ -134,7 +134,7 @@ async def test_a_drain_ends_within_its_timeout(number: signal.Signals, tmp_path:
             await served.wait(3)
 
 
-async def test_an_application_mounted_in_fastapi_is_told_of_changes_from_asyncio(tmp_path: Path) -> None:
+async def test_a_change_from_asyncio_reaches_an_application_mounted_in_fastapi(tmp_path: Path) -> None:
     with serving("uvicorn", tmp_path / "log", "hosted:mounted") as served:
         await wait_log(served, b"startup complete")
         for era in ERAS:

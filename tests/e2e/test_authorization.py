@@ -137,7 +137,7 @@ def refused(reply: httpx2.Response, status: int, error: str | None) -> str:
 
 
 @both_lives
-async def test_a_good_token_lets_its_owner_in(life: str, issuer: str, nursery: trio.Nursery) -> None:
+async def test_a_valid_token_is_accepted(life: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         ada = await Caller(site, life, await site.token(scope="orders:read orders:write")).open()
         assert result_of(await ada.call("whoami"))["structuredContent"] == {
@@ -185,7 +185,7 @@ async def test_a_token_of_another_key_is_refused(life: str, issuer: str, nursery
 
 
 @both_lives
-async def test_a_caller_with_too_little_is_told_how_much_is_needed(
+async def test_a_caller_without_a_scope_learns_the_required_scopes(
     life: str, issuer: str, nursery: trio.Nursery
 ) -> None:
     async with serving(issuer, nursery) as site:
@@ -199,7 +199,7 @@ async def test_a_caller_with_too_little_is_told_how_much_is_needed(
         assert result_of(await bob.call("order", number=8))["structuredContent"]["number"] == 8
 
 
-async def test_another_principals_session_is_not_there(issuer: str, nursery: trio.Nursery) -> None:
+async def test_another_principals_session_is_unknown(issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         ada = await Caller(site, LATEST, await site.token()).open()
         thief = Caller(site, LATEST, await site.token("bob-desk"), session=ada.session)
@@ -214,7 +214,7 @@ async def test_another_principals_session_is_not_there(issuer: str, nursery: tri
         assert result_of(await ada.ask("ping")) == {}
 
 
-async def test_another_principals_question_is_not_there(issuer: str, nursery: trio.Nursery) -> None:
+async def test_another_principals_question_is_unknown(issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         ada = Caller(site, STATELESS, await site.token(scope="orders:write"))
         thief = Caller(site, STATELESS, await site.token("bob-desk", "orders:write"))
@@ -258,7 +258,7 @@ async def test_a_replayed_request_with_a_bound_token_is_refused(life: str, issue
 
 
 @both_lives
-async def test_badly_sent_tokens(life: str, issuer: str, nursery: trio.Nursery) -> None:
+async def test_malformed_or_misplaced_tokens_are_refused(life: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         good = await site.token()
         caller = Caller(site, life, None)

@@ -202,7 +202,7 @@ def test_binary_content_is_named_or_saved(tmp_path: Path) -> None:
 
 
 @exhaustive
-def test_a_model_is_not_there_unless_its_answer_is_given() -> None:
+def test_sampling_is_refused_unless_an_answer_is_given() -> None:
     assert ok("call", TALKATIVE, "think", "--sample", "forty-two") == "forty-two\n"
     done = mcptrio("call", TALKATIVE, "think")
     assert done.returncode != 0
@@ -211,7 +211,7 @@ def test_a_model_is_not_there_unless_its_answer_is_given() -> None:
 
 
 @both_lives
-def test_roots_are_told(tmp_path: Path, url: str, date: str) -> None:
+def test_roots_are_sent_to_the_server(tmp_path: Path, url: str, date: str) -> None:
     assert ok("call", url, "places", "--root", str(tmp_path), "--protocol", date) == f"{tmp_path.as_uri()}\n"
 
 
@@ -282,7 +282,7 @@ def test_a_tool_that_only_runs_as_a_task_is_waited_for(tmp_path: Path) -> None:
     assert ok("call", "server.py", "triple", "--arg", "number=7", cwd=tmp_path) == "21\n"
 
 
-def test_a_url_with_an_s_too_many_is_told_so(url: str) -> None:
+def test_an_https_url_of_a_plain_http_server_is_explained(url: str) -> None:
     said = fails(3, "inspect", url.replace("http", "https"))
     assert "it does not speak TLS, so its URL begins with http or ws" in said
 
@@ -478,7 +478,7 @@ def wait_until(true: Any) -> None:
 
 
 @both_lives
-def test_listen_tells_what_changes(url: str, date: str) -> None:
+def test_listen_prints_changes(url: str, date: str) -> None:
     options = ["--tools", "--resource", "talk://text", "--count", "2", "--json", "--protocol", date]
     with child_of([*MCPTRIO, "listen", url, *options]) as child:
         assert child.stderr is not None
@@ -722,7 +722,7 @@ async def test_at_a_terminal_a_sign_in_is_offered(
     assert mock.count("authorize") == (code == 0)
 
 
-def test_a_server_that_only_takes_tokens_is_told_at_the_terminal(tmp_path: Path) -> None:
+def test_a_server_that_needs_a_token_is_explained_at_the_terminal(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text("a-long-enough-token-0123456789 ada\n")
     tokens.chmod(0o600)

@@ -58,7 +58,7 @@ async def test_everything_works_over_http(date: str) -> None:
 
 @both_lives
 @pytest.mark.parametrize("scheme", ["ws", "sse"])
-async def test_other_carriers_work_too(date: str, scheme: str) -> None:
+async def test_websocket_and_legacy_sse_work_too(date: str, scheme: str) -> None:
     async with served(make_server(), legacy_sse=True) as port:
         url = f"ws://127.0.0.1:{port}/mcp" if scheme == "ws" else f"http://127.0.0.1:{port}/sse"
         protocol = date if scheme == "ws" else None
@@ -68,7 +68,7 @@ async def test_other_carriers_work_too(date: str, scheme: str) -> None:
 
 
 @both_lives
-async def test_changes_are_heard_over_http(date: str) -> None:
+async def test_changes_arrive_over_http(date: str) -> None:
     server = make_server()
     async with served(server) as port, at(port, protocol=date) as client:
         async with client.listen(tools=True, resources=["orders://7"]) as changes:
@@ -223,7 +223,7 @@ async def test_corrupted_answers_are_never_taken_for_others(date: str) -> None:
 
 
 @both_lives
-async def test_a_server_behind_a_door_that_is_shut_for_a_while_is_reached(date: str) -> None:
+async def test_a_server_that_refuses_connections_for_a_while_is_reached(date: str) -> None:
     async with served(make_server()) as port:
         async with fault_proxy(port, lambda n: Fault(refuse=3 <= n < 6)) as proxy:
             async with connect(proxy.url, protocol=date, reconnect=Reconnect(tries=8, first=0.02)) as client:
@@ -292,7 +292,7 @@ async def test_a_call_is_resumed_after_an_outage_behind_a_proxy(status: int) -> 
 @pytest.mark.defect("E19", "E23")
 @both_lives
 @pytest.mark.parametrize("status", AWAY)
-async def test_changes_are_heard_after_an_outage_behind_a_proxy(status: int, date: str) -> None:
+async def test_changes_arrive_after_an_outage_behind_a_proxy(status: int, date: str) -> None:
     server, outage = make_server(), Outage()
     async with served(server) as port, fault_proxy(port, outage) as proxy:
         async with connect(proxy.url, protocol=date, reconnect=QUICK) as client:

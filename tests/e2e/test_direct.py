@@ -198,7 +198,7 @@ async def test_a_connection_goes_on_after_handlers_that_wait_and_leaves_no_task_
 
 
 @pytest.mark.parametrize("stream_after", [60, 0.02])
-async def test_a_call_that_is_cancelled_leaves_its_connection_in_peace(engine: str, stream_after: float) -> None:
+async def test_a_cancelled_call_leaves_its_connection_usable(engine: str, stream_after: float) -> None:
     """Before its response has begun as a stream, and after it."""
     stage = Stage()
     async with served(HttpConfig(stream_after=stream_after), engine=engine, stage=stage) as (server, _):
@@ -217,7 +217,7 @@ async def test_a_call_that_is_cancelled_leaves_its_connection_in_peace(engine: s
             assert answer["result"] == {"echo": 2}
 
 
-async def test_a_handler_outlives_the_connection_that_it_took_the_task_of(engine: str) -> None:
+async def test_a_handler_outlives_the_connection_whose_task_it_runs_in(engine: str) -> None:
     stage = Stage()
     async with served(HttpConfig(stream_after=0.02), engine=engine, stage=stage) as (server, endpoint):
         client = await HttpClient.open(server)

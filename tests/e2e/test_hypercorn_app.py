@@ -74,7 +74,7 @@ async def test_a_body_that_comes_in_pieces_is_waited_for_while_the_connection_is
                 assert "result" in answer
 
 
-async def test_a_large_body_goes_through_the_room_for_such_and_gives_it_back() -> None:
+async def test_a_large_body_gives_its_memory_reservation_back() -> None:
     async with engine_served() as (server, endpoint):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:
@@ -152,7 +152,7 @@ async def test_a_connection_that_crashes_leaves_the_handler_alone(
 SOMEBODY = Principal(subject="somebody")
 
 
-async def test_what_else_the_application_waits_for_does_not_keep_a_connection_from_being_read() -> None:
+async def test_a_disconnect_is_noticed_while_the_authenticator_waits() -> None:
     asked: list[str] = []
 
     async def slow(head: HttpRequest) -> Any:

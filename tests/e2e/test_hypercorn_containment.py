@@ -119,7 +119,7 @@ async def test_the_guard_lets_cancellation_through() -> None:
     assert [type(event) for event in caught] == [telemetry.GuardCaught, telemetry.GuardCaught]
 
 
-def test_an_upgraded_hypercorn_that_lost_a_name_is_named_at_import() -> None:
+def test_a_missing_private_name_of_hypercorn_is_an_import_error() -> None:
     class TCPServer:
         def __init__(self, app: Any, config: Any) -> None: ...
 

@@ -25,7 +25,7 @@ from .raw_peer import answer, echo, get, listening, read_all, read_until, servin
 pytestmark = both_engines
 
 
-async def test_f36_connections_beyond_the_cap_are_told_to_come_back() -> None:
+async def test_f36_connections_beyond_the_cap_get_503() -> None:
     async with serving(echo, max_connections=2) as server:
         first, second = await server.connect(), await server.connect()
         for stream in (first, second):
@@ -41,7 +41,7 @@ async def test_f36_connections_beyond_the_cap_are_told_to_come_back() -> None:
         assert await server.is_alive()
 
 
-async def test_f36_a_storm_beyond_the_cap_does_not_disturb_who_is_in() -> None:
+async def test_f36_a_storm_beyond_the_cap_does_not_disturb_open_connections() -> None:
     async with serving(echo, max_connections=1) as server:
         inside = await server.connect()
         await inside.send_all(get("/"))

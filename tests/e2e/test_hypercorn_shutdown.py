@@ -79,7 +79,7 @@ async def test_the_first_request_of_a_connection_just_opened_is_still_served() -
                 assert await silent.receive_some() == b""
 
 
-async def test_p13_open_streams_say_goodbye_before_connections_end() -> None:
+async def test_p13_open_streams_end_properly_before_their_connections() -> None:
     """Hypercorn tells the app of a shutdown only after every connection has ended."""
     app = Streaming()
     order: list[str] = []

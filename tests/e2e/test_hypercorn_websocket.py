@@ -107,7 +107,7 @@ async def test_frames_sent_along_with_the_handshake_wait_for_it() -> None:
     [TextMessage(data="x" * 1001), BytesMessage(data=b"x" * 1001), TextMessage(data="\u20ac" * 334)],
     ids=["text", "bytes", "P21: 334 characters, 1002 bytes"],
 )
-async def test_p19_p21_a_message_too_big_is_told_and_the_connection_and_the_app_end(message: Any) -> None:
+async def test_p19_p21_a_message_too_big_closes_with_1009_and_ends_the_app(message: Any) -> None:
     told: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -154,7 +154,7 @@ async def test_p19_a_frame_that_only_claims_to_be_huge_is_cut_when_the_limit_is_
         pytest.param(b"\x88\x82\x00\x00\x00\x00\x03\xed", 1002, id="K09 close with 1005"),
     ],
 )
-async def test_a_breach_of_the_protocol_is_told_and_ends_the_connection(frame: bytes, code: int) -> None:
+async def test_a_breach_of_the_protocol_closes_with_its_code(frame: bytes, code: int) -> None:
     async with serving(echo) as server:
         socket, _ = await open_socket(server)
         await socket.stream.send_all(frame)
@@ -300,7 +300,7 @@ async def test_a_refused_handshake_is_an_http_answer() -> None:
             assert status(await read_all(stream)) == 403
 
 
-async def test_k04_another_version_is_told_which_one_is_served() -> None:
+async def test_k04_another_version_is_refused_with_the_served_one() -> None:
     async with serving(echo) as server:
         async with await server.connect() as stream:
             await stream.send_all(WEBSOCKET.replace(b": 13", b": 8") + b"\r\n")
@@ -322,7 +322,7 @@ async def test_the_apps_close_reaches_the_client() -> None:
         await socket.stream.aclose()
 
 
-async def test_a_peer_that_vanishes_is_told_to_the_app() -> None:
+async def test_the_app_is_notified_of_a_peer_that_vanishes() -> None:
     told = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

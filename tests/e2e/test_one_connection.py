@@ -222,7 +222,7 @@ async def test_a_handler_that_asks_outlives_its_connection_and_answers_on_anothe
 
 
 @pytest.mark.slow
-async def test_every_place_that_was_taken_is_left(caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_admission_place_is_given_back(caplog: pytest.LogCaptureFixture) -> None:
     """However a request ends: refused, answered, failed, after a wait or without, cut off early or late."""
     config = HttpConfig(stream_after=0.5, max_listeners=1)
 

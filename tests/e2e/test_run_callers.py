@@ -156,7 +156,7 @@ async def test_callers_with_a_certificate_are_let_in_under_its_name(tmp_path: Pa
                 await plain.get(f"http://127.0.0.1:{port}/livez")
 
 
-async def test_a_certificate_opens_the_door_and_a_token_says_who_it_is(tmp_path: Path) -> None:
+async def test_with_a_certificate_and_a_token_the_token_names_the_principal(tmp_path: Path) -> None:
     authorities, tokens = Authorities(tmp_path), write(tmp_path / "tokens", TOKENS)
     options = [*authorities.options, "--token-file", str(tokens)]
     async with serving(tmp_path, *options, program=SCOPED) as (port, _):
@@ -168,7 +168,7 @@ async def test_a_certificate_opens_the_door_and_a_token_says_who_it_is(tmp_path:
             await whoami(url, **authorities.shown(None), **bearer(ADA))
 
 
-def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+def test_wrong_options_are_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         check_what_is_wrong(tmp_path, str(listener.getsockname()[1]))
 
@@ -209,7 +209,7 @@ def check_what_is_wrong(tmp_path: Path, taken: str) -> None:
         assert ADA not in lines[0]
 
 
-def test_certificates_alone_give_no_scopes(tmp_path: Path) -> None:
+def test_a_certificate_alone_gives_no_scopes(tmp_path: Path) -> None:
     code, lines = fails(tmp_path, "--transport", "http", *Authorities(tmp_path).options, program=SCOPED)
     assert (code, len(lines)) == (2, 1)
     assert "--token-file as well" in lines[0]

@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @every_case
 @every_date_that_asks
 @pytest.mark.parametrize("scheme", ["http", "ws"])
-async def test_a_question_over_the_network_is(case: Any, date: str, scheme: str, server: ServerProcess) -> None:
+async def test_a_question_works_over_the_network(case: Any, date: str, scheme: str, server: ServerProcess) -> None:
     @asynccontextmanager
     async def reach() -> AsyncIterator[str]:
         yield f"{scheme}://127.0.0.1:{server.port}/mcp"
@@ -41,7 +41,7 @@ async def test_a_question_over_the_network_is(case: Any, date: str, scheme: str,
 
 @every_case
 @pytest.mark.parametrize("date", sample(DATES_THAT_ASK, DATES_THAT_ASK[-1]))
-async def test_a_question_over_stdio_is(case: Any, date: str) -> None:
+async def test_a_question_works_over_stdio(case: Any, date: str) -> None:
     @asynccontextmanager
     async def reach() -> AsyncIterator[list[str | Path]]:
         yield [sys.executable, "-m", "mcptrio", "run", PROGRAMS / "asking.py", "--log-level", "error"]

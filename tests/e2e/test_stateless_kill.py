@@ -110,7 +110,7 @@ async def crashed_in_the_first_process(house: House, crash: str) -> dict[str, An
         return result
 
 
-async def test_what_was_done_once_is_known_after_a_crash_right_behind_it(
+async def test_a_result_of_once_is_known_after_a_crash_right_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a durable store `once` counts from the moment it returns, not from the next question on."""
@@ -121,7 +121,7 @@ async def test_what_was_done_once_is_known_after_a_crash_right_behind_it(
     assert house.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]
 
 
-async def test_what_was_begun_once_is_not_begun_again_after_a_crash_inside_it(
+async def test_a_function_of_once_does_not_run_again_after_a_crash_inside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = House(tmp_path, monkeypatch, durable=True)

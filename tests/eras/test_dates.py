@@ -52,7 +52,7 @@ def test_a_date_has_what_its_specification_says(date: str, fact: Any, dates: set
 
 
 @pytest.mark.parametrize("date", STATEFUL)
-def test_what_a_date_has_it_does_not_lack(date: str) -> None:
+def test_features_and_missing_features_of_a_date_do_not_overlap(date: str) -> None:
     era = ERAS[date]
     assert not era.lacks & (set(era.requests) | era.notifications)
     assert {"initialize", "ping", "tools/call"} <= set(era.requests)
@@ -68,7 +68,7 @@ def test_what_a_date_has_it_does_not_lack(date: str) -> None:
     ],
 )
 @pytest.mark.parametrize("date", STATEFUL)
-def test_each_request_has_its_receiver(date: str, method: str, receiver: Role | None) -> None:
+def test_each_request_method_has_its_receiver(date: str, method: str, receiver: Role | None) -> None:
     assert ERAS[date].requests[method].receiver is receiver
 
 
@@ -99,7 +99,7 @@ def test_each_request_has_its_receiver(date: str, method: str, receiver: Role | 
         (D4, {}, "own/method", {}, None),
     ],
 )
-def test_what_the_peer_would_have_to_declare(
+def test_the_missing_capability_of_a_request_is_named(
     date: str, declared: dict[str, Any], method: str, params: dict[str, Any], missing: Any
 ) -> None:
     assert ERAS[date].missing(declared, method, params) == missing
@@ -120,7 +120,7 @@ def test_any_other_version_is_answered_with_the_newest_that_has_initialize(reque
 
 
 @pytest.mark.parametrize("dates", [["2024-11-06"], [], [D1, "latest"]])
-def test_a_server_cannot_be_told_to_speak_what_does_not_exist(dates: list[str]) -> None:
+def test_an_unknown_protocol_version_cannot_be_configured(dates: list[str]) -> None:
     with pytest.raises(DeclarationError, match=D1):
         Served.only(dates)
 

@@ -75,7 +75,7 @@ async def test_a_tool_points_to_its_page_and_the_page_can_be_read() -> None:
         assert (await caller.call("show"))["content"][0]["text"] == "shown"
 
 
-async def test_a_page_without_wishes_has_no_policy() -> None:
+async def test_a_page_without_options_has_no_meta() -> None:
     async with calling(with_page(Ui("ui://plain", html=PAGE))) as caller:
         (contents,) = (await caller.ask("resources/read", uri="ui://plain"))["contents"]
         assert "_meta" not in contents

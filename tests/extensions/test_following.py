@@ -122,7 +122,7 @@ async def test_a_request_that_is_refused_for_now_is_retried_as_the_server_says(a
 
 
 @pytest.mark.defect("D11")
-async def test_two_who_follow_one_task_ask_each_question_once(autojump_clock: MockClock) -> None:
+async def test_two_followers_of_one_task_ask_each_question_once(autojump_clock: MockClock) -> None:
     class Slow(Script):
         async def answer(self, questions: Mapping[str, Any]) -> dict[str, Any]:
             await trio.sleep(5)

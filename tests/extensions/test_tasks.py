@@ -180,7 +180,7 @@ async def test_an_error_of_the_protocol_is_a_failed_task(autojump_clock: MockClo
         assert "result" not in done
 
 
-async def test_a_crash_in_a_task_is_told_without_its_text(
+async def test_a_crash_in_a_task_is_reported_without_its_text(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with calling(workshop()) as caller:
@@ -495,7 +495,7 @@ async def test_a_task_that_began_in_a_repeated_request_can_be_cancelled(autojump
         assert not runtime.supervisor.exchanges
 
 
-async def test_two_tasks_of_a_call_may_both_say_that_it_begins(autojump_clock: MockClock) -> None:
+async def test_two_tasks_of_a_call_may_both_begin_the_task(autojump_clock: MockClock) -> None:
     server = Server("two")
 
     @server.tool(task="later")

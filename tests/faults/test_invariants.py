@@ -65,7 +65,7 @@ async def read(*pieces: bytes) -> None:
 NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
 
 
-async def test_a_stream_in_order_with_one_answer_is_well() -> None:
+async def test_a_stream_in_order_with_one_answer_passes() -> None:
     await read(event(0), event(1, NOTE), event(2, NOTE) + event(3, ANSWER))
 
 
@@ -108,7 +108,7 @@ async def test_a_request_that_never_ends_is_noticed(autojump_clock: MockClock) -
         ([Told("it failed", "", None)], False),
     ],
 )
-def test_a_cause_is_told_once_with_its_session_and_its_request(told: list[Told], well: bool) -> None:
+def test_a_cause_is_logged_once_with_its_session_and_request(told: list[Told], well: bool) -> None:
     try:
         check_log(told, [Cause("it failed", "abcdefghijk", 1)])
     except AssertionError:
@@ -169,7 +169,7 @@ def logged_twice(server: Server) -> None:
 @pytest.mark.parametrize(
     ("spoil", "broken"), [(slow_for_others, "I2: .* s,"), (queued_for_others, "I2: .* turns,"), (logged_twice, "I4")]
 )
-async def test_a_house_in_which_something_is_wrong_is_noticed(
+async def test_broken_invariants_of_a_server_are_noticed(
     spoil: Callable[[Server], None], broken: str, open_house: Open, autojump_clock: MockClock
 ) -> None:
     server = make_server()

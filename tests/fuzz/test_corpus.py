@@ -25,5 +25,5 @@ def test_the_seeds_pass(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-def test_what_is_made_of_the_seeds_passes(name: str, data: st.DataObject) -> None:
+def test_mutations_of_the_seeds_pass(name: str, data: st.DataObject) -> None:
     HARNESSES[name](data.draw(inputs(name)))

@@ -203,13 +203,13 @@ def test_an_id_in_use_is_named_where_the_answer_has_a_link_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("date", "told"), [("2024-11-05", False), ("2025-06-18", False), ("2025-11-25", True)])
-def test_a_fault_without_an_id_is_told_only_where_the_date_has_a_form_for_it(date: str, told: bool) -> None:
+def test_a_fault_without_an_id_is_answered_only_where_the_date_allows_it(date: str, told: bool) -> None:
     peer = ready_server(date)
     effects = peer.step(received(Malformed(RemoteProtocolError("no JSON", code=PARSE_ERROR))))
     assert [f.code for f in frames(effects)] == ([PARSE_ERROR] if told else [])
 
 
-def test_a_fault_before_initialize_is_told() -> None:
+def test_a_fault_before_initialize_is_answered() -> None:
     (answer,) = frames(new_server().step(received(Malformed(RemoteProtocolError("no JSON", code=PARSE_ERROR)))))
     assert (answer.id, answer.code) == (None, PARSE_ERROR)
 
@@ -272,7 +272,7 @@ def test_an_error_answer_is_raised_to_the_asker() -> None:
 
 
 @pytest.mark.parametrize("request_id", ["1", 99, True, None])
-def test_an_answer_to_nothing_is_ignored(request_id: Any) -> None:
+def test_a_response_to_an_unknown_request_is_ignored(request_id: Any) -> None:
     peer = ready_server()
     peer.step(asked(call(peer, 1), "reply"))
     assert peer.step(received(Error(request_id, -1, "", None))) == [Ignored("unknown_response")]

@@ -169,7 +169,7 @@ def test_every_single_value_is_judged_alike_wherever_it_stands(type_: Any, wrap_
 
 
 @given(type_=any_type, data=st.data())
-def test_what_the_reader_takes_is_what_the_schema_allows(type_: Any, data: st.DataObject) -> None:
+def test_the_reader_accepts_exactly_what_the_schema_allows(type_: Any, data: st.DataObject) -> None:
     def tool(v: Any) -> None: ...
 
     tool.__annotations__["v"] = type_

@@ -367,7 +367,7 @@ class Right:
     next: Left | Right | None
 
 
-def test_a_union_that_cannot_be_told_apart_does_not_take_for_ever() -> None:
+def test_a_union_of_similar_records_takes_bounded_time() -> None:
     """Two members tried at each of 60 levels would be 2^60 tries."""
 
     def tool(v: Left | Right) -> None: ...
@@ -742,7 +742,7 @@ def late(a: Late) -> None: ...
     ],
     ids=lambda v: getattr(v, "__name__", None),
 )
-def test_what_cannot_be_described_is_refused_with_advice(fn: Any, text: str) -> None:
+def test_a_function_without_a_schema_is_refused_with_a_hint(fn: Any, text: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         signature(fn)
     assert text in str(caught.value)
@@ -762,7 +762,7 @@ def test_a_pydantic_field_as_default_is_filled_in() -> None:
     assert faults(tool, {"a": 0}) == ["arguments.a: must be at least 1, got 0", "arguments.c: required"]
 
 
-def test_what_only_pydantic_understands_is_left_to_pydantic() -> None:
+def test_types_and_validators_of_pydantic_are_left_to_pydantic() -> None:
     def even(n: int) -> int:
         if n % 2:
             raise ValueError("must be even")

@@ -205,7 +205,7 @@ class Inner:
 @pytest.mark.parametrize(
     "type_", [Inner, dict[str, int], list[str], list[Inner], int | str, Any, tuple[int, int], None], ids=shown
 )
-def test_what_is_not_flat_is_refused_with_advice(type_: Any) -> None:
+def test_a_nested_form_is_refused_with_a_hint(type_: Any) -> None:
     holder = dataclasses.make_dataclass("Holder", [("field", type_)])
     with pytest.raises(DeclarationError, match="may only hold flat fields"):
         form_schema(holder)
@@ -222,7 +222,7 @@ def test_what_is_not_flat_is_refused_with_advice(type_: Any) -> None:
         (lambda: Format("colour"), "knows no format"),
     ],
 )
-def test_senseless_notes_are_refused(make: Any, text: str) -> None:
+def test_contradictory_annotations_are_refused(make: Any, text: str) -> None:
     with pytest.raises(DeclarationError, match=text):
         make()
 
@@ -232,7 +232,7 @@ def test_titles_left_out_are_the_values_themselves() -> None:
     assert schema["properties"]["value"]["oneOf"] == [{"const": "s", "title": "Small"}, {"const": "l", "title": "l"}]
 
 
-def test_the_client_fills_in_defaults_and_keeps_what_was_said() -> None:
+def test_the_client_fills_in_defaults_and_keeps_given_values() -> None:
     filled = fill_defaults(form_schema(Everything), {"score": 1.0})
     assert filled == {"score": 1.0, "sure": True, "day": "2026-01-31", "status": "active"}
     assert fill_defaults({"type": "object"}, {"a": 1}) == {"a": 1}

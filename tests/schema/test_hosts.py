@@ -121,7 +121,7 @@ def test_a_reference_inside_a_value_is_no_reference() -> None:
     assert inlined(schema) == {"properties": {"$ref": {}, "b": {"default": value, "enum": [value]}}}
 
 
-def test_what_a_keyword_said_is_said_in_the_description() -> None:
+def test_removed_keywords_are_described_in_the_description() -> None:
     schema = {"type": "number", "exclusiveMinimum": 0, "multipleOf": 0.5, "description": "A price", "examples": [1.5]}
     assert for_models(schema) == {
         "type": "number",

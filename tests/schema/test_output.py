@@ -111,7 +111,7 @@ def test_typed_values_become_json(value: Any, expected: Any) -> None:
     ],
     ids=shown,
 )
-def test_what_has_no_json_form_is_refused(value: Any) -> None:
+def test_a_value_without_a_json_form_is_refused(value: Any) -> None:
     with pytest.raises(ValueError):
         dump(value)
 
@@ -187,7 +187,7 @@ def test_structured_content_is_always_an_object_that_fits_its_schema(
     jsonschema.validate(structured, output.schema, cls=jsonschema.Draft202012Validator)
 
 
-def test_a_result_that_breaks_its_promise_is_noticed() -> None:
+def test_a_result_that_violates_its_schema_is_noticed() -> None:
     output = output_schema(list[Line])
     assert output is not None
     assert output.faults([{"qty": "x"}]) == ['result[0].qty: expected integer, got "x"']

@@ -109,7 +109,7 @@ async def test_a_person_is_asked_with_a_form_and_the_answer_is_typed(era: Era) -
 
 @eras_where(lambda era: era.features.elicitation)
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_person_may_say_no(era: Era, action: str) -> None:
+async def test_a_user_may_decline_a_form(era: Era, action: str) -> None:
     async with talking(asking(), era, {"elicitation": {}}, person(action=action)) as talk:
         assert await talk.text("shirt") == f"{action} None"
 
@@ -164,7 +164,7 @@ async def test_the_clients_model_is_asked(era: Era) -> None:
     assert (hard["systemPrompt"], hard["temperature"], hard["stopSequences"]) == ("Be brief.", 0.5, ["."])
 
 
-async def test_a_refusal_of_the_person_is_an_error_that_a_tool_can_handle() -> None:
+async def test_a_refused_sampling_request_is_an_error_that_a_tool_can_handle() -> None:
     server = Server("polite")
 
     @server.tool
@@ -263,7 +263,7 @@ async def test_the_modes_of_elicitation_are_kept_apart(declared: dict[str, Any],
         assert bool(talk.asked) == asked
 
 
-async def test_a_tool_can_do_without_when_a_capability_is_missing() -> None:
+async def test_a_tool_can_handle_a_missing_capability() -> None:
     server = Server("modest")
 
     @server.tool
@@ -349,7 +349,7 @@ async def test_a_cancelled_call_withdraws_its_questions() -> None:
         assert len(talk.heard("notifications/cancelled")) == 1
 
 
-async def test_an_answer_that_cannot_be_read_is_told_as_such() -> None:
+async def test_an_unreadable_answer_of_the_client_is_reported_as_such() -> None:
     async with talking(asking(), NEWEST, EVERYTHING, {"roots/list": lambda params: {"roots": "none"}}) as talk:
         await talk.fault("roots")
         error = await refusal(talk, "resources/read", uri="ask://roots")

@@ -272,7 +272,7 @@ def test_a_method_is_routed_once() -> None:
 
 
 @pytest.mark.parametrize("page_size", [0, -1, {"tools": 0}])
-def test_a_page_holds_something(page_size: Any) -> None:
+def test_a_page_size_below_one_is_refused(page_size: Any) -> None:
     with pytest.raises(DeclarationError, match="page_size is a whole number of at least 1"):
         Server("x", page_size=page_size)
 

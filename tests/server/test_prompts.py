@@ -85,7 +85,7 @@ async def test_arguments_come_as_text_and_are_bound_to_their_types(era: Era) -> 
         assert await text_of(talk, "mood", mood="cold") == "COLD prompts/get"
 
 
-async def test_every_fault_of_a_prompts_arguments_is_told_at_once() -> None:
+async def test_every_fault_of_a_prompts_arguments_is_reported_at_once() -> None:
     async with talking(desk()) as talk:
         arguments = {"order_id": "six", "tone": "rude", "to": "Bob"}
         error = await refusal(talk, "prompts/get", name="complaint", arguments=arguments)

@@ -64,7 +64,7 @@ MESSAGES: list[tuple[str, Any, list[dict[str, Any]]]] = [
 
 @every_date
 @pytest.mark.parametrize(("given", "sent"), [row[1:] for row in MESSAGES], ids=[row[0] for row in MESSAGES])
-def test_whatever_is_plainly_a_message_goes_out_as_one(given: Any, sent: list[dict[str, Any]], era: Era) -> None:
+def test_every_form_of_a_message_is_accepted(given: Any, sent: list[dict[str, Any]], era: Era) -> None:
     assert to_messages(listed(given), era) == sent
 
 
@@ -72,13 +72,13 @@ def test_whatever_is_plainly_a_message_goes_out_as_one(given: Any, sent: list[di
 @pytest.mark.parametrize(
     "given", [[7], [None], [object()], [b"bytes"], [["nested"]], [{"text": "no role"}], [{"role": "system"}], 7, {}]
 )
-def test_what_is_no_message_says_what_to_pass(given: Any, era: Era) -> None:
+def test_a_wrong_message_is_refused_with_a_hint(given: Any, era: Era) -> None:
     with pytest.raises(TypeError, match=r"sample\(\): .*pass texts, content, user\(…\) and assistant"):
         to_messages(listed(given), era)
 
 
 @every_date
-def test_a_link_is_not_for_a_model(era: Era) -> None:
+def test_a_resource_link_cannot_be_sent_to_a_model(era: Era) -> None:
     with pytest.raises(TypeError, match="cannot be sent content of type 'resource_link'"):
         to_messages([user(ResourceLink("orders://7"))], era)
 

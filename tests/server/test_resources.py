@@ -112,7 +112,7 @@ async def test_the_variables_of_a_template_become_typed_arguments() -> None:
 
 
 @every_era
-async def test_what_does_not_exist_has_the_code_of_the_date(era: Era) -> None:
+async def test_an_unknown_resource_has_the_error_code_of_the_date(era: Era) -> None:
     async with talking(library(), era) as talk:
         for uri in ("notes://nowhere", "notes://1850/a", "other://today"):
             error = await refusal(talk, "resources/read", uri=uri)
@@ -232,7 +232,7 @@ UPDATED = "notifications/resources/updated"
 
 
 @every_era
-async def test_only_those_who_subscribed_hear_of_a_change(era: Era) -> None:
+async def test_a_change_is_sent_to_subscribers_only(era: Era) -> None:
     server = library()
     async with open_house(server) as join, join(era) as one, join(era) as other:
         assert await one.request("resources/subscribe", uri="notes://today") == {}
@@ -268,7 +268,7 @@ async def test_a_subscription_to_what_does_not_exist_is_refused() -> None:
         assert error.data == {"uri": "notes://nowhere"}
 
 
-async def test_a_session_that_left_is_not_told_any_more() -> None:
+async def test_a_session_that_ended_gets_no_more_changes() -> None:
     server = library()
     async with open_house(server) as join:
         async with join() as talk:
@@ -279,7 +279,7 @@ async def test_a_session_that_left_is_not_told_any_more() -> None:
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_one_client_alone_can_be_told(in_thread: bool) -> None:
+async def test_a_change_can_be_sent_to_one_client_alone(in_thread: bool) -> None:
     server = library()
 
     @server.tool

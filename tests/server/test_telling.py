@@ -50,13 +50,13 @@ async def levels_heard(talk: Talk) -> list[str]:
 
 @every_era
 @pytest.mark.parametrize("level", LOGGING_LEVELS)
-async def test_a_client_hears_its_level_and_what_is_graver(era: Era, level: LoggingLevel) -> None:
+async def test_a_client_gets_messages_of_its_level_and_above(era: Era, level: LoggingLevel) -> None:
     async with talking(chatty(), era) as talk:
         assert await talk.request("logging/setLevel", level=level) == {}
         assert await levels_heard(talk) == list(LOGGING_LEVELS[LOGGING_LEVELS.index(level) :])
 
 
-async def test_a_client_that_set_no_level_hears_info_and_graver() -> None:
+async def test_a_client_that_set_no_level_gets_info_and_above() -> None:
     async with talking(chatty()) as talk:
         assert await levels_heard(talk) == list(LOGGING_LEVELS[LOGGING_LEVELS.index("info") :])
 
@@ -197,7 +197,7 @@ async def test_progress_is_a_checkpoint(meta: dict[str, Any], burst: int) -> Non
         assert len(talk.heard(PROGRESS)) == (min(burst + 1, 3) if meta else 0)  # the last one held back is sent
 
 
-async def test_a_task_left_behind_by_its_call_cannot_tell_anything(autojump_clock: MockClock) -> None:
+async def test_a_background_task_cannot_notify_about_an_ended_call(autojump_clock: MockClock) -> None:
     server = Server("late")
 
     @server.tool
@@ -246,7 +246,7 @@ def full() -> Server:
 
 @every_era
 @pytest.mark.parametrize("kind", CHANGES)
-async def test_every_client_hears_that_a_list_has_changed(era: Era, kind: str) -> None:
+async def test_every_client_is_notified_of_a_changed_list(era: Era, kind: str) -> None:
     server = full()
     add, remove = CHANGES[kind]
     listed = "resources" if kind == "templates" else kind

@@ -58,7 +58,7 @@ def shop() -> Server:
 
 
 @every_era
-async def test_every_fault_of_the_arguments_is_told_at_once(era: Era) -> None:
+async def test_every_fault_of_the_arguments_is_reported_at_once(era: Era) -> None:
     """A model corrects all of its mistakes in one go; it can read a result at every revision."""
     async with talking(shop(), era) as talk:
         arguments = {"lines": [{"sku": "a", "qty": 1}, {"sku": 2, "qty": "x"}], "colour": "red"}
@@ -675,7 +675,7 @@ async def test_the_context_knows_its_request(era: Era) -> None:
     }
 
 
-async def test_once_does_a_thing_one_time_also_for_tasks_side_by_side(autojump_clock: MockClock) -> None:
+async def test_once_runs_a_function_one_time_also_for_concurrent_tasks(autojump_clock: MockClock) -> None:
     done: list[str] = []
     server = Server("careful")
 

@@ -34,7 +34,7 @@ ODD = st.fixed_dictionaries(
 
 
 @given(USUAL | ODD | st.builds(lambda usual, odd: {**usual, **odd}, USUAL, ODD))
-def test_what_is_read_quickly_is_what_is_read_in_full(params: dict[str, Any]) -> None:
+def test_the_fast_reader_agrees_with_the_full_reader(params: dict[str, Any]) -> None:
     quick = usual_call(params)
     if quick is not None:
         full: Any = structure(params, "CallToolParams")
@@ -44,7 +44,7 @@ def test_what_is_read_quickly_is_what_is_read_in_full(params: dict[str, Any]) ->
 
 
 @given(USUAL)
-def test_usual_parameters_are_read_quickly(params: dict[str, Any]) -> None:
+def test_usual_parameters_take_the_fast_reader(params: dict[str, Any]) -> None:
     assert usual_call(params) is not None
 
 

@@ -20,5 +20,5 @@ async def in_memory() -> AsyncIterator[Any]:
 
 @every_case
 @every_date_that_asks
-async def test_a_question_is(case: Any, date: str, autojump_clock: MockClock) -> None:
+async def test_a_question_works_in_memory(case: Any, date: str, autojump_clock: MockClock) -> None:
     await case(in_memory, date)

@@ -84,7 +84,7 @@ async def test_the_acknowledgement_comes_first_and_says_what_is_heard(autojump_c
         )
 
 
-async def test_only_what_was_asked_for_is_told(autojump_clock: MockClock) -> None:
+async def test_a_listener_gets_only_the_requested_kinds(autojump_clock: MockClock) -> None:
     server = make_server()
     async with posting(server) as poster:
         stream, _ = await listen(poster, toolsListChanged=True, resourceSubscriptions=["news://open"])
@@ -99,7 +99,7 @@ async def test_only_what_was_asked_for_is_told(autojump_clock: MockClock) -> Non
         assert (await stream.frame())["id"] == 1
 
 
-async def test_news_come_at_once(autojump_clock: MockClock) -> None:
+async def test_changes_are_sent_at_once(autojump_clock: MockClock) -> None:
     server = make_server()
     async with posting(server) as poster:
         stream, _ = await listen(poster, **ALL)
@@ -122,7 +122,7 @@ async def test_the_id_of_a_subscription_is_that_of_its_request_whatever_its_type
         assert sorted((params["_meta"][SUBSCRIPTION] for params in heard), key=repr) == ["2", "a", 2]
 
 
-async def test_many_listeners_hear_of_one_change(autojump_clock: MockClock) -> None:
+async def test_many_listeners_get_one_change(autojump_clock: MockClock) -> None:
     server = make_server()
     async with posting(server, HttpConfig(max_calls=10)) as poster:
         streams = [(await listen(poster, resourceSubscriptions=["news://open"]))[0] for _ in range(300)]
@@ -133,7 +133,7 @@ async def test_many_listeners_hear_of_one_change(autojump_clock: MockClock) -> N
         assert (await poster.call("a_tool")).text == "a"
 
 
-async def test_there_may_be_too_many_listeners(autojump_clock: MockClock) -> None:
+async def test_the_number_of_listeners_is_limited(autojump_clock: MockClock) -> None:
     async with posting(make_server(), HttpConfig(max_listeners=2)) as poster:
         (first, _), _ = await listen(poster), await listen(poster)
         reply = await poster.post("subscriptions/listen", {"notifications": {}})
@@ -269,7 +269,7 @@ async def test_a_change_that_waits_for_room_is_not_overtaken_by_a_later_one() ->
     assert link.sent == ["first", "second", "third"]
 
 
-async def test_what_happens_before_the_acknowledgement_is_read_is_not_lost(autojump_clock: MockClock) -> None:
+async def test_changes_before_the_acknowledgement_is_read_are_not_lost(autojump_clock: MockClock) -> None:
     server = make_server()
     async with posting(server) as poster:
         stream = await poster.stream("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
@@ -291,7 +291,7 @@ async def test_a_drain_ends_a_stream_with_its_result(autojump_clock: MockClock) 
         assert trio.current_time() < 5
 
 
-async def test_on_a_pipe_a_drain_is_told_twice_the_result_first(autojump_clock: MockClock) -> None:
+async def test_on_a_pipe_a_drain_sends_the_result_and_then_a_notification(autojump_clock: MockClock) -> None:
     """basic/patterns/cancellation: a server MUST send notifications/cancelled when it ends a subscription."""
     server = make_server()
     async with server._app.make_runtime().open() as runtime:

@@ -190,7 +190,7 @@ async def test_answers_may_come_before_they_are_asked_for(autojump_clock: MockCl
 # -- while it is parked
 
 
-async def test_what_a_parked_call_says_is_dropped_and_its_result_waits(autojump_clock: MockClock) -> None:
+async def test_notifications_of_a_parked_call_are_dropped_and_its_result_waits(autojump_clock: MockClock) -> None:
     async with open_house(make_server(Trail())) as join, join(opened=False) as talk:
         params = {"_meta": meta(progressToken="p"), "name": "works_on", "arguments": {}}
         asked = await talk.request("tools/call", **params)

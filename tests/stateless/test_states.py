@@ -110,7 +110,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=list(REFUSALS))
-async def test_a_state_is_refused_in_the_same_words_if_it_is(
+async def test_every_bad_state_is_refused_with_the_same_text(
     case: Case, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     """Only the operator learns why a state was refused; the client does not."""
@@ -197,7 +197,7 @@ def test_bad_keys_are_refused_when_declared(keys: Any) -> None:
 # -- bounds
 
 
-async def test_the_oldest_call_is_let_go_when_too_many_are_parked(autojump_clock: MockClock) -> None:
+async def test_the_oldest_call_is_dropped_when_too_many_are_parked(autojump_clock: MockClock) -> None:
     trail = Trail()
     async with posting(make_server(trail, limits=Limits(parked_max=3))) as poster:
         first = await poster.call("greet")
@@ -220,7 +220,7 @@ async def test_one_client_cannot_push_the_parked_calls_of_others_out(autojump_cl
         assert (await honest.retry(asked, "greet", name=accept(name="Ada"))).text == "Hello, Ada!"
 
 
-async def test_a_parked_call_is_let_go_after_a_while(autojump_clock: MockClock) -> None:
+async def test_a_parked_call_is_dropped_after_its_ttl(autojump_clock: MockClock) -> None:
     trail = Trail()
     async with posting(make_server(trail, limits=Limits(parked_ttl=60))) as poster:
         await poster.call("greet")
@@ -264,7 +264,7 @@ async def test_ten_thousand_unanswered_questions_leave_nothing_behind(autojump_c
         assert sum(isinstance(thing, Exchange) for thing in gc.get_objects()) < 5  # what some frame still remembers
 
 
-async def test_a_drain_lets_parked_calls_go(autojump_clock: MockClock) -> None:
+async def test_a_drain_drops_parked_calls(autojump_clock: MockClock) -> None:
     trail = Trail()
     async with posting(make_server(trail)) as poster:
         await poster.call("greet")

@@ -88,15 +88,13 @@ async def test_a_request_whose_metadata_is_incomplete_is_refused(
         assert (reply.status, reply.error["code"], reply.last["id"]) == (400, code, 1)
 
 
-async def test_a_client_need_not_say_who_it_is(autojump_clock: MockClock) -> None:
+async def test_the_client_info_is_optional(autojump_clock: MockClock) -> None:
     async with posting(make_server()) as poster:
         assert (await poster.post("tools/list", {"_meta": {VERSION: DATE, CAPABILITIES: {}}})).status == 200
 
 
 @pytest.mark.parametrize("date", ["v999.0.0", "1900-01-01", *OLDER])
-async def test_a_version_that_cannot_be_spoken_so_is_refused_with_those_that_can(
-    date: str, autojump_clock: MockClock
-) -> None:
+async def test_an_unsupported_version_is_refused_with_the_supported_ones(date: str, autojump_clock: MockClock) -> None:
     async with posting(make_server()) as poster:
         reply = await poster.post("tools/list", {"_meta": {**meta(), VERSION: date}}, mcp_protocol_version=date)
         assert (reply.status, reply.error["code"]) == (400, -32022)
@@ -227,13 +225,13 @@ async def test_an_argument_that_its_header_does_not_repeat_is_refused(
         assert (reply.status, reply.error["code"]) == (400, -32020)
 
 
-async def test_headers_are_no_matter_on_a_pipe(autojump_clock: MockClock) -> None:
+async def test_header_arguments_are_not_checked_on_a_pipe(autojump_clock: MockClock) -> None:
     async with open_house(make_server()) as join, join(opened=False) as talk:
         result = await ask(talk, "tools/call", name="region", arguments={"region": "eu"})
         assert result["content"][0]["text"] == "eu 0 False"
 
 
-async def test_what_belongs_to_sessions_is_ignored(autojump_clock: MockClock) -> None:
+async def test_headers_of_sessions_are_ignored(autojump_clock: MockClock) -> None:
     """H20"""
     async with posting(make_server()) as poster:
         reply = await poster.post("tools/list", mcp_session_id="made-up", last_event_id="7")
@@ -294,7 +292,7 @@ async def test_a_result_that_a_handler_keeps_stays_as_it_is(autojump_clock: Mock
     assert kept == {"weather": "fine", "_meta": {"mine": 1}}
 
 
-async def test_discovery_opens_nothing(autojump_clock: MockClock) -> None:
+async def test_discovery_opens_no_session(autojump_clock: MockClock) -> None:
     async with posting(make_server()) as poster:
         reply = await poster.post("server/discover")
         assert reply.result["supportedVersions"] == [*reversed(ERAS)]
@@ -346,7 +344,7 @@ async def test_an_unknown_resource_is_an_invalid_parameter(autojump_clock: MockC
         assert (reply.status, reply.error["code"], reply.error["data"]) == (200, -32602, {"uri": "wire://none"})
 
 
-async def test_logs_come_only_to_who_asked_for_them(autojump_clock: MockClock) -> None:
+async def test_log_messages_are_sent_only_to_requests_that_set_a_level(autojump_clock: MockClock) -> None:
     server = Server("logs")
 
     @server.tool
@@ -421,7 +419,7 @@ async def test_on_a_pipe_a_cancel_is_a_notification_and_nothing_follows_it(autoj
 # -- both lives, and servers that have one only
 
 
-async def test_both_lives_are_served_at_one_endpoint_at_the_same_time(autojump_clock: MockClock) -> None:
+async def test_stateful_and_stateless_clients_share_one_endpoint(autojump_clock: MockClock) -> None:
     async with posting(make_server()) as poster:
         old = await Client.open(poster.endpoint)
         told: list[str] = []
@@ -441,7 +439,7 @@ async def test_both_lives_are_served_at_one_endpoint_at_the_same_time(autojump_c
         assert "resultType" in (await poster.post("tools/list")).result
 
 
-async def test_both_lives_are_served_on_one_pipe(autojump_clock: MockClock) -> None:
+async def test_stateful_and_stateless_requests_share_one_pipe(autojump_clock: MockClock) -> None:
     async with open_house(make_server()) as join, join() as talk:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk.text, "slow")
@@ -456,7 +454,7 @@ async def test_both_lives_are_served_on_one_pipe(autojump_clock: MockClock) -> N
             nursery.cancel_scope.cancel()
 
 
-async def test_a_modern_only_server_names_what_it_speaks_when_somebody_initializes(autojump_clock: MockClock) -> None:
+async def test_a_stateless_only_server_refuses_initialize_with_its_versions(autojump_clock: MockClock) -> None:
     server = make_server(protocols=[DATE])
     expected = {"supported": [DATE], "requested": "2025-11-25"}
     async with posting(server) as poster:
@@ -477,7 +475,7 @@ async def test_a_modern_only_server_names_what_it_speaks_when_somebody_initializ
         assert "tools" in await ask(talk, "tools/list")
 
 
-async def test_a_stateful_only_server_refuses_what_is_not(autojump_clock: MockClock) -> None:
+async def test_a_stateful_only_server_refuses_discover_with_its_versions(autojump_clock: MockClock) -> None:
     server = make_server(protocols=OLDER[-2:])
     expected = {"supported": OLDER[:-3:-1], "requested": DATE}
     async with posting(server) as poster:

@@ -69,7 +69,7 @@ async def test_a_released_session_expires(make_clocked_store: MakeStore) -> None
         assert await store.sessions.claim("bob") is not None
 
 
-async def test_the_owner_that_has_most_loses_the_session_that_was_released_first(
+async def test_the_largest_owner_loses_its_oldest_released_session(
     make_clocked_store: MakeStore,
 ) -> None:
     async with (store := make_clocked_store(sessions=4)).open():

@@ -181,7 +181,7 @@ async def test_events_that_a_connected_client_has_not_read_are_kept_beyond_the_b
             store.follow(KEY, 1)
 
 
-async def test_a_follower_that_was_overtaken_is_told_so(make_store: MakeStore) -> None:
+async def test_a_follower_that_was_overtaken_gets_an_error(make_store: MakeStore) -> None:
     store = make_store(stream_events=10)
     async with store.open():
         store.begin(KEY)

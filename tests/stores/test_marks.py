@@ -45,7 +45,7 @@ async def test_a_mark_that_was_dropped_is_free(store: Store) -> None:
     assert await store.marks.use("once", "one", b"second", 60) is None
 
 
-async def test_kinds_do_not_share_names(store: Store) -> None:
+async def test_marks_of_different_kinds_do_not_share_names(store: Store) -> None:
     store.marks.done("once", "same", b"result", 60)
     assert await store.marks.get("state", "same") is None
 

@@ -29,7 +29,7 @@ def append_event(store: Store, number: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("keep", [put_task, put_mark, append_event])
-async def test_what_is_kept_takes_hardly_more_memory_than_its_bytes(
+async def test_stored_entries_take_hardly_more_memory_than_their_bytes(
     make_store: MakeStore, keep: Callable[[Store, int, bytes], None]
 ) -> None:
     store = make_store()

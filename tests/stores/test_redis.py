@@ -474,7 +474,7 @@ async def test_what_waits_is_written_when_the_store_is_cancelled(redis_server: R
     assert stored(redis_server, url) == events
 
 
-async def test_a_server_that_may_remove_keys_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_may_evict_keys_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with running_server("--maxmemory-policy", "allkeys-lru") as server:
         async with make(server.url).open():
             assert "set it to noeviction" in caplog.text
@@ -633,7 +633,7 @@ async def test_a_topic_without_subscribers_is_left(redis_server: RedisServer, ur
         fourth.handle.close()
 
 
-async def test_changes_during_a_lost_connection_are_heard_after_it(redis_server: RedisServer, url: str) -> None:
+async def test_changes_during_a_lost_connection_arrive_after_it(redis_server: RedisServer, url: str) -> None:
     async with (one := make(url)).open(), (other := make(url)).open():
         changed, same, fresh = Listener(other, "changed"), Listener(other, "same"), Listener(other, "fresh")
         await other.bus.settled()
@@ -733,7 +733,7 @@ ACL = (
 """As docs/howto/redis.md has it."""
 
 
-async def test_these_rights_are_enough(redis_server: RedisServer) -> None:
+async def test_the_documented_acl_is_sufficient(redis_server: RedisServer) -> None:
     rights = ACL.replace("NAME", "orders").split()
     redis_server.command("ACL", "SETUSER", "app", "reset", "on", ">secret", *rights)
     url = f"redis+unix://app:secret@{redis_server.path}?name=orders&wait=1"

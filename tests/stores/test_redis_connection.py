@@ -177,7 +177,7 @@ async def test_a_slow_server_is_not_waited_for(own_server: RedisServer, monkeypa
         assert await connection.ask("ECHO", "back") == b"back"
 
 
-async def test_what_waits_is_bounded(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_commands_are_bounded(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_AWAITED", 10)
     async with (connection := RedisConnection(address_of(own_server))).open():
         own_server.command("CLIENT", "PAUSE", 500)

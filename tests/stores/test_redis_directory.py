@@ -288,7 +288,9 @@ async def test_a_worker_whose_lease_had_expired_finds_the_sessions_that_it_lost(
         assert fenced == ["alice"]
 
 
-async def test_an_emptied_server_is_told_from_a_death(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_emptied_server_does_not_count_as_a_dead_worker(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if another worker was faster to store the secret again."""
     monkeypatch.setattr(backend, "CHECK_EVERY", 1_000)
     url = own_server.url
@@ -447,7 +449,7 @@ async def test_a_follower_waits_for_events_of_an_emptied_server(
         assert taken == events
 
 
-async def test_a_follower_that_lags_behind_what_is_kept_is_told(url: str) -> None:
+async def test_a_follower_that_lags_behind_the_kept_events_gets_an_error(url: str) -> None:
     async with worker(url, stream_events=10) as one, worker(url) as other:
         fill(one, 5)
         await one.flush()
@@ -494,7 +496,7 @@ async def test_the_followed_streams_of_other_processes_are_bounded(url: str) -> 
             await other.prepare_follow(StreamKey("alice", "2"))
 
 
-async def test_a_server_that_is_down_is_told(own_server: RedisServer) -> None:
+async def test_a_server_that_is_down_raises_store_unavailable(own_server: RedisServer) -> None:
     async with worker(own_server.url) as one:
         own_server.stop()
         with pytest.raises(StoreUnavailable):

@@ -364,7 +364,7 @@ def test_finite_values_are_never_suspected(value: Any) -> None:
 
 
 @pytest.mark.parametrize(("value", "error"), [({"a": "\ud800"}, ValueError), ({"a": object()}, TypeError)])
-def test_what_has_no_json_form_is_refused(value: Any, error: type[Exception]) -> None:
+def test_a_value_without_a_json_form_is_refused(value: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         encode(Response(1, value))
 

@@ -33,7 +33,7 @@ def test_only_public_signature_keys_are_taken() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"keys": {}}, {"keys": []}, {"keys": [{"kty": "oct", "k": "eA"}]}])
-def test_a_document_without_a_usable_key_is_no_answer(document: Any) -> None:
+def test_a_document_without_a_usable_key_is_refused(document: Any) -> None:
     with pytest.raises(Unavailable):
         read_keys(document)
 
@@ -68,12 +68,12 @@ def test_where_an_issuers_metadata_is_looked_for() -> None:
         {"issuer": ISSUER, "jwks_uri": "file:///etc/passwd"},
     ],
 )
-def test_metadata_that_is_not_the_issuers_own_is_no_answer(document: Any) -> None:
+def test_metadata_of_another_issuer_is_refused(document: Any) -> None:
     with pytest.raises(Unavailable):
         read_jwks_uri(document, ISSUER)
 
 
-def test_an_answer_that_is_no_json_is_no_answer() -> None:
+def test_a_response_that_is_not_json_counts_as_unavailable() -> None:
     assert read_json(b'{"a": 1}') == {"a": 1}
     for body in (b"<html>", b"", b"[" * 100_000):
         with pytest.raises(Unavailable):
@@ -87,7 +87,7 @@ def books() -> IssuerKeys:
     return IssuerKeys(ttl=300, max_age=3600, pause=10)
 
 
-def test_the_life_of_keys() -> None:
+def test_keys_are_refreshed_and_kept_while_the_issuer_is_down() -> None:
     mine = books()
     assert mine.decide("one", 0) is Decision.FETCH
     mine.took(keys(), 0)
@@ -149,7 +149,7 @@ def test_keys_are_never_used_past_their_age_and_fetches_keep_their_distance(
             assert now - mine.fetched < 3600
 
 
-def test_the_kit_makes_what_an_issuer_would() -> None:
+def test_the_test_kit_makes_keys_of_both_kinds() -> None:
     assert {key["kty"] for key in jwks()["keys"]} == {"RSA", "EC"}
 
 

@@ -87,7 +87,7 @@ REQUESTS: list[tuple[str, dict[str, Any], str]] = [
 
 @both_lives
 @pytest.mark.parametrize(("method", "params", "scopes"), REQUESTS)
-async def test_a_caller_that_lacks_scopes_is_told_all_of_them(
+async def test_the_refusal_of_a_call_names_all_missing_scopes(
     life: str, method: str, params: dict[str, Any], scopes: str
 ) -> None:
     async with open_protected() as endpoint:
@@ -108,7 +108,7 @@ async def test_subscribing_is_allowed_like_reading() -> None:
         assert (await bob.ask("resources/subscribe", uri="orders://all")).result == {}
 
 
-async def test_a_listener_hears_of_what_it_could_read_and_no_more() -> None:
+async def test_a_listener_gets_only_changes_of_resources_that_it_may_read() -> None:
     async with open_protected() as endpoint:
         bob = await Caller.open(endpoint, STATELESS, "bob")
         uris = ["orders://all", "orders://7/invoice"]
@@ -122,7 +122,7 @@ async def test_a_listener_hears_of_what_it_could_read_and_no_more() -> None:
 
 
 @both_lives
-async def test_what_a_caller_may_not_see_does_not_exist_for_it_whatever_it_lacks(life: str) -> None:
+async def test_an_entry_that_a_caller_may_not_see_is_unknown_to_it(life: str) -> None:
     async with open_protected() as endpoint:
         bob, ada = [await Caller.open(endpoint, life, name) for name in ("bob", "ada")]
         hidden, missing = await bob.call("hidden"), await bob.call("never-was")
@@ -178,13 +178,13 @@ async def test_a_batch_needs_the_scopes_of_all_its_members() -> None:
 # -- other ways in
 
 
-async def test_without_authentication_everything_is_open_if_that_was_said() -> None:
+async def test_with_auth_none_every_tool_is_open() -> None:
     async with open_protected(auth=None) as endpoint:
         anonymous = await Caller.open(endpoint, LIVES[0], None)
         assert (await anonymous.call("order", number=7)).text == "order 7"
 
 
-def test_scopes_without_authentication_are_a_mistake_unless_it_was_meant() -> None:
+def test_scopes_without_authentication_are_refused_unless_auth_is_none() -> None:
     server = make_server()
     with pytest.raises(DeclarationError, match=r"orders:read.*auth=None"):
         server.asgi()
@@ -196,7 +196,7 @@ def test_scopes_without_authentication_are_a_mistake_unless_it_was_meant() -> No
         server.asgi(auth="token")  # type: ignore[arg-type]
 
 
-async def test_a_tool_that_asks_for_scopes_later_is_closed_if_nothing_was_said() -> None:
+async def test_a_tool_added_later_with_scopes_is_refused_without_an_auth_setting() -> None:
     server = Server("s")
     app = server.asgi()
     async with app.open() as endpoint:  # type: ignore[attr-defined]
@@ -205,7 +205,7 @@ async def test_a_tool_that_asks_for_scopes_later_is_closed_if_nothing_was_said()
         assert (await anonymous.call("late")).status == 403
 
 
-async def test_a_pipe_is_trusted() -> None:
+async def test_an_in_memory_client_has_every_scope() -> None:
     server = make_server()
     async with mcptrio.connect(server) as client:
         result = await client.call_tool("order", {"number": 7})
@@ -284,14 +284,14 @@ def test_only_a_principal_with_a_key_identifies_a_caller() -> None:
 
 
 @pytest.mark.parametrize("scope", ["", "two words", 'quo"te', "ümlaut", "new\nline"])
-def test_what_is_no_scope_cannot_be_declared(scope: str) -> None:
+def test_an_invalid_scope_cannot_be_declared(scope: str) -> None:
     with pytest.raises(DeclarationError, match="is not a scope"):
         Server("s").add_tool(lambda: "x", name="x", scopes=[scope])
 
 
 @pytest.mark.parametrize("date", LIVES)
 @pytest.mark.parametrize(("rate", "at_once", "wait"), [(2, 2, 1), (1, 1, 1), (0.5, 1, 2), (0.3, 1, 4), (0.01, 1, 100)])
-async def test_a_tool_may_be_called_so_often_by_each(
+async def test_a_rate_limit_of_a_tool_counts_per_principal(
     rate: float, at_once: int, wait: int, date: str, autojump_clock: Any
 ) -> None:
     """Past that HTTP says 429, and both the header and the error say when the next call is due, rounded up."""
@@ -313,7 +313,7 @@ async def test_a_tool_may_be_called_so_often_by_each(
 
 
 @pytest.mark.parametrize("date", LIVES)
-async def test_a_handler_says_when_to_come_back(date: str) -> None:
+async def test_a_handler_can_set_retry_after(date: str) -> None:
     """503 where the server has too much to do, with the handler's own seconds in header and error."""
     server = Server("s")
 

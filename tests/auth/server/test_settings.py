@@ -42,7 +42,7 @@ def test_neg_verifier_needs_audience() -> None:
         ({"fetch_timeout": 0}, "fetch_timeout"),
     ],
 )
-def test_what_cannot_be_declared(changes: dict[str, Any], hint: str) -> None:
+def test_wrong_settings_are_refused_with_a_hint(changes: dict[str, Any], hint: str) -> None:
     with pytest.raises(DeclarationError, match=hint):
         settings(**changes)
 
@@ -67,18 +67,18 @@ def test_neg_token_not_in_repr() -> None:
 # -- principals
 
 
-def test_principals_are_told_apart_by_issuer_client_and_subject() -> None:
+def test_principals_differ_by_issuer_client_and_subject() -> None:
     parts = [("i", "c", "s"), ("i", "c", "t"), ("i", "d", "s"), ("j", "c", "s"), ("i", '","', "s"), ("i", "", '","s')]
     keys = {Principal(issuer=i, client_id=c, subject=s).key for i, c, s in parts}
     assert len(keys) == len(parts)
 
 
-def test_what_a_principal_may_do_does_not_make_it_another_one() -> None:
+def test_scopes_are_not_part_of_a_principals_identity() -> None:
     assert Principal(subject="ada", scopes="a b").key == Principal(subject="ada", scopes=["c"]).key
     assert Principal(subject="ada", scopes="a b").scopes == {"a", "b"}
 
 
-def test_somebody_has_to_be_somebody() -> None:
+def test_a_principal_needs_a_subject_or_a_client_id() -> None:
     with pytest.raises(DeclarationError, match="subject or a client_id"):
         Principal(issuer="https://login.example.org")
 
@@ -110,7 +110,7 @@ def test_the_metadata_says_where_tokens_come_from_and_which_scopes_there_are() -
         ("https://a.example:8443/x/mcp", "https://a.example:8443/.well-known/oauth-protected-resource/x/mcp", "/x/mcp"),
     ],
 )
-def test_where_the_metadata_is(resource: str, url: str, path: str) -> None:
+def test_the_metadata_has_a_well_known_url(resource: str, url: str, path: str) -> None:
     auth = settings(resource=resource)
     assert metadata_url(auth) == url
     known = "/.well-known/oauth-protected-resource"
@@ -123,7 +123,7 @@ def test_a_challenge_is_one_header_whatever_is_in_it() -> None:
     assert challenge("Bearer") == "Bearer"
 
 
-def test_a_client_is_told_every_scope_at_once() -> None:
+def test_a_challenge_names_every_scope_at_once() -> None:
     (line,) = challenges(settings(), error="insufficient_scope", scopes=["b", "a", "offline_access"])
     assert line == (
         'Bearer error="insufficient_scope", scope="a b", '
@@ -162,7 +162,7 @@ def test_static_tokens_from_a_file() -> None:
             StaticTokens.read(text)
 
 
-def test_a_certificate_is_somebody_by_its_name_or_by_a_function() -> None:
+def test_a_certificate_is_mapped_to_a_principal_by_name_or_function() -> None:
     ada = Principal(subject="ada")
     certificate = Certificate(common_name="ada", names=("ada.example.org",), subject="CN=ada", fingerprint="00")
     assert ClientCertificates({"ada": ada}).find(certificate) is ada

@@ -33,7 +33,7 @@ def check(text: str, auth: BearerAuth | None = None, *, known: Any = None, now: 
 
 
 @pytest.mark.parametrize("key", [rsa(), ec()], ids=["RS256", "ES256"])
-def test_a_good_token_says_who_it_is_of(key: Any) -> None:
+def test_a_valid_token_gives_its_principal(key: Any) -> None:
     principal = check(token(key))
     assert (principal.issuer, principal.subject, principal.client_id) == (ISSUER, "ada", "desk")
     assert principal.scopes == {"orders:read"}
@@ -148,7 +148,7 @@ def test_a_key_that_is_for_another_algorithm_is_not_used() -> None:
 
 
 @given(text=st.text(st.sampled_from("eyJhbGciOi.-_=~+/0"), max_size=200))
-def test_no_text_makes_the_check_fail_in_any_other_way(text: str) -> None:
+def test_any_text_as_a_token_is_refused_with_the_same_error(text: str) -> None:
     with pytest.raises(CredentialsRefused):
         check(text)
 
@@ -177,7 +177,7 @@ def introspect(answer: Any, **changes: Any) -> Principal:
     raise AssertionError("it wants to know too much")
 
 
-def test_the_issuers_word_is_taken_for_an_active_token() -> None:
+def test_introspection_of_an_active_token_gives_its_principal() -> None:
     principal = introspect({"active": True, "sub": "ada", "aud": "https://api.example.org/mcp", "scope": "a"})
     assert (principal.issuer, principal.subject, principal.scopes) == (ISSUER, "ada", {"a"})
 
