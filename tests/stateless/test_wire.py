@@ -14,9 +14,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcptrio import Cache, Context, Header, Server, SessionHandle, SessionRefused
 from mcptrio._eras.choose import ERAS
 from mcptrio._eras.stateless import CAPABILITIES, LOG_LEVEL, SERVER_INFO, VERSION
+from mcptrio.stores import MemoryStore, StoreLimits
+from mcptrio.stores.base import StreamKey
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.message import Plain
+from mcptrio.transports.http_server.endpoint.remote_exchange import RemoteExchangeLink
 from tests.server.talk import Refused, open_house
-from tests.transports.app_for_tests import Client, head, initialize, plain, request, result_of
+from tests.transports.app_for_tests import Client, exchange, head, initialize, plain, request, result_of
 
 from .kit import DATE, Poster, Trail, ask, meta, posting
 
@@ -583,3 +587,15 @@ async def test_a_stream_whose_reader_left_keeps_nothing(autojump_clock: MockCloc
         await trio.sleep(1)
         reader.reply.events.detach("disconnected")
         assert await reader.reply.events.next() is None
+
+
+async def test_a_forwarded_request_gets_json_if_the_store_has_no_room_for_a_stream(autojump_clock: MockClock) -> None:
+    store = MemoryStore(StoreLimits(streams=1))
+    async with posting(make_server(), HttpConfig(sse_only=True), store) as poster:
+        poster.endpoint.exchanges.remote_link = RemoteExchangeLink
+        store.begin(StreamKey("another", "1"), owner="")
+        composed, body = poster.compose("tools/call", {"name": "zebra", "arguments": {}})
+        composed.remote = lambda retry: None
+        reply = await exchange(poster.endpoint, composed, body)
+        assert isinstance(reply, Plain)
+        assert json.loads(reply.body)["result"]["content"][0]["text"] == "z"

@@ -103,6 +103,8 @@ class PostStream(Pending, kw_only=True):
     json_only: bool
     on_answer: Callable[[], None] | None = None
     log: StreamLog | None = None
+    leave_out: Callable[[bytes], bool] | None = None
+    """Returns whether the stream need not get a message before the response; None if it gets all, see `rerun`."""
     _grace: trio.CancelScope | None = None
     _close_wanted: bool = False
 
@@ -157,7 +159,8 @@ class PostStream(Pending, kw_only=True):
 
     def _append(self, data: bytes, final: bool) -> None:
         assert self.log is not None
-        self.log.append(data, last=final)
+        if final or self.leave_out is None or not self.leave_out(data):
+            self.log.append(data, last=final)
 
     def _open(self) -> bool:
         """Turn into a stream; return False if the store has no room for another one."""

@@ -12,7 +12,7 @@ from typing import Final
 from mcptrio.errors import Overloaded
 from mcptrio.stores.base import StreamKey
 
-from .message import EVENTS, Plain, Stream, refuse
+from .message import Events
 from .post import ReplyPhase
 from .remote import RemoteConnection
 from .stateless import ExchangeLink
@@ -50,19 +50,10 @@ class RemoteExchangeLink(ExchangeLink, kw_only=True):
         if self._key is not None:
             self.parts.store.finish(self._key)
 
-    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
-        super().post(data, final=final, status=status)
-        if final and self.phase is ReplyPhase.OVER:  # it should have become a stream, and could not
-            self.answer, self.status = data, status
-            self._settle(ReplyPhase.ANSWERED)
-
-    async def reply(self) -> Plain | Stream:
-        plain = await self._wait(self._open, lambda: self.detach("cancelled"))
-        if plain is not None:
-            return plain
+    def _events(self) -> Events:
         if self._key is None or self.head.remote is None:
-            return refuse(500, "the request ended without an answer", request_id=self.frame.id)
-        connection = RemoteConnection(
+            raise RuntimeError("a stream without a key, or without a worker that follows it")
+        return RemoteConnection(
             session=self._key.session,
             stream=self._key.stream,
             after=0,
@@ -73,7 +64,6 @@ class RemoteExchangeLink(ExchangeLink, kw_only=True):
             request_id=self.frame.id,
             on_detach=self.detach,
         )
-        return Stream(200, EVENTS, connection)
 
     def detach(self, cause: str) -> None:
         super().detach(cause)

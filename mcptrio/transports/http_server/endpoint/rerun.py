@@ -25,18 +25,6 @@ from .post import PostStream, ReplyPhase
 _PROGRESS = "notifications/progress"
 
 
-class RerunPost(PostStream, kw_only=True):
-    """The link of a call that runs again: a stream from the start, which leaves out old progress."""
-
-    seen: float = -math.inf
-    """The largest progress that the stream holds."""
-
-    def post(self, data: bytes, *, final: bool = False, status: int = 200) -> None:
-        if not final and is_notification(data) and -math.inf < _progress_of(data) <= self.seen:
-            return
-        super().post(data, final=final, status=status)
-
-
 async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallRecord, last: int) -> bool:
     """Run a call again whose stream has `last` events; `head` is the request that continues the session.
 
@@ -52,7 +40,7 @@ async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallReco
     seen = await _seen(parts.store, StreamKey(session.id, name), last)
     if not parts.admission.enter_at_once(own):
         return False
-    post = http.posts[name] = RerunPost(
+    post = http.posts[name] = PostStream(
         head=own,
         frame=request,
         parts=parts,
@@ -62,7 +50,7 @@ async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallReco
         json_only=False,
         phase=ReplyPhase.STREAMING,
         log=log,
-        seen=seen,
+        leave_out=lambda data: is_notification(data) and -math.inf < _progress_of(data) <= seen,
     )
     session.inbox.post_soon(Received(request, post))
     post.detached()  # the client has `resume_grace` to come back

@@ -26,7 +26,7 @@ from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, ConnectionLost, RemoteProtocolError
 
 from .event_stream import leased
-from .message import EVENTS, HttpRequest, Plain, Stream, overloaded, refuse, refuse_frame
+from .message import EVENTS, Events, HttpRequest, Plain, Stream, overloaded, refuse, refuse_frame
 from .parts import EndpointParts
 from .post import Pending, ReplyPhase
 
@@ -61,8 +61,9 @@ class ExchangeLink(Pending, kw_only=True):
             elif config.json_only and not final and not self.listens:
                 if hub := self.parts.hub:
                     hub.emit(telemetry.Dropped(kind="json_only", session=EXCHANGE_ID))
-            else:
-                self._open()
+            elif not self._open() and final:
+                self.answer, self.status = data, status
+                self._settle(ReplyPhase.ANSWERED)
         if self.phase is ReplyPhase.STREAMING:
             self._put(data, final)
         if final:
@@ -111,6 +112,10 @@ class ExchangeLink(Pending, kw_only=True):
         self._settle(ReplyPhase.STREAMING)
         return True
 
+    def _events(self) -> Events:
+        """Return the events of the stream, for the engine."""
+        return self
+
     # -- for the engine
 
     async def reply(self) -> Plain | Stream:
@@ -119,7 +124,7 @@ class ExchangeLink(Pending, kw_only=True):
         if plain is not None:
             return plain
         if self.phase is ReplyPhase.STREAMING:
-            stream = Stream(200, EVENTS, self)
+            stream = Stream(200, EVENTS, self._events())
             return leased(self.head, stream) if self.listens else stream
         return refuse(500, "the request ended without an answer", request_id=self.frame.id)
 
