@@ -282,6 +282,8 @@ class GroupCommit(StoredStreams):
                 self._index.drop_to(stream, stream.tail_floor)
                 self._dirty[stream] = None
                 stream.wake()
+        if not self._has_work():  # otherwise the commit of it decides
+            self.health.recover()
 
     async def _serve_janitor(self) -> None:
         while True:

@@ -382,6 +382,20 @@ async def test_an_emptied_server_is_noticed_and_filled_again(
         assert own_server.command("GET", key_of(url, "secret")) == store.secret
 
 
+async def test_a_store_with_nothing_to_write_recovers_from_an_emptied_server(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "CHECK_EVERY", 0.05)
+    url = own_server.url
+    async with (store := make(url)).open():
+        own_server.command("FLUSHALL")
+        await wait_until(lambda: own_server.command("GET", key_of(url, "secret")) == store.secret)
+        await wait_until(lambda: store.degraded is None)
+        store.sessions.put("alice", 0, b"session")
+        await store.flush()
+        assert own_server.command("HGET", key_of(url, "s:alice"), "record") == b"session"
+
+
 async def test_a_commit_notices_that_the_server_was_emptied(
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
