@@ -1,4 +1,4 @@
-"""How hypothesis searches: the same examples every time where CI is set, fresh ones on a developer's machine.
+"""Settings of hypothesis: the same examples every time where CI is set, fresh ones on a developer's machine.
 
 And the engine that a test's servers are started on.
 """

@@ -155,7 +155,7 @@ KINDS = {"server": Server, "context": Context, "client": Client, "module": mcptr
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in HINTS.items() for name in names])
-def test_a_hint_names_what_exists_for_a_name_that_does_not(kind: str, name: str) -> None:
+def test_a_hint_is_for_a_missing_name_and_names_existing_ones(kind: str, name: str) -> None:
     if kind in KINDS:
         assert name not in dir(KINDS[kind])
     if kind == "module":

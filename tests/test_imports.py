@@ -177,7 +177,7 @@ def told_to_type_checkers(package: ModuleType) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("package", [mcptrio, mcptrio.types], ids=lambda package: package.__name__)
-def test_every_name_is_found_where_type_checkers_are_told_that_it_is(package: ModuleType) -> None:
+def test_every_name_is_found_where_type_checkers_look_for_it(package: ModuleType) -> None:
     told = told_to_type_checkers(package)
     assert set(told) == set(package.__all__)
     for name, module in told.items():

@@ -25,7 +25,7 @@ async def test_every_fault_is_named_at_once() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["2025-06-18", "2025-11-25", "2026-07-28"])
-async def test_a_model_is_told_what_there_is(protocol: str) -> None:
+async def test_an_unknown_sku_is_answered_with_the_known_ones(protocol: str) -> None:
     async with connect(server, protocol=protocol) as client:
         result = await client.call_tool("quote", {"items": [{"sku": "car"}]})
         assert result.is_error

@@ -81,7 +81,7 @@ async def watched_resource() -> str:
 
 @server.tool
 async def test_update_watched_resource(text: str) -> str:
-    """Replaces the watched resource and tells everybody who subscribed to it."""
+    """Replace the watched resource and notify its subscribers."""
     seen.watched = text
     server.notify_resource_updated("test://watched-resource")
     return "updated"

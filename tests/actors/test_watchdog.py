@@ -167,7 +167,7 @@ async def test_a_lifespan_may_block_while_no_request_can_wait_for_it(monkeypatch
 
 
 def test_a_watchdog_that_is_stopping_does_not_probe_the_loop() -> None:
-    """The loop waits for the thread then: it would be found blocked by its own goodbye."""
+    """The loop waits for the watchdog's thread then: a probe would report that wait as a blocked loop."""
 
     class Ending(threading.Event):
         def clear(self) -> None:

@@ -16,7 +16,7 @@ MUTANTS = [
         "U1", "a page whose origin is not allowed can read nothing", f"{HTTP}/endpoint/guard.py",
         "            if named:\n                head.cors = page_headers(",
         "            if True:\n                head.cors = page_headers(",
-        CORS_TESTS, "test_pages_that_are_allowed_by_default_can_read_nothing",
+        CORS_TESTS, "test_pages_of_this_machine_may_call_but_get_no_cors_headers",
     ),
     Mutant(
         "U1", "a refused page can read nothing", f"{HTTP}/endpoint/guard.py",
@@ -37,17 +37,17 @@ MUTANTS = [
     Mutant(
         "U1", "a preflight of a page that was not named is refused", CORS,
         " or len(head.cors) <= len(VARY):\n", ":\n",
-        CORS_TESTS, "test_pages_that_are_allowed_by_default_can_read_nothing",
+        CORS_TESTS, "test_pages_of_this_machine_may_call_but_get_no_cors_headers",
     ),
     Mutant(
         "U1", "a star opens no private network", CORS,
         ' and origin[1] != b"*":', ":",
-        CORS_TESTS, "test_a_star_lets_every_page_read_but_opens_no_private_network",
+        CORS_TESTS, "test_a_star_allows_every_origin_but_no_private_network_access",
     ),
     Mutant(
         "U1", "metrics are not for pages", f"{HTTP}/endpoint/endpoint.py",
         "            head.cors = ()  # pages have no business here\n", "",
-        CORS_TESTS, "test_health_paths_are_not_for_pages",
+        CORS_TESTS, "test_health_paths_get_no_cors_headers",
     ),
     Mutant(
         "U1", "Host is compared for public documents too", f"{HTTP}/endpoint/endpoint.py",

@@ -200,7 +200,7 @@ async def test_neg_session_cap_503(engine: str) -> None:
             assert "retry-after" in statuses[3].headers
             speakers[0].session = statuses[0].headers["mcp-session-id"]
             speakers[0].end_session()
-            end = time.monotonic() + 5  # the session is told to end; its place is free when it has
+            end = time.monotonic() + 5  # the session is ending; its place is free when it has ended
             while speakers[3].exchange(speakers[3].initialize()).status != 200:
                 assert time.monotonic() < end, "no place was given back"
             for speaker in speakers:

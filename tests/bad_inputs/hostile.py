@@ -57,7 +57,7 @@ class HostileServer:
         self.data: dict[str, Any] = case.data[case.kind]
         self.method = self.data.get("method", "tools/call")
         self.requests = 0
-        """How often the bad answer was given, and streams taken up again."""
+        """The number of bad answers, and of resumed streams."""
         self.garbled = 0
         """Connections that brought something else than HTTP."""
 

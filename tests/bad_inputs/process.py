@@ -60,7 +60,7 @@ class ServerUnderTest:
         return state
 
     def _quiet_state(self) -> dict[str, Any]:
-        """How it is when nothing is about to happen any more: who watches over a stream begins a little later."""
+        """Return the state once it has settled: the task that watches a stream starts a little later."""
         states = [self.state()]
         while len(states) < 4 or len({state["tasks"] for state in states[-4:]}) > 1:
             time.sleep(0.1)

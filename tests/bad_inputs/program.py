@@ -193,7 +193,7 @@ def make_server(**options: Any) -> Server:
 
     @server.resource("linked://{+path}")
     def linked(path: str) -> str:
-        """A file in a folder where somebody has put links that lead out of it."""
+        """Return a file of a folder that contains links out of it."""
         try:
             return safe_read(folder, path, limit=1000).decode()
         except (UnsafePath, OSError):

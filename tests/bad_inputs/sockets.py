@@ -187,7 +187,7 @@ def aborted_handshakes(scene: Scene) -> Reply:
 
 @action
 def socket_that_does_not_read(scene: Scene) -> Reply:
-    """More is sent than anybody buffers: the socket ends after the deadline of a write, and its call with it."""
+    """More is sent than any buffer holds: the socket ends after the deadline of a write, and its call with it."""
     with Connection(scene.speaker.port, receive_buffer=4096) as connection:
         socket = Socket(scene.speaker, connection)
         socket.open_session()

@@ -69,7 +69,7 @@ def with_token(scene: Scene) -> Reply:
 
 @action
 def huge_token(scene: Scene) -> Reply:
-    """One that is refused before anybody looks at it."""
+    """Return a token that is refused before its signature is checked."""
     reply = ask(scene.speaker, "POST", authorization=f"Bearer {BAD[scene.case.data['token']]()}")
     assert "www-authenticate" not in reply.headers
     assert scene.speaker.call("echo", text="x").status == 200

@@ -151,6 +151,6 @@ class Connection:
         return False
 
     def reset(self) -> None:
-        """Cut it without a goodbye."""
+        """Reset the connection."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()

@@ -1,4 +1,4 @@
-"""Where the settings of `mcptrio run` come from, and which server its target names."""
+"""The sources of the settings of `mcptrio run`, and the server that its target names."""
 
 from __future__ import annotations
 

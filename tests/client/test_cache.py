@@ -132,7 +132,7 @@ async def test_a_client_asks_again_only_when_it_has_to(autojump_clock: MockClock
         assert await asked() == 1
         assert await asked() == 0
         await trio.sleep(11)
-        assert await asked() == 1  # stale; and then it is told that something changed
+        assert await asked() == 1  # stale; then a notification says that something changed
         assert await asked() == 1
         assert await asked() == 0
         await client.list_tools(cached=False)

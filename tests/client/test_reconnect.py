@@ -139,7 +139,7 @@ async def test_a_new_session_gets_the_log_level_and_subscriptions_of_the_old_one
 
 
 async def test_a_server_that_came_back_as_another_is_initialized_again(autojump_clock: MockClock) -> None:
-    """It was upgraded meanwhile: what it spoke before is only where to begin."""
+    """The server was upgraded meanwhile: its earlier version is only the first one to try."""
 
     async def old(wire: Wire) -> None:
         await wire.open_stateful()

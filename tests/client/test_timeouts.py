@@ -282,7 +282,7 @@ async def test_a_busy_server_is_not_asked_twice_to_do_something(autojump_clock: 
 
 
 class SlowPerson:
-    """Somebody who signs in when the server asks for it, and takes their time."""
+    """An authorization whose user signs in slowly."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

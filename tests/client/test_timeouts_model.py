@@ -1,4 +1,4 @@
-"""Whatever is asked, told and answered in whatever order: each request is late at its own moment, and none is lost."""
+"""Random orders of requests, progress and answers: each request times out at its own deadline, and none is lost."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ async def test_a_stream_is_named_to_another_worker_when_it_is_stored(url: str, m
 
 
 async def test_a_client_that_leaves_while_its_stream_is_stored(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The home worker does not count it as a connection for ever."""
+    """The home worker must not go on counting it as a connection."""
     async with two_workers(url) as (one, other):
         client = await Client.open(one.endpoint)
         link = one.sessions[client.session_id].link
@@ -436,7 +436,7 @@ async def test_a_call_that_may_run_twice_runs_again_at_the_new_home(url: str, si
         if signed_in:
             assert (await reader.frame())["error"]["data"] == {"mayHaveRun": True}
         else:
-            assert await progress(reader, 1) == [1], "progress that was told before is not repeated"
+            assert await progress(reader, 1) == [1], "progress that was sent before is not repeated"
             assert (await reader.frame())["result"] == {"followed": 2}
         assert await reader.frame() is None
         await one.stage.cues.send("end")

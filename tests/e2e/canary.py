@@ -28,7 +28,7 @@ WORD = re.compile(rb"canary-[0-9a-f]{16}")
 JSON_AND_EVENTS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 BAD = (b"", b"{", b"\xff", b"[]", b"null", b'{"jsonrpc":"2.0"}', b'{"jsonrpc":"1.0","id":1,"method":"ping"}', b"[" * 99)
 MANY_IDS = 8
-"""Everybody counts from 1 to this, again and again."""
+"""The ids of every client run from 1 to this, again and again."""
 
 
 @define

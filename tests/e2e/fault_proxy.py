@@ -26,14 +26,14 @@ class Fault:
     delay: float = 0.0
     """Seconds that each piece from the server is held back."""
     cut_after: int | None = None
-    """So many bytes of the server's get through, then `ending`."""
+    """The number of bytes of the server that pass before `ending`."""
     ending: Ending = "fin"
     corrupt_at: int | None = None
     """The byte at this place is changed."""
     rate: float | None = None
-    """So many bytes of the server's get through in a second."""
+    """The number of bytes of the server that pass in a second."""
     half_close_after: int | None = None
-    """When so many bytes of the client's came, the server is told that no more will; what it answers still passes."""
+    """After so many bytes of the client, half-close the connection to the server; its responses still pass."""
     refuse: bool = False
     """Closed as soon as it is accepted."""
     status: int | None = None

@@ -99,7 +99,7 @@ class Response:
         return self.raw.split(b"\n")[0].removeprefix(b"id: ").decode()
 
     def reset(self) -> None:
-        """Cut the connection without a goodbye."""
+        """Reset the connection."""
         self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.stream.socket.close()
 

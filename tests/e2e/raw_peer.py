@@ -190,7 +190,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 class Streaming:
-    """An app with one open stream per request: beats until it is told to stop or the client is gone."""
+    """An app with one open stream per request: sends beats until it is stopped or the client is gone."""
 
     def __init__(self, beat: float = 3600) -> None:
         self.beat = beat

@@ -194,7 +194,7 @@ async def test_a_caller_without_a_scope_learns_the_required_scopes(
         assert 'scope="orders:read orders:write"' in said
         names = {tool["name"] for tool in result_of(await bob.ask("tools/list"))["tools"]}
         assert names == {"whoami", "order"}
-        # Step-up: the same caller, with what it was told to get. Writing includes reading.
+        # Step-up: the same caller, with the scope that the refusal named. Writing includes reading.
         bob.token = await site.token("bob-desk", "orders:write")
         assert result_of(await bob.call("order", number=8))["structuredContent"]["number"] == 8
 

@@ -225,7 +225,7 @@ def test_log_messages_are_shown_with_the_result_but_not_to_programs() -> None:
 
 @exhaustive
 def test_a_file_sees_the_environment_and_a_command_what_it_is_given(tmp_path: Path) -> None:
-    """A file is the user's own; a command may be anybody's."""
+    """A file is the user's own; a command may be a program of others."""
     db = str(tmp_path / "notes.db")
     ok("call", NOTES, "write_note", "--args", '{"name": "a", "text": "b"}', NOTES_DB=db)
     assert json.loads(ok("read", NOTES, "notes://index", NOTES_DB=db)) == ["a"]

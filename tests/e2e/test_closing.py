@@ -1,4 +1,4 @@
-"""How a connection closes: no answer is lost under a peer that is still sending, or that reads late."""
+"""Closing a connection: no answer is lost when the peer is still sending, or reads late."""
 
 from __future__ import annotations
 

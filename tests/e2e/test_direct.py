@@ -96,7 +96,7 @@ async def test_a_request_that_comes_byte_by_byte_is_understood() -> None:
     ],
 )
 async def test_both_engines_answer_the_same(ask: bytes) -> None:
-    """Whatever is asked: a client cannot tell which engine it is on, save for the reason phrase."""
+    """A client cannot distinguish the engines, except by the reason phrase."""
     told = []
     for engine in ("hypercorn", "direct"):
         async with served(engine=engine) as (server, _):

@@ -116,7 +116,7 @@ async def find_the_door_closed(server: ServerProcess, within: float) -> None:
 
 
 async def expect_completion(stream: Response, number: int) -> None:
-    """2026-07-28 basic/patterns/subscriptions: the client is told that its subscription ended well."""
+    """2026-07-28 basic/patterns/subscriptions: the client learns that its subscription ended well."""
     last = json.loads((await stream.rest())[-1].data)
     assert last["id"] == number
     assert last["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == number

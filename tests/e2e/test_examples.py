@@ -212,7 +212,7 @@ def test_writing_desk(way: str) -> None:
 
 
 def test_client() -> None:
-    """It answers what the order desk asks with what is typed."""
+    """The client answers the order desk's questions with the typed text."""
     done = subprocess.run(
         command("client.py"),
         cwd=ROOT,
@@ -370,7 +370,7 @@ class Http:
 
 @contextlib.contextmanager
 def serving(log: Path, ready: str, *command: str) -> Iterator[None]:
-    """A program that serves until it is told to stop; it must then leave in good order."""
+    """Run a program that serves until a signal stops it; it must then exit cleanly."""
     with log.open("wb") as sink:
         child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
     try:

@@ -1,4 +1,4 @@
-"""The order in which serving ends (P13, F16 to F18), and what is told meanwhile."""
+"""The order in which serving ends (P13, F16 to F18), and the events of it."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def open_house(life: str) -> AsyncIterator[House]:
                 bystander.wire.close()  # it was idle for too long, perhaps
                 began = trio.current_time()
                 await bystander.echo()
-                assert trio.current_time() - began < 0.1, "somebody else had to wait"
+                assert trio.current_time() - began < 0.1, "another client had to wait"
             finally:
                 guest.wire.close()
                 bystander.wire.close()

@@ -35,7 +35,7 @@ STATEFUL = "2025-11-25"
 
 
 class Person:
-    """Somebody with a browser, who agrees to everything."""
+    """A user with a browser, who agrees to everything."""
 
     def __init__(self) -> None:
         self.pages: list[httpx2.Response] = []

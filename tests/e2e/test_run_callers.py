@@ -119,7 +119,7 @@ async def test_the_file_may_be_named_in_the_environment(tmp_path: Path, monkeypa
 
 
 class Authorities:
-    """Ours, and somebody else's; the files that a server needs, and what clients show."""
+    """Our certificate authority and a foreign one; the files that a server needs, and the certificates of clients."""
 
     def __init__(self, folder: Path) -> None:
         self.ours, self.others = trustme.CA(), trustme.CA()

@@ -1,4 +1,4 @@
-"""The interface of extensions, seen by somebody who writes one; and that nothing is imported before it is used."""
+"""The interface of extensions, seen by the author of one; and that nothing is imported before it is used."""
 
 from __future__ import annotations
 

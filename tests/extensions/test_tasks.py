@@ -254,7 +254,7 @@ async def test_the_time_limit_of_a_tool_holds_in_a_task_too(autojump_clock: Mock
 
 
 async def test_neg_task_other_principal_not_found(autojump_clock: MockClock) -> None:
-    """A handle is of no use to anybody else: they learn as little as from one that never was (V24)."""
+    """The handle of another principal's task is answered like an unknown one (V24)."""
     async with house(workshop()) as runtime:
         async with (
             visit(runtime, principal=ALICE) as alice,

@@ -57,7 +57,7 @@ class Cause:
     session: str
     request: int | str | None
 
-    def is_told_by(self, told: Told) -> bool:
+    def is_reported_by(self, told: Told) -> bool:
         """The session and the request stand in the text, or are known from the call that was under way."""
         if self.text not in told.text:
             return False
@@ -99,7 +99,7 @@ class House:
     def blame_limits(self) -> None:
         """Expect the log to report each limit that was reached, once in a while and not each time."""
         names = {event.name for event in self.events if isinstance(event, LimitHit)}
-        for name in sorted(names - {"call_timeout", "call_timeout_hard"}):  # these are told with their call
+        for name in sorted(names - {"call_timeout", "call_timeout_hard"}):  # these are logged with their call
             self.blame(f"name={name}")
 
     async def guest(self, life: str) -> Canary:
@@ -195,7 +195,7 @@ def check_waits(usual: Waits, waits: Waits) -> None:
     assert len(waits) >= 2
     for unit, before, after in zip(("s", "turns"), zip(*usual, strict=True), zip(*waits, strict=True), strict=True):
         limit = 2 * sorted(before)[len(before) * 99 // 100 - 1]
-        assert max(after) <= limit, f"I2: somebody else had to wait: {max(after)} {unit}, not {limit}"
+        assert max(after) <= limit, f"I2: another client had to wait: {max(after)} {unit}, not {limit}"
 
 
 async def overhear(bystander: StatefulCanary, *, task_status: trio.TaskStatus[None]) -> None:
@@ -252,10 +252,10 @@ def open_house() -> Open:
 
 
 def check_log(told: list[Told], causes: list[Cause]) -> None:
-    """Each cause is told of once, and nothing else is (I4)."""
+    """Check that each cause is logged once, and nothing else is (I4)."""
     left = list(told)
     for cause in causes:
-        found = next((one for one in left if cause.is_told_by(one)), None)
+        found = next((one for one in left if cause.is_reported_by(one)), None)
         assert found is not None, f"I4: the log does not tell of {cause.text!r} of request {cause.request!r}: {told}"
         left.remove(found)
     assert left == [], f"I4: {left}"

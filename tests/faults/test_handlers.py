@@ -133,7 +133,7 @@ async def test_fault_handler_ignores_its_end(open_house: Open, autojump_clock: M
 
 
 async def test_fault_threads_are_stuck(open_house: Open) -> None:
-    """F12: when every thread is taken, further calls wait or are told so; the loop, and who needs no thread, go on."""
+    """F12: when every thread is taken, further calls wait or get an error; the loop and other calls go on."""
     release = threading.Event()
     server = make_server(call_timeout=900, threads=4)
 

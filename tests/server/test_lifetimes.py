@@ -1,4 +1,4 @@
-"""How long things last: the timeout of a tool, the background tasks of a request, a session that a handler ends."""
+"""Lifetimes: the timeout of a tool, the background tasks of a request, a session that a handler ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results are sent: as text, as structured content, or as a preview with a link to the whole."""
+"""The forms of a result: text, structured content, or a preview with a link to the whole."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def sent_to_a_page(reach: Reach, date: str) -> None:
 
 
 async def impossible_for_this_client(reach: Reach, date: str) -> None:
-    """A client that cannot be asked is told so in the way of its date; the handler gets one typed error."""
+    """A client that cannot be asked gets the error of its date; the handler gets one typed error."""
     async with meet(reach, date, elicit=None) as (client, _):
         if ERAS[date].features.asks_in_results:
             with pytest.raises((MCPError, CapabilityMissing)) as caught:

@@ -257,7 +257,7 @@ LEFT_BEHIND = ([("together", [[("late", "A?", None), ("once", "pay")], [("elicit
 @settings(max_examples=100, deadline=None)
 @given(journeys, wrong)
 @example(LEFT_BEHIND, [])
-def test_a_program_gives_the_same_result_wherever_it_runs(
+def test_a_program_has_the_same_result_whichever_processes_run_it(
     journey: tuple[Program, list[int]], wrong: list[bool]
 ) -> None:
     program, hops = journey

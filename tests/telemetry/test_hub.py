@@ -31,7 +31,7 @@ def test_a_hub_without_listeners_is_false_and_wants_nothing() -> None:
     hub.emit(LimitHit(name="x"))
 
 
-def test_a_plain_callable_hears_everything_and_a_picky_one_what_it_names() -> None:
+def test_a_listener_gets_every_event_or_the_classes_that_it_names() -> None:
     everything: list[Event] = []
     picky = Picky()
     hub = Hub([picky, everything.append])
@@ -61,7 +61,7 @@ def test_a_bound_method_can_be_removed_again() -> None:
     assert not hub
 
 
-def test_a_listener_that_fails_is_logged_and_the_others_hear(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_fails_is_logged_and_the_others_get_the_event(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[Event] = []
 
     def fail(event: Event) -> None:

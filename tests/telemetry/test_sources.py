@@ -1,4 +1,4 @@
-"""Where events come from: what they say of calls and questions, and of a session whose inbox is full."""
+"""The sources of events: calls, questions, and a session whose inbox is full."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcptrio.types import CallToolResult, ElicitResult, TextContent
 from tests.actors.kit import App, ListLink, open_runtime
 
 
-async def test_a_full_inbox_is_told_and_nothing_is_lost(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_full_inbox_is_reported_and_nothing_is_lost(autojump_clock: trio.testing.MockClock) -> None:
     app = App(limits=Limits(inbox=1))
     async with open_runtime(app) as runtime:
         link = ListLink()
@@ -119,7 +119,9 @@ async def test_the_end_of_a_call_names_the_tool_and_how_it_ended(
     assert {event.protocol for event in started} == {protocol}
 
 
-async def test_waiting_for_a_place_and_for_the_user_is_told_apart(autojump_clock: trio.testing.MockClock) -> None:
+async def test_waiting_for_a_place_and_for_the_user_are_separate_figures(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     events: list[Any] = []
 
     async def elicit(params: Any) -> ElicitResult:

@@ -267,7 +267,7 @@ def test_without_a_lifespan_every_request_is_refused_and_the_log_says_what_to_ad
 
 
 @pytest.mark.defect("U3")
-def test_what_needs_trio_says_what_to_do_in_asyncio(stage: Stage) -> None:
+def test_trio_only_functions_name_the_asyncio_alternative(stage: Stage) -> None:
     async def main() -> None:
         app = stage.server.asgi()
         for needs_trio in (stage.server.serve_http, stage.server.serve_stdio):

@@ -93,7 +93,7 @@ async def test_no_other_page_can_read_anything(origin: str) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:6274", "http://127.0.0.1:8000", "http://localhost:8000"])
-async def test_pages_that_are_allowed_by_default_can_read_nothing(origin: str) -> None:
+async def test_pages_of_this_machine_may_call_but_get_no_cors_headers(origin: str) -> None:
     """They pass the check of Origin, but allowed_origins does not name them."""
     async with open_endpoint() as endpoint:
         assert ask(endpoint, head(origin=origin)) == (200, {})
@@ -131,14 +131,14 @@ async def test_a_wrong_host_tells_a_named_page_nothing() -> None:
         assert (status, granted(headers)) == (421, None)
 
 
-async def test_health_paths_are_not_for_pages() -> None:
+async def test_health_paths_get_no_cors_headers() -> None:
     async with open_endpoint(NAMED) as endpoint:
         for path in ("/livez", "/readyz", "/metrics"):
             assert granted(ask(endpoint, head("GET", path, origin=PAGE))[1]) is None
             assert ask(endpoint, preflight(path))[0] == 405
 
 
-async def test_a_star_lets_every_page_read_but_opens_no_private_network() -> None:
+async def test_a_star_allows_every_origin_but_no_private_network_access() -> None:
     async with open_endpoint(HttpConfig(allowed_origins=("*",))) as endpoint:
         for origin in ("https://any.example", "null"):
             assert granted(ask(endpoint, head(origin=origin))[1]) == b"*"
@@ -154,7 +154,7 @@ async def test_a_named_page_may_reach_a_private_address() -> None:
         assert b"access-control-allow-private-network" not in ask(endpoint, preflight())[1]
 
 
-async def test_the_paths_of_the_old_transport_are_asked_for_too() -> None:
+async def test_preflights_work_for_the_legacy_sse_paths() -> None:
     async with open_endpoint(NAMED) as endpoint:
         assert ask(endpoint, preflight("/sse", method="GET"))[1][b"access-control-allow-methods"] == b"GET"
         assert ask(endpoint, preflight("/messages"))[1][b"access-control-allow-methods"] == b"POST"

@@ -25,7 +25,7 @@ def fetcher(handler: Callable[[httpx2.Request], Any]) -> Fetcher:
 STEP = Fetch(what="the metadata", url="https://as.example/m")
 
 
-async def test_a_page_that_drips_is_given_up(autojump_clock: MockClock) -> None:
+async def test_a_slow_page_times_out(autojump_clock: MockClock) -> None:
     class Drip(httpx2.AsyncByteStream):
         async def __aiter__(self) -> Any:
             while True:
@@ -37,7 +37,7 @@ async def test_a_page_that_drips_is_given_up(autojump_clock: MockClock) -> None:
     assert trio.current_time() == pytest.approx(10, abs=1)
 
 
-async def test_a_page_that_is_too_large_is_given_up() -> None:
+async def test_a_page_that_is_too_large_is_refused() -> None:
     async def body() -> Any:
         for _ in range(MAX_BODY):
             yield b"x" * 1024
@@ -46,7 +46,7 @@ async def test_a_page_that_is_too_large_is_given_up() -> None:
         await fetcher(lambda _: httpx2.Response(200, content=body())).fetch(STEP)
 
 
-async def test_a_page_that_would_unfold_is_not_unfolded() -> None:
+async def test_a_compressed_page_is_refused() -> None:
     """A few bytes of gzip can hold a gigabyte."""
     packed = gzip.compress(b"{}")
     reply = httpx2.Response(200, content=packed, headers={"content-encoding": "gzip"})
@@ -96,7 +96,7 @@ async def test_a_post_is_never_redirected() -> None:
 
 
 @pytest.mark.parametrize("url", ["https://127.0.0.1/m", "http://as.example/m", "https://0x7f.1/", "file:///etc/passwd"])
-async def test_a_refused_url_is_not_asked(url: str) -> None:
+async def test_a_refused_url_is_not_fetched(url: str) -> None:
     def handler(_: httpx2.Request) -> httpx2.Response:
         raise AssertionError("asked")
 
@@ -121,7 +121,7 @@ class Resolver(trio.abc.HostnameResolver):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::ffff:10.0.0.1"])
-async def test_a_name_that_leads_inside_is_not_connected_to(address: str) -> None:
+async def test_a_name_of_a_private_address_is_not_connected_to(address: str) -> None:
     trio.socket.set_custom_hostname_resolver(Resolver(address))
     with pytest.raises(FetchFailed, match="not public"):
         await Fetcher(timeout=10, policy=FetchPolicy()).fetch(STEP)

@@ -146,7 +146,7 @@ def test_a_valid_request_is_passed_on_in_normal_form(request_text: str, handed_o
         "1;" + "x" * 2000, "1\r\na" + "\r\r\n", "1\na\n0\n\n" + "x" * 1100, "0\r\n" + "T: x\r\n" * 3000,
     ],
 )  # fmt: skip
-def test_a_broken_chunk_is_made_plain_to_the_parser_behind(body: str) -> None:
+def test_a_broken_chunk_is_passed_on_as_an_invalid_one(body: str) -> None:
     """h11 must not be left to understand a chunk in its own way: it is given bytes that cannot be taken for one."""
     out, targets, _ = run(f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n{body}".encode())
     assert out.endswith(b"\x00\r\n")
@@ -195,7 +195,7 @@ def test_bytes_after_a_websocket_handshake_wait_until_it_is_accepted() -> None:
     assert machine.next() == b"more\r\n\r\n"
 
 
-def test_what_is_held_is_bounded() -> None:
+def test_held_bytes_are_bounded() -> None:
     machine = gate()
     machine.feed(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n")
     machine.next()
@@ -214,7 +214,7 @@ def test_an_absolute_target_has_a_path(target: bytes, path: bytes) -> None:
     assert RawHead(method=b"GET", target=target, version=b"1.1", headers=()).path == path
 
 
-def test_another_engine_asks_the_same_table() -> None:
+def test_check_head_can_be_used_without_the_gate() -> None:
     head = RawHead(method=b"GET", target=b"/", version=b"1.1", headers=((b"host", b"x"), (b"content-length", b"9")))
     assert check_head(head, LIMITS) is None
     assert check_head(head, FramingLimits(max_body=9)) is None
@@ -281,7 +281,7 @@ def test_how_bytes_are_cut_does_not_matter(sent: list[bytes], cuts: list[int]) -
 
 
 @given(sent=st.lists(requests(), min_size=1, max_size=3), at=st.integers(0, 2000), byte=st.integers(0, 255))
-def test_what_is_handed_on_is_read_by_h11_exactly_as_the_gate_read_it(sent: list[bytes], at: int, byte: int) -> None:
+def test_h11_reads_the_output_of_the_gate_as_the_gate_did(sent: list[bytes], at: int, byte: int) -> None:
     """A damaged request is refused, or both parsers agree on it: no request hides in another one's body."""
     data = bytearray(b"".join(sent))
     data[at % len(data)] = byte
@@ -373,7 +373,7 @@ def test_the_length_of_a_head_that_comes_again_may_differ(length: bytes) -> None
         pytest.param(post(b"2", b"{}")[:30], id="a part of the head"),
     ],
 )
-def test_anything_else_is_read_the_long_way(data: bytes) -> None:
+def test_any_other_request_takes_the_full_parser(data: bytes) -> None:
     machine = served(post(b"2", b"{}"))
     assert machine.feed_whole(data) is None
     assert (machine.phase, machine.requests, machine.buffer) == (ReadPhase.IDLE, 1, b"")
@@ -387,7 +387,7 @@ def test_anything_else_is_read_the_long_way(data: bytes) -> None:
         f"{WS}\r\n".encode(),
     ],
 )
-def test_a_head_that_needs_more_than_its_body_is_always_read_the_long_way(first: bytes) -> None:
+def test_a_head_with_chunks_expect_or_upgrade_takes_the_full_parser(first: bytes) -> None:
     machine = gate()
     machine.feed(first)
     machine.next()

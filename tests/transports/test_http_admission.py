@@ -139,7 +139,7 @@ async def test_one_principal_cannot_take_all_places(autojump_clock: MockClock) -
         assert endpoint.admission.places.held == {}
 
 
-async def test_a_client_may_send_so_many_requests_a_second(autojump_clock: MockClock) -> None:
+async def test_the_rate_of_requests_of_a_client_is_limited(autojump_clock: MockClock) -> None:
     config = HttpConfig(rate=0.25, rate_burst=5)
     async with open_endpoint(config) as endpoint:
         ann, bob = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in ("192.0.2.1", "192.0.2.2")]

@@ -114,7 +114,7 @@ async def test_a_body_that_grows_too_large_is_cut_off(autojump_clock: MockClock)
         assert app_of(endpoint).counted("max_body") == 1
 
 
-async def test_a_body_that_drips_is_cut_off_in_time(autojump_clock: MockClock) -> None:
+async def test_a_slow_body_is_cut_off_at_its_deadline(autojump_clock: MockClock) -> None:
     async with open_endpoint() as endpoint:
         exchange = Exchange()
 
@@ -133,7 +133,7 @@ async def test_a_body_that_drips_is_cut_off_in_time(autojump_clock: MockClock) -
 
 
 async def test_an_early_answer_drains_the_body_meanwhile_and_closes(autojump_clock: MockClock) -> None:
-    """Hypercorn cannot finish a response while its queue of body pieces is full: somebody has to take them."""
+    """Hypercorn cannot finish a response while its queue of body pieces is full: the application has to take them."""
     async with open_endpoint() as endpoint:
         exchange = Exchange(content_type="text/plain", content_length=1000)
         full = trio.Event()
@@ -269,7 +269,9 @@ async def test_a_later_http_version_gets_no_connection_header(autojump_clock: Mo
         ("", "http://evil.example/mcp", 400),
     ],
 )
-async def test_it_works_under_a_path(autojump_clock: MockClock, root: str, path: str, status: int) -> None:
+async def test_the_application_works_under_a_root_path(
+    autojump_clock: MockClock, root: str, path: str, status: int
+) -> None:
     async with open_endpoint() as endpoint:
         reply = await Exchange(path=path, root=root).feed(initialize()).run(AsgiApp(endpoint))
         assert reply.status == status

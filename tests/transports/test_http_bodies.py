@@ -86,7 +86,7 @@ async def test_a_large_body_waits_unread_and_a_small_one_does_not(autojump_clock
         assert endpoint.admission.body_memory.used == 0
 
 
-async def test_a_large_body_that_finds_no_room_is_told_to_come_back(autojump_clock: MockClock) -> None:
+async def test_a_large_body_without_memory_is_refused_with_retry_after(autojump_clock: MockClock) -> None:
     config = HttpConfig(max_body=200 * KIB, max_body_memory=200 * KIB, body_timeout=10)
     async with open_endpoint(config, limits=Limits(busy_timeout=1)) as endpoint:
         app = AsgiApp(endpoint)

@@ -100,7 +100,7 @@ async def test_the_date_without_version_headers_gets_none() -> None:
     assert not [one for one in web.asked if "mcp-protocol-version" in one.headers]
 
 
-async def test_the_first_session_id_counts() -> None:
+async def test_a_later_session_id_does_not_replace_the_first() -> None:
     def change(asked: Asked) -> Answer:
         return Answer(200, result(asked, **DONE), {"mcp-session-id": "another"})
 
@@ -346,7 +346,7 @@ async def test_cancelling_closes_the_stream_and_says_so_only_where_it_must(autoj
             assert web.closed == len(web.asked)
 
 
-async def test_what_the_server_says_by_itself_is_heard() -> None:
+async def test_notifications_of_the_server_arrive_on_its_own_stream() -> None:
     heard: list[str] = []
     told = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
@@ -362,7 +362,7 @@ async def test_what_the_server_says_by_itself_is_heard() -> None:
     assert heard == ["notifications/tools/list_changed"]
 
 
-async def test_the_server_may_ask_on_the_stream_of_a_call() -> None:
+async def test_a_server_request_on_the_stream_of_a_call_is_answered() -> None:
     answered = trio.Event()
 
     async def stream(asked: Asked) -> Any:
@@ -479,14 +479,14 @@ async def test_redirects_in_a_circle_end() -> None:
     assert len(web.asked) == 6
 
 
-async def test_a_web_page_is_not_read_out() -> None:
+async def test_an_html_response_is_reported_without_its_text() -> None:
     page = Answer(501, b"<!DOCTYPE HTML><title>Error</title>", {"content-type": "text/html; charset=utf-8"})
     with pytest.raises(HttpRefused, match="HTTP 501 with a web page: is it an MCP endpoint"):
         await call(lambda _: page)
 
 
 class Tokens:
-    """Signs in when it is told to."""
+    """An authorization that signs in after each refusal."""
 
     def __init__(self, *, give_up_after: int = 3) -> None:
         self.token = 0
@@ -506,7 +506,7 @@ class Tokens:
         return True
 
 
-async def test_a_request_is_repeated_once_somebody_signed_in() -> None:
+async def test_a_request_is_repeated_after_a_sign_in() -> None:
     def handle(asked: Asked) -> Any:
         if asked.headers["authorization"] != "Bearer 2":
             return Answer(401, b"", {"www-authenticate": "Bearer"})

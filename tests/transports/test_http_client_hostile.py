@@ -52,7 +52,9 @@ async def endless(piece: bytes, first: bytes = b"") -> AsyncIterator[bytes]:
     ],
     ids=lambda answer: f"{answer.status}-{str(answer.body)[:20]}",
 )
-async def test_what_is_no_answer_is_a_typed_error(life: str, answer: Answer, autojump_clock: MockClock) -> None:
+async def test_a_reply_that_is_not_a_response_is_a_typed_error(
+    life: str, answer: Answer, autojump_clock: MockClock
+) -> None:
     with pytest.raises((RemoteProtocolError, ConnectionLost)):
         await call(lambda _: answer, life=life)
 
@@ -91,7 +93,7 @@ async def test_an_endless_refusal_is_cut_off(life: str) -> None:
 
 
 @both_lives
-async def test_a_flood_of_comments_is_no_sign_of_life(life: str, autojump_clock: MockClock) -> None:
+async def test_a_flood_of_comments_does_not_extend_the_timeout(life: str, autojump_clock: MockClock) -> None:
     async def comments() -> AsyncIterator[bytes]:
         while True:
             await trio.sleep(1)

@@ -23,7 +23,7 @@ def test_an_id_names_its_stream_and_its_place(session: str, stream: str, number:
 
 
 @given(session=sessions, other=sessions, stream=streams, number=numbers)
-def test_an_id_is_worth_nothing_in_another_session_or_with_another_secret(
+def test_an_event_id_is_invalid_in_another_session_or_with_another_secret(
     session: str, other: str, stream: str, number: int
 ) -> None:
     text = EventIds(SECRET, session, stream).of(number)

@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcptrio.transports.http_server.hypercorn.connection import AppEvents
 
 
-async def test_who_receives_waits_and_who_puts_too_much_waits(nursery: trio.Nursery) -> None:
+async def test_receive_waits_for_an_event_and_put_waits_for_room(nursery: trio.Nursery) -> None:
     inbox = AppEvents(1, None)
     got: list[object] = []
 

@@ -1,4 +1,4 @@
-"""Many clients with the same ids, and networks that cut at random: everybody sees exactly what is theirs."""
+"""Many clients with the same ids, and networks that cut at random: each client gets exactly its own messages."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ STEPS = st.lists(st.sampled_from(["tell", "cut", "resume", "read", "twice"]), ma
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
-async def test_whatever_the_network_does_the_merged_log_is_the_whole_log(steps: list[str]) -> None:
-    """The standalone stream of one session, while another one is told other things; cut and resumed at random."""
+async def test_a_stream_resumed_after_random_cuts_has_every_event_once(steps: list[str]) -> None:
+    """The standalone stream of one session, while another gets other events; cut and resumed at random."""
     async with open_endpoint() as endpoint:
         client, other = await Client.open(endpoint), await Client.open(endpoint)
         reader: Reader | None = await client.listen()

@@ -80,7 +80,7 @@ async def test_a_bad_head_is_refused_before_the_body_is_read(what: str, changes:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "HEAD", "post", "CONNECT"])
-async def test_other_methods_are_told_which_ones_there_are(method: str) -> None:
+async def test_other_http_methods_get_405_with_allow(method: str) -> None:
     async with open_endpoint() as endpoint:
         refusal = await plain(endpoint, head(method))
         assert refusal.status == 405
@@ -114,7 +114,7 @@ async def test_host_and_origin_are_checked_on_every_method(method: str, changes:
         {"mcp_protocol_version": "2025-06-18"},
     ],
 )
-async def test_what_honest_clients_send_is_served(changes: dict[str, Any]) -> None:
+async def test_valid_variants_of_a_request_are_served(changes: dict[str, Any]) -> None:
     async with open_endpoint() as endpoint:
         assert result_of(await plain(endpoint, head(**changes), initialize()))["protocolVersion"] == "2025-11-25"
 
@@ -209,7 +209,7 @@ async def test_a_bad_body_is_refused_and_the_session_goes_on(what: str, body: by
         assert len(endpoint.runtime.supervisor.sessions) == 1
 
 
-async def test_what_is_wrong_inside_a_session_has_the_status_that_the_table_says() -> None:
+async def test_an_error_inside_a_session_has_the_http_status_of_the_table() -> None:
     async with open_endpoint() as endpoint:
         client = await Client.open(endpoint)
         unknown = await client.post(request(1, "no/such"))
@@ -224,7 +224,7 @@ async def test_what_is_wrong_inside_a_session_has_the_status_that_the_table_says
         assert (told.status, told.body) == (202, b"")
 
 
-async def test_a_request_without_a_session_is_told_to_initialize() -> None:
+async def test_the_error_without_a_session_asks_for_initialize() -> None:
     async with open_endpoint() as endpoint:
         for body in (request(1, "ping"), notification("notifications/x"), b'{"jsonrpc":"2.0","id":1,"result":{}}'):
             reply = await plain(endpoint, head(), body)
@@ -271,7 +271,7 @@ async def test_unknown_paths_are_not_found() -> None:
             assert (await plain(endpoint, head(path=path))).status == 404
 
 
-async def test_health_is_told_to_probes_that_come_by_address() -> None:
+async def test_health_probes_by_address_are_answered() -> None:
     async with open_endpoint() as endpoint:
         for path in ("/livez", "/readyz"):
             reply = await plain(endpoint, head("GET", path, host="10.0.0.3:8000", accept=None))
@@ -292,7 +292,7 @@ async def test_a_header_that_names_another_supported_revision_is_tolerated_and_c
 
 
 @pytest.mark.parametrize("date", ["v999", "2020-01-01", "latest", "", "2025-11-25, 2025-06-18"])
-async def test_an_unsupported_revision_is_told_which_are_supported(date: str) -> None:
+async def test_an_unsupported_revision_is_refused_with_the_supported_ones(date: str) -> None:
     async with open_endpoint() as endpoint:
         client = await Client.open(endpoint)
         for reply in (
@@ -327,7 +327,7 @@ def test_settings_are_checked_when_built(settings: dict[str, Any]) -> None:
         HttpConfig(**settings)
 
 
-async def test_a_congested_session_is_told_to_come_back(autojump_clock: Any, nursery: Any) -> None:
+async def test_a_congested_session_is_refused_with_retry_after(autojump_clock: Any, nursery: Any) -> None:
     limits = Limits(running=1, waiting=2, busy_timeout=0.25)
     async with open_endpoint(HttpConfig(json_only=True), limits=limits) as endpoint:
         client = await Client.open(endpoint)

@@ -1,4 +1,4 @@
-"""How a request is answered: JSON or a stream, what a stream holds, how it is taken up again, and how it ends."""
+"""Responses to a request: JSON or a stream, the events of a stream, its resumption, and its end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_quick_call_costs_the_exchange_one_wait() -> None:
         instrument = Count()
         trio.lowlevel.add_instrument(instrument)
         await client.post(request(1, "ping"))
-        assert switches == 0  # answered in the session's place, before anybody could wait
+        assert switches == 0  # answered in the session's place, without a task switch
         await client.post(request(2, "echo"))
         trio.lowlevel.remove_instrument(instrument)
         assert switches == 1
@@ -304,7 +304,7 @@ async def test_a_flooding_handler_waits_for_a_reader_that_lags_and_nothing_is_lo
         assert [f["params"]["progress"] for f in frames[:-1]] == list(range(100))
 
 
-async def test_what_is_kept_for_a_connection_to_come_is_bounded_and_the_answer_never_dropped(
+async def test_events_for_a_later_connection_are_bounded_and_the_response_is_kept(
     autojump_clock: MockClock,
 ) -> None:
     config = HttpConfig(outbox_events=8)
@@ -407,7 +407,7 @@ async def test_a_cancelled_call_ends_its_stream_without_an_answer(autojump_clock
         assert endpoint.calls == 0
 
 
-async def test_a_call_that_is_cancelled_at_once_gets_an_answer_that_says_nothing(
+async def test_a_call_that_is_cancelled_at_once_gets_an_empty_response(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     for settings, status in (({"stream_after": 10.0}, 200), ({"json_only": True}, 202)):
@@ -426,7 +426,7 @@ async def test_a_call_that_is_cancelled_at_once_gets_an_answer_that_says_nothing
             assert b"jsonrpc" not in replies[0].body
 
 
-async def test_a_shell_that_is_cancelled_while_it_waits_leaves_the_call_running(autojump_clock: MockClock) -> None:
+async def test_a_cancelled_http_exchange_leaves_the_call_running(autojump_clock: MockClock) -> None:
     async with open_endpoint() as endpoint:
         client = await Client.open(endpoint)
         with trio.move_on_after(0.01):
@@ -557,7 +557,7 @@ async def test_no_cursor_reaches_another_session_or_stream() -> None:
         "٠.1.AAAAAAAAAAAAAAAA",
     ],
 )
-async def test_garbage_for_a_cursor_means_start_over(cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused_with_a_hint_to_start_over(cursor: str) -> None:
     async with open_endpoint() as endpoint:
         client = await Client.open(endpoint)
         headers = [*client.head("GET").headers, (b"last-event-id", cursor.encode())]
@@ -606,7 +606,7 @@ async def test_a_connection_is_not_closed_on_clients_that_could_not_come_back(au
 # -- the standalone stream
 
 
-async def test_what_belongs_to_no_call_goes_to_the_get_stream(autojump_clock: MockClock) -> None:
+async def test_notifications_without_a_call_go_to_the_get_stream(autojump_clock: MockClock) -> None:
     async with open_endpoint() as endpoint:
         client = await Client.open(endpoint)
         session = client.session

@@ -65,7 +65,7 @@ async def test_a_session_that_is_used_once_is_kept(way: str, autojump_clock: Moc
         assert app_of(endpoint).counted("confirm_timeout") == 0
 
 
-async def test_another_cannot_confirm_it(autojump_clock: MockClock) -> None:
+async def test_another_principal_cannot_confirm_a_session(autojump_clock: MockClock) -> None:
     async def who(request_head: HttpRequest) -> Principal:
         return Principal(subject=request_head.text(b"authorization"))
 

@@ -51,7 +51,7 @@ class OldClient:
         return await plain(self.endpoint, head("POST", self.path, query=self.query, accept="*/*", **changes), body)
 
 
-async def test_a_session_over_the_old_pair(autojump_clock: MockClock) -> None:
+async def test_a_session_over_legacy_sse(autojump_clock: MockClock) -> None:
     async with open_endpoint(LEGACY) as endpoint:
         client = await OldClient.open(endpoint)
         assert client.path == "/messages"
@@ -84,7 +84,7 @@ async def test_the_session_ends_with_its_connection(autojump_clock: MockClock) -
         assert not endpoint.runtime.supervisor.sessions
 
 
-async def test_what_the_old_pair_refuses() -> None:
+async def test_bad_requests_of_legacy_sse_are_refused() -> None:
     async with open_endpoint(LEGACY) as endpoint:
         client = await OldClient.open(endpoint)
         assert (await client.post(b"{")).status == 400
@@ -113,7 +113,7 @@ async def test_the_two_transports_do_not_reach_each_others_sessions() -> None:
         assert (await plain(endpoint, ours, request(1, "ping"))).status == 404
 
 
-async def test_it_is_off_unless_asked_for_and_works_under_a_path() -> None:
+async def test_legacy_sse_is_off_by_default_and_works_under_a_path() -> None:
     async with open_endpoint() as endpoint:
         assert (await plain(endpoint, head("GET", "/sse"))).status == 404
     async with open_endpoint(LEGACY) as endpoint:

@@ -172,6 +172,6 @@ async def test_a_link_is_drained_when_the_event_is_set(autojump_clock: trio.test
             assert (await client.call_tool("slow")).text == "done"
 
 
-def test_what_cannot_be_connected_to_is_refused_with_the_way_out() -> None:
+def test_an_object_that_cannot_be_connected_to_is_refused_with_a_hint() -> None:
     with pytest.raises(DeclarationError, match=r"cannot connect to object: .* open_link\(\)"):
         connect(object())  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The listener's settings and what Hypercorn is told of them."""
+"""The listener's settings, and those that Hypercorn gets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_setting_that_cannot_work_is_refused_when_built(settings: dict[str, An
         HttpConfig(**settings)
 
 
-def test_hypercorn_is_told_the_limits_it_reads_and_never_a_read_timeout() -> None:
+def test_hypercorn_gets_the_limits_it_reads_and_never_a_read_timeout() -> None:
     config = HttpConfig(websocket_max_message=123, keep_alive_max_requests=7, websocket_ping_interval=9)
     hyper = hypercorn_config(config)
     assert hyper.websocket_max_message_size == 123
@@ -92,7 +92,7 @@ class Recorder(Listener):
         self.calls.append(f"close {deadline - trio.current_time():.0f}")
 
 
-async def test_the_door_closes_then_the_runtime_drains_then_connections_end(autojump_clock: Any) -> None:
+async def test_the_listener_stops_then_the_runtime_drains_then_connections_close(autojump_clock: Any) -> None:
     listener = Recorder()
 
     async def drain(deadline: float) -> None:

@@ -120,14 +120,14 @@ async def test_killing_the_server_ends_its_callers_and_the_next_call_finds_a_new
         assert second != first
 
 
-async def test_a_dead_server_stays_dead_if_so_wished(tmp_path: Path) -> None:
+async def test_without_reconnect_tries_a_dead_server_is_not_restarted(tmp_path: Path) -> None:
     async with child(tmp_path, reconnect=Reconnect(tries=0)) as client:
         for _ in range(2):
             with pytest.raises(ConnectionLost):
                 await client.call_tool("die")
 
 
-async def test_the_last_words_of_a_server_are_part_of_the_error(tmp_path: Path) -> None:
+async def test_the_last_line_of_standard_error_is_part_of_the_error(tmp_path: Path) -> None:
     lines: list[str] = []
     async with child(tmp_path, on_stderr=lines.append) as client:
         with pytest.raises(ConnectionLost, match=r"exited with code 3.*out of paper"):
@@ -135,7 +135,7 @@ async def test_the_last_words_of_a_server_are_part_of_the_error(tmp_path: Path) 
     assert lines == ["out of paper"]
 
 
-async def test_a_server_that_dies_before_it_speaks_says_why(tmp_path: Path) -> None:
+async def test_a_server_that_exits_before_its_first_message_is_reported_with_its_error(tmp_path: Path) -> None:
     extra = "sys.stderr.write('no licence\\n'); sys.stderr.flush(); sys.exit(4)"
     with pytest.raises(ConnectionLost, match=r"exited with code 4.*no licence"):
         async with child(tmp_path, extra=extra, protocol=None):
@@ -235,7 +235,7 @@ async def test_no_orphan_is_left_when_the_client_is_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.defect("C16")
-async def test_the_last_words_come_after_any_flood_on_standard_error(tmp_path: Path) -> None:
+async def test_the_last_line_of_standard_error_is_kept_after_a_flood(tmp_path: Path) -> None:
     extra = "for _ in range(300): sys.stderr.write('x' * 9999 + '\\n')"
     async with child(tmp_path, extra=extra, on_stderr=lambda _: None) as client:
         with pytest.raises(ConnectionLost, match=r"exited with code 3.*out of paper"):

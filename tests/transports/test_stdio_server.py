@@ -141,7 +141,7 @@ async def test_answers_that_are_ready_together_are_written_together(autojump_clo
     ],
     ids=["no JSON", "two on a line", "too long", "empty batch", "scalar"],
 )
-async def test_a_line_that_cannot_be_read_is_told_without_an_id_and_the_next_one_is_served(
+async def test_an_unreadable_line_is_answered_without_an_id_and_the_next_one_is_served(
     line: bytes, code: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_wire() as wire:
@@ -366,7 +366,7 @@ async def test_changes_that_differ_in_their_metadata_have_a_bound(autojump_clock
         assert len(session.link.outbox._items) < 1500
 
 
-async def test_a_date_without_errors_that_have_no_id_hears_nothing(
+async def test_a_date_without_errors_that_have_no_id_gets_none(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_wire(date="2025-06-18") as wire:
@@ -483,7 +483,7 @@ async def test_a_burst_waits_for_its_turn_and_is_answered_whole(autojump_clock: 
         assert sorted(a["id"] for a in answers if "result" in a) == list(range(40))
 
 
-async def test_a_jam_refuses_requests_and_lets_cancels_and_answers_through(autojump_clock: MockClock) -> None:
+async def test_a_congested_session_refuses_requests_but_takes_cancels_and_responses(autojump_clock: MockClock) -> None:
     """Handlers that wait for the client's answers would otherwise wait for a reader that waits for them."""
 
     async def ask(ctx: Ctx, params: Any) -> Any:
@@ -578,7 +578,7 @@ async def test_pipes_and_sockets_are_waited_for_and_left_as_they_were(kind: str)
     os.close(server_out)
 
 
-async def test_files_work_too(tmp_path: Path) -> None:
+async def test_stdio_can_be_files(tmp_path: Path) -> None:
     app = App({"echo": echo})
     (tmp_path / "in").write_bytes(encode(initialize()) + b"\n" + encode(request(1, "echo")) + b"\n")
     with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
@@ -592,7 +592,7 @@ async def _serve(runtime: Any, stdin_fd: int, stdout_fd: int) -> None:
     await serve_stdio(runtime, stdin_fd=stdin_fd, stdout_fd=stdout_fd)
 
 
-def test_the_wire_is_private_and_given_back() -> None:
+def test_standard_streams_are_private_while_serving_and_restored() -> None:
     before = os.fstat(0), os.fstat(1)
     with private_stdio() as (wire_in, wire_out):
         assert os.path.samestat(os.fstat(wire_in), before[0])

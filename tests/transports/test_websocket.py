@@ -1,4 +1,4 @@
-"""The WebSocket transport behind a make-believe ASGI server."""
+"""The WebSocket transport behind a fake ASGI server."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def test_our_own_pages_may_connect(autojump_clock: MockClock) -> None:
         pass
 
 
-async def test_who_asks_is_found_out_before_the_handshake(autojump_clock: MockClock) -> None:
+async def test_the_caller_is_authenticated_before_the_handshake(autojump_clock: MockClock) -> None:
     async def authenticator(head: HttpRequest) -> Any:
         return Principal(subject="ann") if head.text(b"authorization") == "Bearer a" else Plain(401, (), b"{}")
 
@@ -213,7 +213,7 @@ async def test_each_message_is_a_text_of_its_own(autojump_clock: MockClock) -> N
         assert [a["id"] for a in await socket.heard()] == [1, 2]
 
 
-async def test_a_message_that_cannot_be_read_is_told_and_the_next_is_served(autojump_clock: MockClock) -> None:
+async def test_an_unreadable_message_is_answered_and_the_next_is_served(autojump_clock: MockClock) -> None:
     async with open_talk() as (socket, _):
         await socket.say("hello", request(1, "ping"))
         assert [a.get("id") for a in await socket.heard()] == [None, 1]
@@ -267,7 +267,7 @@ async def test_a_peer_that_does_not_read_is_closed_with_1013(autojump_clock: Moc
         assert runtime.supervisor.sessions == {}
 
 
-async def test_being_cancelled_says_goodbye(autojump_clock: MockClock) -> None:
+async def test_a_cancelled_socket_sends_a_close_frame(autojump_clock: MockClock) -> None:
     async with open_talk() as (socket, _):
         pass
     assert [e["code"] for e in socket.events if e["type"] == "websocket.close"] == [1001]

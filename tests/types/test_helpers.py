@@ -46,7 +46,7 @@ def test_a_file_is_read_when_the_content_is_made(tmp_path: Path) -> None:
     assert (b64decode(content.data), content.mime_type) == (b"not recognisable", "image/jpeg")
 
 
-def test_the_bytes_are_believed_before_the_name(tmp_path: Path) -> None:
+def test_the_mime_type_of_the_bytes_wins_over_the_file_name(tmp_path: Path) -> None:
     path = tmp_path / "plot.jpg"
     path.write_bytes(PNG)
     assert types.Image(path=str(path)).to_content().mime_type == "image/png"
@@ -57,7 +57,7 @@ def test_a_type_that_is_given_is_kept() -> None:
     assert (content.mime_type, content.meta) == ("image/x-own", {"a": 1})
 
 
-def test_a_type_that_cannot_be_told_is_asked_for() -> None:
+def test_an_undetectable_mime_type_must_be_given() -> None:
     with pytest.raises(ValueError, match="pass mime_type="):
         types.Image(b"?").to_content()
     with pytest.raises(ValueError, match="which audio type"):
@@ -93,7 +93,7 @@ def test_a_link_takes_its_uri_and_name_by_position() -> None:
     assert link == types.ResourceLink(uri="a://b", name="n", title="t", description="d", mime_type="m", size=3)
 
 
-def test_messages_are_written_shortly() -> None:
+def test_messages_have_short_constructors() -> None:
     assert types.user("hi").to_prompt_message() == types.PromptMessage(
         role="user", content=types.TextContent(text="hi")
     )

@@ -63,7 +63,7 @@ def test_null_is_one_object_that_survives_copying() -> None:
     assert pickle.loads(pickle.dumps(types.NULL)) is types.NULL
 
 
-def test_a_tag_cannot_be_chosen() -> None:
+def test_the_type_tag_of_content_is_fixed() -> None:
     with pytest.raises(TypeError):
         types.TextContent(text="x", type="image")  # type: ignore[call-arg]
 

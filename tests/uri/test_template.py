@@ -348,7 +348,7 @@ REVERSIBLE = {
 
 
 @given(st.data())
-def test_what_was_expanded_is_matched(data: st.DataObject) -> None:
+def test_an_expanded_template_matches_itself(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(list(REVERSIBLE)))
     values = data.draw(st.fixed_dictionaries(REVERSIBLE[text]))
     template = UriTemplate(text)
@@ -357,7 +357,7 @@ def test_what_was_expanded_is_matched(data: st.DataObject) -> None:
 
 @given(st.text(alphabet="x/:?#&=,%2F1aq") | st.text(), st.sampled_from([*REVERSIBLE, "{+p}{?q}", "{a}.{b}-{c}"]))
 def test_any_uri_matches_or_does_not(uri: str, text: str) -> None:
-    """And a match, expanded again, is matched alike."""
+    """Matching any URI does not raise, and a match that is expanded again matches alike."""
     template = UriTemplate(text)
     values = template.match(uri)
     if values is not None and "%" not in uri:

@@ -358,7 +358,7 @@ def test_a_number_that_json_lacks_is_refused_and_located(number: float) -> None:
 
 
 @given(JSON)
-def test_finite_values_are_never_suspected(value: Any) -> None:
+def test_finite_values_are_never_reported_as_non_finite(value: Any) -> None:
     assert find_non_finite(value) is None
     assert decode(encode(Response(1, value))) == Response(1, value)
 
@@ -384,7 +384,7 @@ def test_a_rejection_names_the_id_or_has_none() -> None:
         ('"result":null', Response(1, None)),
     ],
 )
-def test_the_member_that_is_not_meant_may_be_null(members: str, frame: Frame) -> None:
+def test_a_null_result_or_error_next_to_the_other_is_ignored(members: str, frame: Frame) -> None:
     assert decode(f'{{"jsonrpc":"2.0","id":1,{members}}}'.encode()) == frame
 
 

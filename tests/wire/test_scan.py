@@ -71,7 +71,7 @@ def oracle(data: bytes) -> tuple[bool, int, int]:
 
 
 @given(texts())
-def test_duplicate_keys_are_found_at_every_level_in_every_hand(data: bytes) -> None:
+def test_duplicate_keys_are_found_at_every_level_and_in_every_spelling(data: bytes) -> None:
     tree = msgspec.json.decode(data)
     assert has_duplicate_keys(data, msgspec.json.encode(tree)) is oracle(data)[0]
     assert finish(lost_keys(data, tree)) is oracle(data)[0]

@@ -117,7 +117,7 @@ def test_an_event_larger_than_the_bound_is_an_error(data: bytes) -> None:
         reader.eof()
 
 
-def test_many_lines_and_endless_comments_fit() -> None:
+def test_an_event_of_many_lines_and_endless_comments_are_read() -> None:
     reader = SseReader()
     assert reader.feed(b"data: x\n" * 10_000 + b"\n") == [event("\n".join(["x"] * 10_000))]
     for _ in range(1000):

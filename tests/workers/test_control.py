@@ -93,7 +93,7 @@ def test_a_worker_names_itself(ends: tuple[socket.socket, socket.socket]) -> Non
     assert control.beat_every == pytest.approx(0.5)
 
 
-def test_a_new_interpreter_is_told_its_part(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_new_interpreter_gets_its_assignment(ends: tuple[socket.socket, socket.socket]) -> None:
     parent, own = ends
     assignment = Assignment(slot=1, workers=2, restarts=5, stuck_after=9.0, keys=("k",))
     fields = {name: getattr(assignment, name) for name in ("slot", "workers", "restarts", "stuck_after", "keys")}

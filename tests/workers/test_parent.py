@@ -117,7 +117,7 @@ def test_the_others_start_when_the_first_one_is_ready(cluster: Cluster) -> None:
     assert [(worker.slot, worker.pid) for worker in cluster.alive] == [(0, 1), (1, 2)]
 
 
-def test_the_others_are_told_of_a_death(cluster: Cluster) -> None:
+def test_the_other_workers_are_notified_of_a_death(cluster: Cluster) -> None:
     one, other = cluster.alive
     one.code = -9
     cluster.turn()

@@ -1,4 +1,4 @@
-"""Where a token may be: in one Authorization header, and nowhere else."""
+"""The place of a token in a request: one Authorization header, and nowhere else."""
 
 from __future__ import annotations
 

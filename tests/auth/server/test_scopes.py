@@ -1,4 +1,4 @@
-"""Scopes over HTTP, in both lives: what a caller sees, what it may use, and what it is told otherwise."""
+"""Scopes over HTTP, stateful and stateless: the entries a caller sees and may use, and the refusals it gets."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ async def test_an_authenticator_of_ones_own_may_grant_scopes_too() -> None:
 
 
 class Anyone:
-    """Neither a principal nor anything that could be told from another one."""
+    """The authenticator returned neither a principal nor a value that identifies a caller."""
 
 
 @pytest.mark.defect("S5", "S14")
@@ -294,7 +294,7 @@ def test_an_invalid_scope_cannot_be_declared(scope: str) -> None:
 async def test_a_rate_limit_of_a_tool_counts_per_principal(
     rate: float, at_once: int, wait: int, date: str, autojump_clock: Any
 ) -> None:
-    """Past that HTTP says 429, and both the header and the error say when the next call is due, rounded up."""
+    """Above the rate the status is 429; the header and the error say when the next call is due, rounded up."""
     server = Server("s")
 
     @server.tool(rate=rate)

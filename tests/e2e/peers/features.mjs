@@ -237,7 +237,7 @@ const FEATURES = {
     const steps = peer.received.filter((frame) => frame.method === "notifications/progress");
     same(steps.slice(-3).map(({ params }) => [params.progress, params.total]), wanted);
     // The last step may come in one piece with the answer, and this client then forgets whom to tell first
-    // (modelcontextprotocol/typescript-sdk#2580). So all three must arrive, and the first two must be told.
+    // (modelcontextprotocol/typescript-sdk#2580). So all three must arrive, and the callback must get the first two.
     same(seen, wanted.slice(0, Math.max(2, seen.length)));
   },
 

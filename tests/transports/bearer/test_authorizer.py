@@ -108,7 +108,7 @@ async def test_a_new_key_is_fetched_and_a_flood_of_invented_ones_is_not(autojump
         refused = await come(authorizer, sign({"iss": ISSUER}, ec(), kid=f"invented-{number}"))
         assert isinstance(refused, Plain)
         statuses.append(refused.status)
-    assert statuses == [401] + [503] * 49  # the first was looked for; the others may be too new, and are told to retry
+    assert statuses == [401] + [503] * 49  # the first was looked for; the others may be too new: retry later
     assert issuer.asked == [KEYS] * 3
 
 
@@ -250,7 +250,7 @@ async def test_neg_callers_are_refused_while_introspection_fails(trouble: str, a
     assert (refused.status, trio.current_time() - began <= 2) == (503, True)
 
 
-# -- what a client is told
+# -- refusals
 
 
 def challenges_of(reply: Principal | Plain) -> list[str]:
@@ -323,7 +323,7 @@ async def test_certificates_need_a_connection_that_has_one() -> None:
     assert isinstance(await authorizer(broken), Plain)
 
 
-async def test_the_metadata_is_for_everybody() -> None:
+async def test_the_metadata_needs_no_token() -> None:
     async with open_protected(auth=settings(required_scopes="mcp")) as endpoint:
         anonymous = Caller(endpoint, LIVES[0], None)
         known = "/.well-known/oauth-protected-resource"

@@ -41,7 +41,7 @@ async def test_neg_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings["start_new_session"]
 
 
-async def test_without_a_browser_the_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_browser_the_page_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser, "command_for", lambda url: ["mcptrio-no-such-program", url])
     assert not await browser.open_page("https://as.example/")
 

@@ -107,7 +107,7 @@ async def test_a_late_refusal_of_a_replaced_token_only_means_to_try_again(autoju
         about = request()
         await auth.authorize(about)
         task_status.started()
-        await trio.sleep(100)  # its answer is on its way while somebody else signs in again
+        await trio.sleep(100)  # its answer is on its way while another request signs in again
         assert await auth.on_response(refusing(about))
 
     async with trio.open_nursery() as nursery:
@@ -157,7 +157,7 @@ async def test_any_exception_of_a_sign_in_reaches_the_requests_that_wait(autojum
     assert isinstance(caught.value.__cause__, SystemExit)
 
 
-async def test_a_failed_sign_in_fails_everybody_who_waits(autojump_clock: MockClock) -> None:
+async def test_a_failed_sign_in_fails_every_waiting_request(autojump_clock: MockClock) -> None:
     async def fail(_: str) -> str:
         await trio.sleep(1)
         raise AuthorizationFailed("no", error="access_denied")
@@ -178,7 +178,7 @@ async def test_a_failed_sign_in_fails_everybody_who_waits(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("error", ["access_denied", "sign_in_timeout"])
-async def test_a_person_who_said_no_is_left_in_peace_for_a_while(error: str, autojump_clock: MockClock) -> None:
+async def test_a_user_who_declined_is_not_asked_again_for_a_while(error: str, autojump_clock: MockClock) -> None:
     """A client that reconnects by itself would otherwise open one page after the other."""
 
     def decline(_: str) -> str:
@@ -196,7 +196,7 @@ async def test_a_person_who_said_no_is_left_in_peace_for_a_while(error: str, aut
     assert len(auth.grant.needs) == 2  # type: ignore[attr-defined]
 
 
-async def test_what_was_tried_for_one_request_is_not_held_against_the_next(autojump_clock: MockClock) -> None:
+async def test_failed_attempts_of_one_request_do_not_count_for_the_next(autojump_clock: MockClock) -> None:
     auth = signer(lambda name: name)
     for _ in range(3):
         about = request()  # it is signed in for twice, and given up without another answer
@@ -306,7 +306,7 @@ async def test_stepping_up_ends_and_is_not_begun_again(autojump_clock: MockClock
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", 'Bearer error="invalid_token"', 'Basic error="insufficient_scope"'])
-async def test_a_plain_403_is_an_answer(header: str, autojump_clock: MockClock) -> None:
+async def test_a_403_that_is_not_about_scopes_starts_no_sign_in(header: str, autojump_clock: MockClock) -> None:
     auth = signer()
     await exchange(auth)
     assert not await auth.on_response(refusing(status=403, header=header))
@@ -337,7 +337,7 @@ async def test_no_token_goes_over_plain_http() -> None:
         await auth.on_response(AuthResponse(request=plain, status=401, headers={}))
 
 
-async def test_a_person_who_never_comes_is_not_waited_for_for_ever(autojump_clock: MockClock) -> None:
+async def test_a_sign_in_that_the_user_never_finishes_times_out(autojump_clock: MockClock) -> None:
     async def never(_: str) -> str:
         await trio.sleep_forever()
         raise AssertionError

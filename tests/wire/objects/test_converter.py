@@ -188,7 +188,7 @@ def test_the_params_of_an_input_request_follow_its_method() -> None:
     assert unstructure(result) == wire
 
 
-def test_null_is_told_from_absent_where_it_matters() -> None:
+def test_null_differs_from_absent_where_it_matters() -> None:
     assert structure({"content": []}, types.CallToolResult).structured_content is None
     assert structure({"content": [], "structuredContent": None}, types.CallToolResult).structured_content is types.NULL
 
