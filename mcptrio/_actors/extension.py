@@ -88,7 +88,7 @@ class Extension:
         return {}
 
     def bind(self, server: Any) -> None:
-        """Set up a server that it was added to, for example add resources."""
+        """Set up a server that it was added to, for example add resources. If it raises, it is not added."""
 
     def attach(self, runtime: Runtime) -> Callable[[], None]:
         """Start serving in a runtime; the returned function is called when the runtime ends."""
@@ -155,6 +155,9 @@ class Extensions(Entity):
         """Add an extension that `check` accepts."""
         self.check(extension)
         self._by_id[extension.identifier] = extension
+
+    def remove(self, extension: Extension) -> None:
+        del self._by_id[extension.identifier]
 
     def check(self, extension: Extension) -> None:
         """Raise `DeclarationError` if there is one with that identifier, or with one of its tool options."""

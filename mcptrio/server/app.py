@@ -188,11 +188,18 @@ class App:
 
     def add_extension(self, extension: Extension) -> None:
         self.check_extension(extension)
+        routes = dict(self.router.routes)
         self.extensions.add(extension)
         for route in extension.routes():
             self.router.add(route)
         self._offers = None
-        extension.bind(self.server)
+        try:
+            extension.bind(self.server)
+        except BaseException:  # refused: a second try must not find it half added
+            self.extensions.remove(extension)
+            self.router.routes.clear()
+            self.router.routes.update(routes)
+            raise
 
     # -- capabilities and changes
 

@@ -99,7 +99,7 @@ MUTANTS = [
         "D08", "an extension is checked before it is added", APP,
         "        for extension in new:\n            self.check_extension(extension)\n", "",
         OPTIONS, "test_a_tool_that_is_refused_while_serving_adds_no_extension",
-        ((APP, "        self.check_extension(extension)\n        self.extensions", "        self.extensions"),),
+        ((APP, "        self.check_extension(extension)\n        routes =", "        routes ="),),
     ),
     Mutant(
         "D08", "the name of a tool is checked before its extension is added", APP,
@@ -112,6 +112,26 @@ MUTANTS = [
         "        entry = replace(entry, extra=extra)\n        for extension in new:\n"
         "            self.add_extension(extension)\n        new = []\n",
         OPTIONS, "test_a_refused_option_of_an_extension_adds_nothing",
+    ),
+    Mutant(
+        "D08", "an extension that refuses its server is not added", APP,
+        "            self.extensions.remove(extension)\n", "",
+        SKILLS, "test_skills_whose_place_is_taken_are_not_added",
+    ),
+    Mutant(
+        "D08", "the methods of an extension that refuses are not added", APP,
+        "            self.router.routes.clear()\n            self.router.routes.update(routes)\n", "",
+        SKILLS, "test_skills_whose_place_is_taken_are_not_added",
+    ),
+    Mutant(
+        "D08", "the places of skills are checked before one is taken", "extensions/skills/extension.py",
+        "                server._app.resources.registry.check_free(uri)\n", "                pass\n",
+        SKILLS, "test_skills_whose_place_is_taken_are_not_added",
+    ),
+    Mutant(
+        "D08", "a session function is checked before it is set", APP,
+        "        self.router.check(row)\n", "",
+        OPTIONS, "test_a_session_function_that_is_refused_while_serving_is_not_set",
     ),
     Mutant(
         "D08", "every extension is checked before one is included", "server/composition.py",

@@ -102,6 +102,11 @@ MUTANTS = [
         ENDPOINT, "test_every_response_has_a_reason_phrase",
     ),
     Mutant(
+        "U16", "refusals before a request is served have a reason phrase", f"{HTTP}/listener/framing.py",
+        "{REASON_PHRASES[self.status]}\"", "\"",
+        ENDPOINT, "test_every_response_has_a_reason_phrase",
+    ),
+    Mutant(
         "U19", "the settings of run() are typed", "server/server.py",
         "**settings: Unpack[RunOptions]) -> None:", "**settings: Any) -> None:",
         CHECKERS, CHECKED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,52 @@ async def test_edits_are_seen_without_a_restart(folder: Path, mock_clock: MockCl
         (contents,) = (await caller.ask("resources/read", uri="skill://new/SKILL.md"))["contents"]
         assert contents["text"] == FRONT.format(name="new")
         assert len(await listed(caller, "resources/list", "resources")) == 3
+
+
+async def test_skills_of_one_name_in_two_folders_are_served(folder: Path, mock_clock: MockClock) -> None:
+    put(folder, "acme/pdf/SKILL.md")
+    async with calling(serving(folder)) as caller:
+        assert len(await listed(caller, "skills/list", "skills")) == 3
+        put(folder, "later/pdf/SKILL.md")
+        mock_clock.jump(2)
+        assert len(await listed(caller, "skills/list", "skills")) == 4
+        names = {resource["uri"]: resource["name"] for resource in await listed(caller, "resources/list", "resources")}
+        assert names == {
+            "skill://acme/billing/refunds/SKILL.md": "refunds",
+            "skill://acme/pdf/SKILL.md": "pdf",
+            "skill://pdf/SKILL.md": "skill://pdf/SKILL.md",
+            "skill://later/pdf/SKILL.md": "later/pdf",
+        }
+
+
+async def test_a_skill_may_have_the_name_of_a_resource(folder: Path) -> None:
+    server = Server("skilled")
+
+    @server.resource("notes://pdf", name="pdf")
+    async def note() -> str:
+        return "note"
+
+    server.add_extension(Skills.from_folder(folder))
+    async with calling(server) as caller:
+        names = [resource["name"] for resource in await listed(caller, "resources/list", "resources")]
+        assert names == ["pdf", "refunds", "skill://pdf/SKILL.md"]
+
+
+@pytest.mark.defect("D08")
+@pytest.mark.parametrize("taken", ["skill://{+path}", "skill://pdf/SKILL.md"])
+def test_skills_whose_place_is_taken_are_not_added(taken: str, folder: Path) -> None:
+    server, skills = Server("skilled"), Skills.from_folder(folder)
+
+    async def read(path: str = "") -> str:
+        return path
+
+    server.add_resource(taken, read)
+    for _ in range(2):  # the second try is refused for the same reason
+        with pytest.raises(DeclarationError, match=rf"there is a \w+ '{re.escape(taken)}' already"):
+            server.add_extension(skills)
+    app = server._app
+    assert "skills/list" not in app.router
+    assert (len(app.extensions), len(app.resources.registry) + len(app.resources.templates)) == (0, 1)
 
 
 @pytest.mark.defect("D16")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import trio
 
-from mcptrio import Context, DeclarationError, Schema, Server, types
+from mcptrio import Context, DeclarationError, Schema, Server, SessionHandle, types
 from mcptrio.extensions.apps import Ui
 from tests.server.talk import open_house, talking
 
@@ -158,6 +159,20 @@ def test_a_tool_whose_name_is_taken_adds_no_extension() -> None:
     with pytest.raises(DeclarationError, match="there is a tool 'plain' already"):
         server.add_tool(plain, task=True, ui=Ui("ui://page", html="<p>"))
     assert sizes(server) == (0, 1, 0, 0)
+
+
+@pytest.mark.defect("D08")
+async def test_a_session_function_that_is_refused_while_serving_is_not_set() -> None:
+    server = Server("x")
+
+    async def session(handle: SessionHandle) -> AsyncIterator[str]:
+        yield "state"
+
+    async with open_house(server):
+        for _ in range(2):
+            with pytest.raises(DeclarationError, match="before serving begins"):
+                server.session(session)
+        assert server._app.lifecycle.session_function is None
 
 
 @pytest.mark.defect("D08")

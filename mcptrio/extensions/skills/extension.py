@@ -176,6 +176,8 @@ class Skills(Extension):
 
     def bind(self, server: Any) -> None:
         if not self._servers:  # a server that includes the first one takes over its resources
+            for uri in self._skills:
+                server._app.resources.registry.check_free(uri)
             files = SCHEME + "{+path}"
             server.add_resource(files, self._read_file, name="skill-files", description="The files of the skills.")
             self._register(server, {}, self._skills)
@@ -251,14 +253,20 @@ class Skills(Extension):
         return about
 
     def _register(self, server: Any, before: Mapping[str, Skill], found: Mapping[str, Skill]) -> None:
-        """Register each SKILL.md as a resource with the name of its skill."""
+        """Register each SKILL.md as a resource with the name of its skill, or its path or URI if that name is taken.
+
+        Skills may have one name in two folders, and this runs during a request when a folder has changed.
+        """
         for uri, skill in before.items():
             if found.get(uri) != skill:
                 server.remove_resource(uri)
+        taken = {entry.wire["name"] for entry in server._app.resources.registry}
         for uri, skill in found.items():
             if before.get(uri) != skill:
                 fields = skill.front_matter
-                about = {"name": fields["name"], "description": fields["description"], "mime_type": "text/markdown"}
+                name = next((name for name in (fields["name"], skill.path) if name not in taken), uri)
+                taken.add(name)
+                about = {"name": name, "description": fields["description"], "mime_type": "text/markdown"}
                 server.add_resource(uri, self._read_front, **about)
 
     # -- the methods
