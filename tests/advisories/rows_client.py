@@ -8,6 +8,11 @@ BUDGET = "tests/schema/test_budget.py"
 RETRY = "tests/transports/test_retry.py"
 FOLLOWING = "tests/extensions/test_following.py"
 HTTP_CLIENT = "transports/http_client"
+MULTI, LISTEN, STDIO_CLIENT = (
+    "tests/client/test_multi.py",
+    "tests/client/test_listen.py",
+    "tests/transports/test_stdio_client.py",
+)
 
 MUTANTS = [
     Mutant(
@@ -120,5 +125,59 @@ MUTANTS = [
         "E24", "a WebSocket handshake has a limit", "transports/websocket/client.py",
         "httpx2.Timeout(self.config.connect_timeout, write", "httpx2.Timeout(None, write",
         "tests/e2e/test_client_http.py", "test_a_websocket_handshake_that_is_never_answered_ends",
+    ),
+    # -- opening, closing and what happens meanwhile
+    Mutant(
+        "C14", "no connection is opened in a closed nursery", "client/reconnect.py",
+        "        await trio.lowlevel.checkpoint_if_cancelled()\n", "",
+        "tests/e2e/test_cancelling.py", "test_a_client_of_a_server_in_this_process_is_cancelled_at_every_step",
+        (
+            (
+                "client/exceptions.py",
+                "        except (trio.Cancelled, GeneratorExit):\n",
+                "        except BaseException:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "C15", "a server that failed keeps its name", "client/multi.py",
+        "for one in (*self._clients, *self.failed) if", "for one in self._clients if",
+        MULTI, "test_a_call_for_a_server_that_failed_is_not_sent_to_another_one",
+    ),
+    Mutant(
+        "C15", "the longest name of a server counts", "client/multi.py",
+        "        return max(owners, key=len, default=None)\n", "        return owners[0] if owners else None\n",
+        MULTI, "test_a_listed_name_leads_to_the_server_that_listed_it",
+    ),
+    Mutant(
+        "C15", "a name that leads to another server is not listed", "client/multi.py",
+        "        return owner == client\n", "        return True\n",
+        MULTI, "test_a_listed_name_leads_to_the_server_that_listed_it",
+    ),
+    Mutant(
+        "C16", "the last lines are kept during a flood", "transports/stdio/client.py",
+        "            self._last.append(text[:500])\n            if not hand_on:\n                continue\n",
+        "            if not hand_on:\n                continue\n            self._last.append(text[:500])\n",
+        STDIO_CLIENT, "test_the_last_words_come_after_any_flood_on_standard_error",
+    ),
+    Mutant(
+        "C16", "lines are handed on again after a flood", "transports/stdio/client.py",
+        "                if trio.current_time() >= until:\n", "                if False:\n",
+        STDIO_CLIENT, "test_standard_error_is_handed_on_again_after_a_flood",
+    ),
+    Mutant(
+        "C17", "unsubscribing leaves a listener its subscription", "client/features/listen.py",
+        "        return not self._is_wanted(uri)\n", "        return True\n",
+        LISTEN, "test_unsubscribing_does_not_silence_a_listener",
+    ),
+    Mutant(
+        "C17", "subscriptions are counted", "client/features/listen.py",
+        "        if self._subscribed[uri] > 1:\n", "        if False:\n",
+        LISTEN, "test_a_listener_that_ends_does_not_silence_a_subscription_or_another_listener",
+    ),
+    Mutant(
+        "C17", "a listener leaves others their subscription", "client/features/listen.py",
+        "                        if not self._is_wanted(uri, without=changes):\n", "                        if True:\n",
+        LISTEN, "test_a_listener_that_ends_does_not_silence_a_subscription_or_another_listener",
     ),
 ]  # fmt: skip

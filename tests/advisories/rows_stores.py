@@ -5,7 +5,7 @@ from __future__ import annotations
 from .mutant import HTTP, Mutant
 
 TASKS = "tests/extensions/test_tasks_http.py"
-OWNERS = "tests/stores/test_owners.py"
+OWNERS, SQLITE = "tests/stores/test_owners.py", "tests/stores/test_sqlite.py"
 RECORDS = "stores/_records.py"
 
 RESULTS, RESULT_TESTS = "server/features/large_results.py", "tests/server/test_result_forms.py"
@@ -92,5 +92,32 @@ MUTANTS = [
         "S7", "a client leaves places of listeners to others", f"{HTTP}/endpoint/stateless.py",
         ", owners=Owners(several=True)", "",
         "tests/stateless/test_listening.py", "test_one_client_cannot_take_every_place_of_listeners",
+    ),
+    # -- durability
+    Mutant(
+        "C30", "a database in memory is refused", "stores/_sqlite_file.py",
+        '        if os.fspath(path) in ("", ":memory:"):\n', "        if False:\n",
+        SQLITE, "test_a_database_that_is_not_durable_is_refused_with_a_hint",
+    ),
+    Mutant(
+        "C30", "the URL of a database in memory is refused", "stores/_sqlite_file.py",
+        '        if os.fspath(path) in ("", ":memory:"):\n', "        if False:\n",
+        "tests/stores/test_memory.py", "test_the_url_of_a_database_in_memory_is_refused_with_a_hint",
+    ),
+    Mutant(
+        "C30", "a removed file is noticed while nothing is written", "stores/sqlite.py",
+        "                if not await trio.to_thread.run_sync(self._file.is_in_place, limiter=self._read_thread):\n",
+        "                if False:\n",
+        SQLITE, "test_a_removed_file_is_reported_and_replaced_by_an_empty_one",
+    ),
+    Mutant(
+        "C30", "a commit notices a removed file", "stores/_sqlite_file.py",
+        "        if not self.is_in_place():\n", "        if False:\n",
+        SQLITE, "test_a_commit_notices_that_the_file_was_removed",
+    ),
+    Mutant(
+        "C30", "a file in place of the store is left alone", "stores/_sqlite_file.py",
+        "        if self._found() not in (None, self._identity):\n", "        if False:\n",
+        SQLITE, "test_a_file_put_in_place_of_the_store_is_left_alone",
     ),
 ]  # fmt: skip

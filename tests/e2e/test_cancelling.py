@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
+import random
 import sys
 import threading
 import time
@@ -39,6 +41,24 @@ class CancelAt(trio.abc.Instrument):
                 self.scope.cancel()
 
 
+class Turns(random.Random):
+    """Stands in for Trio's random numbers: of the tasks of each turn, the oldest or the newest runs first.
+
+    The order can change from turn to turn. Only then does a task end before another one that began with it goes on.
+    """
+
+    def __init__(self, order: str) -> None:
+        super().__init__()
+        self.order = itertools.cycle(order.split())
+
+    def shuffle(self, batch: Any) -> None:
+        if next(self.order) == "newest":
+            batch.reverse()
+
+
+ORDERS = ["oldest newest", "newest oldest", "oldest", "newest"]
+
+
 async def use(target: Any, date: str) -> None:
     async with connect(target, protocol=date, reconnect=Reconnect(tries=1, first=0.01)) as client:
         await client.call_tool("count", {"a": 1, "b": 2})
@@ -46,7 +66,7 @@ async def use(target: Any, date: str) -> None:
             pass
 
 
-def run_until(step: int, target: Any, date: str) -> bool:
+def run_until(step: int, target: Any, date: str, order: str | None = None) -> bool:
     """Use a client and cancel it at this step; False if it was done before."""
     cancel = CancelAt(step)
 
@@ -60,7 +80,11 @@ def run_until(step: int, target: Any, date: str) -> bool:
                     raise
             cancel.scope = None
 
-    trio.run(main, instruments=[cancel], strict_exception_groups=True)
+    with pytest.MonkeyPatch.context() as patch:
+        if order is not None:
+            patch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)
+            patch.setattr("trio._core._run._r", Turns(order))
+        trio.run(main, instruments=[cancel], strict_exception_groups=True)
     return cancel.left <= 0
 
 
@@ -77,13 +101,13 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
-def check_every_step(target: Any, date: str) -> None:
-    run_until(10**9, target, date)
+def check_every_step(target: Any, date: str, order: str | None = None) -> None:
+    run_until(10**9, target, date, order)
     gc.collect()
     before = open_files()
     processes = children()
     step = 1
-    while run_until(step, target, date):
+    while run_until(step, target, date, order):
         gc.collect(0)
         began = time.monotonic()
         while (left := open_files() - before) and time.monotonic() - began < 5:
@@ -120,12 +144,13 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.defect("C14")
+@pytest.mark.parametrize("order", sample(ORDERS, "oldest newest"))
 @pytest.mark.parametrize("date", sample(BOTH, NEW))
-def test_a_client_of_a_server_in_this_process_is_cancelled_at_every_step(date: str) -> None:
+def test_a_client_of_a_server_in_this_process_is_cancelled_at_every_step(date: str, order: str) -> None:
     def server() -> Server:
         return make_server()
 
-    check_every_step(server, date)
+    check_every_step(server, date, order)
 
 
 @pytest.mark.defect("C14")

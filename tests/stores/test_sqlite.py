@@ -551,6 +551,7 @@ async def test_a_removed_file_is_reported_and_replaced_by_an_empty_one(path: Pat
         os.unlink(path)
         await wait_all_tasks_blocked()
         mock_clock.jump(CHECK_FILE_EVERY)
+        mock_clock.rate = 3.0  # so that the bound of `States.next` is one
         assert "removed" in (await states.next() or "")
         assert await states.next() is None
         assert store.degraded is None
@@ -584,6 +585,7 @@ async def test_a_file_put_in_place_of_the_store_is_left_alone(path: Path) -> Non
         fill(store, 1)
         with trio.fail_after(30):
             while "another file" not in (store.degraded or ""):
+                assert read(path) == b"something else"
                 await trio.lowlevel.checkpoint()
     assert read(path) == b"something else"
 
