@@ -18,7 +18,7 @@ from mcptrio._actors.call import Call
 from mcptrio._actors.future import Reply
 from mcptrio._actors.journal import MISSING, Journal, Question, Read
 from mcptrio._actors.reports import ask_ended, ask_sent
-from mcptrio._peer.messages import Asked, Gathered, GaveUp, Notified
+from mcptrio._peer.messages import Asked, Gathered, GaveUp, Notified, ReplyFuture
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.errors import RequestTimeout
@@ -120,7 +120,7 @@ class Asks(Entity):
         return await asked.reply.wait()
 
     @trio.lowlevel.enable_ki_protection
-    async def gather(self, call: int, reply: Reply) -> None:
+    async def gather(self, call: int, reply: ReplyFuture) -> None:
         """Wait a moment for further questions of the same call, so that they leave in one round."""
         await trio.sleep(self.session.service.limits.gather)
         if not reply.settled:

@@ -31,6 +31,7 @@ from mcptrio.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from mcptrio._actors.runtime import Runtime
+    from mcptrio.auth.server.principal import Principal
 
 logger = logging.getLogger("mcptrio.exchange")
 
@@ -46,7 +47,7 @@ class Exchange(Entity, kw_only=True):
     link: ReplyLink
     runtime: Runtime
     transport: str = "http"
-    principal: Any = None
+    principal: Principal | None = None
     owner: str = ""
     """The owner of what it uses in shared tables: the key of its principal, else the address of its client."""
     eras: Eras | None = None

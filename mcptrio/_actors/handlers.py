@@ -126,7 +126,7 @@ class Handlers(Entity):
                 self.loan.accept(call, self, entry)
                 self.loan = None
                 return
-        start_soon = session.spawn if session.nursery is None else session.nursery.start_soon
+        start_soon: Callable[..., None] = session.spawn if session.nursery is None else session.nursery.start_soon
         if start.context is None:
             start_soon(self.run, call, name=call.name)
         else:

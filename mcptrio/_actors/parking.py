@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mcptrio._actors.call import Call
     from mcptrio._actors.service import Actor
     from mcptrio._actors.store import Marks
+    from mcptrio.auth.server.principal import Principal
 
 logger = logging.getLogger("mcptrio.parking")
 
@@ -137,7 +138,7 @@ class Parking(Entity, kw_only=True):
             logger.warning("%s (id %r): a requestState was refused: %s", start.method, start.request_id, why)
             raise MCPError(INVALID_PARAMS, REFUSED) from None
 
-    def worker_of(self, method: str, params: Mapping[str, Any], principal: Any) -> str | None:
+    def worker_of(self, method: str, params: Mapping[str, Any], principal: Principal | None) -> str | None:
         """Return another worker that holds the call of a retry; None if the retry is to be served, or refused, here."""
         sealed = params.get("requestState")
         if type(sealed) is not str:
@@ -198,7 +199,7 @@ class Parking(Entity, kw_only=True):
         logger.warning("%s: a requestState was refused: it was used before", start.method)
         return False
 
-    def _binding(self, method: str, params: Mapping[str, Any], principal: Any) -> bytes:
+    def _binding(self, method: str, params: Mapping[str, Any], principal: Principal | None) -> bytes:
         who = "" if principal is None else str(principal.key)
         return bind_to(self.audience, method, params, who)
 

@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from mcptrio import telemetry
-from mcptrio._actors.future import Reply
 from mcptrio._peer.effects import (
     AskInResult,
     Attach,
@@ -21,7 +20,7 @@ from mcptrio._peer.effects import (
     Start,
     Stop,
 )
-from mcptrio._peer.messages import Asked, Cause, HungUp, Message
+from mcptrio._peer.messages import Asked, Cause, HungUp, Message, ReplyFuture
 from mcptrio._wire.jsonrpc import encode, encode_batch
 from mcptrio.errors import ConnectionLost
 
@@ -81,7 +80,7 @@ def _send(actor: Actor, effect: Send) -> None:
     (effect.link or actor.link).post(data, final=effect.final, status=effect.status)
 
 
-def _report_progress(reply: Reply, params: dict[str, object]) -> None:
+def _report_progress(reply: ReplyFuture, params: dict[str, object]) -> None:
     try:
         reply.progressed(params)
     except Exception:

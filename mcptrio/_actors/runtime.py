@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mcptrio._actors.watchdog import Watchdog
     from mcptrio._bridge.to_asyncio import AsyncioLoop
     from mcptrio._eras.choose import Served
+    from mcptrio.auth.server.principal import Principal
     from mcptrio.types import Implementation
 
 logger = logging.getLogger("mcptrio.runtime")
@@ -234,7 +235,7 @@ class Runtime(Entity, kw_only=True):
         link: SessionLink,
         *,
         transport: str,
-        principal: Any = None,
+        principal: Principal | None = None,
         owner: str = "",
         reader: Callable[[], Awaitable[None]] | None = None,
     ) -> Session:

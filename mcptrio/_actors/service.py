@@ -13,7 +13,7 @@ from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
 from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.machine import Eras, Peer
-from mcptrio._peer.messages import Cause, Message
+from mcptrio._peer.messages import Cause, Message, ReplyFuture
 
 if TYPE_CHECKING:
     from mcptrio._actors.background import Background
@@ -108,7 +108,7 @@ class Outgoing(Protocol):
 
     def notify_nowait(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None: ...
 
-    async def gather(self, call: int, reply: Reply) -> None: ...
+    async def gather(self, call: int, reply: ReplyFuture) -> None: ...
 
 
 class Actor(Protocol):

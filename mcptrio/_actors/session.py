@@ -33,6 +33,7 @@ from mcptrio.errors import LocalProtocolError
 if TYPE_CHECKING:
     from mcptrio._actors.lending import Loan
     from mcptrio._actors.runtime import Runtime
+    from mcptrio.auth.server.principal import Principal
 
 
 class Session(Entity, kw_only=True):
@@ -46,7 +47,7 @@ class Session(Entity, kw_only=True):
     link: SessionLink
     _runtime: Runtime | None = None
     transport: str = "memory"
-    principal: Any = None
+    principal: Principal | None = None
     owner: str = ""
     """The owner of what it uses in shared tables: the key of its principal, else the address of its client."""
     state: Any = None

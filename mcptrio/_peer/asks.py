@@ -15,7 +15,7 @@ from mcptrio._peer.effects import Effect, Gather, Ignored, Send, Settle
 from mcptrio._peer.era import Era, Role
 from mcptrio._peer.ledger import Entry, Ledger, Round
 from mcptrio._peer.link import ReplyLink
-from mcptrio._peer.messages import Asked, Cause, Notified
+from mcptrio._peer.messages import Asked, Cause, Notified, ReplyFuture
 from mcptrio._peer.states import State
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Notification, Request
@@ -80,7 +80,7 @@ class PeerAsks(Entity, kw_only=True):
             raise CapabilityMissing(f"{asked.method} does not exist at protocol version {era.date}")
         check_capability(era, declared, asked.method, asked.params, "client" if self.role is Role.SERVER else "server")
 
-    def _give_up(self, reply: Any, reason: str) -> list[Effect]:
+    def _give_up(self, reply: ReplyFuture, reason: str) -> list[Effect]:
         for call in tuple(self.ledger.calls):
             round = self.ledger[call].round
             if round is not None and any(q.reply is reply for q in round.questions.values()):
@@ -165,7 +165,7 @@ class PeerAsks(Entity, kw_only=True):
         entry.round.latest = asked.reply
         return []
 
-    def _withdraw(self, call: int, round: Round, reply: Any) -> list[Effect]:
+    def _withdraw(self, call: int, round: Round, reply: ReplyFuture) -> list[Effect]:
         """Withdraw an input request. Others that were held back to be sent together with it are released."""
         round.questions = {key: q for key, q in round.questions.items() if q.reply is not reply}
         if round.latest is not reply or round.parked or not round.questions:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from typing import Any
 
 import msgspec
 
 from mcptrio._peer.era import Era
 from mcptrio._peer.link import ReplyLink, RequestHead
-from mcptrio._peer.messages import Asked, Cause
+from mcptrio._peer.messages import Asked, Cause, ReplyFuture
 from mcptrio._wire.jsonrpc import Error, Notification, Request, Response
 
 
@@ -34,7 +35,7 @@ class Start(msgspec.Struct, frozen=True):
     era: Era
     link: ReplyLink | None
     """None for a notification."""
-    context: Any
+    context: Context | None
     progress_token: int | str | None
     capabilities: dict[str, Any] | None = None
     """The capabilities that the client declared in this request; None where the session has them."""
@@ -56,7 +57,7 @@ class Gather(msgspec.Struct, frozen=True):
     """Send `Gathered` after a moment: input requests are left over from a round that was only partly answered."""
 
     call: int
-    reply: Any
+    reply: ReplyFuture
 
 
 class Attach(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ class Stop(msgspec.Struct, frozen=True):
 class Settle(msgspec.Struct, frozen=True):
     """Give a waiting caller its answer: a result, or an exception to raise."""
 
-    reply: Any
+    reply: ReplyFuture
     result: Any = None
     error: Exception | None = None
 
@@ -84,7 +85,7 @@ class Settle(msgspec.Struct, frozen=True):
 class Progressed(msgspec.Struct, frozen=True):
     """Report progress of the peer on an outgoing request."""
 
-    reply: Any
+    reply: ReplyFuture
     params: dict[str, Any]
 
 

@@ -7,13 +7,12 @@ its ids. An *ask* is a request from this side; the peer's response settles its r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec import field
 
 from mcptrio._peer.effects import Start
 from mcptrio._peer.link import ReplyLink
-from mcptrio._peer.messages import Asked, Outcome
+from mcptrio._peer.messages import Asked, Outcome, ReplyFuture
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, Response
 
@@ -35,7 +34,7 @@ class Round(Entity):
     """Key -> an input request that waits for its answer."""
     sent: dict[str, Asked] = field(default_factory=dict)
     """The input requests that were last sent; some may have been withdrawn since."""
-    latest: Any = None
+    latest: ReplyFuture | None = None
     """The reply to the latest input request."""
     parked: bool = False
     """Whether the request was answered with the input requests; the client may repeat it or not."""
@@ -58,7 +57,7 @@ class Ask(Entity):
 
     id: int
     method: str
-    reply: Any
+    reply: ReplyFuture
     call: int | None
 
 
@@ -75,7 +74,7 @@ class Ledger(Entity):
     running: int = 0
     parked: int = 0
     _asks: dict[int, Ask] | None = None
-    _by_reply: dict[Any, int] | None = None
+    _by_reply: dict[ReplyFuture, int] | None = None
     _last_ask: int = 0
 
     # -- calls: requests from the peer
@@ -130,7 +129,7 @@ class Ledger(Entity):
 
     # -- asks: requests to the peer
 
-    def ask(self, method: str, reply: Any, call: int | None) -> Ask:
+    def ask(self, method: str, reply: ReplyFuture, call: int | None) -> Ask:
         self._last_ask += 1
         ask = Ask(self._last_ask, method, reply, call)
         if self._asks is None or self._by_reply is None:
@@ -164,7 +163,7 @@ class Ledger(Entity):
             entry.asks.discard(ask.id)
         return ask
 
-    def find_ask(self, reply: Any) -> Ask | None:
+    def find_ask(self, reply: ReplyFuture) -> Ask | None:
         return self.peek((self._by_reply or {}).get(reply))
 
     def asks(self) -> Iterator[Ask]:

@@ -12,6 +12,7 @@ judged where all reactions stand next to each other. Our own requests to the pee
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from contextvars import Context
 from typing import Any, Protocol
 
 from mcptrio._peer.asks import PeerAsks
@@ -50,6 +51,7 @@ from mcptrio._peer.messages import (
     Opened,
     Outcome,
     Received,
+    ReplyFuture,
     Resumed,
 )
 from mcptrio._peer.states import State, move
@@ -162,7 +164,7 @@ class Peer(PeerAsks, kw_only=True):
 
     # -- messages from the peer
 
-    def _receive(self, frame: Any, link: ReplyLink, context: Any) -> list[Effect]:
+    def _receive(self, frame: Any, link: ReplyLink, context: Context | None) -> list[Effect]:
         if type(frame) is Request:
             try:
                 return self._on_request(frame, link, context, None)
@@ -186,7 +188,9 @@ class Peer(PeerAsks, kw_only=True):
             case _:
                 return self._on_batch(frame, link, context)
 
-    def _on_request(self, frame: Request, link: ReplyLink, context: Any, group: Group | None) -> list[Effect]:
+    def _on_request(
+        self, frame: Request, link: ReplyLink, context: Context | None, group: Group | None
+    ) -> list[Effect]:
         method, params, request_id = frame.method, frame.params, frame.id
         ledger = self.ledger
         if request_id in ledger.by_id:
@@ -276,7 +280,7 @@ class Peer(PeerAsks, kw_only=True):
             return [Ignored("no_id")]
         return [Send(reject(error), None)]
 
-    def _on_notification(self, frame: Notification, link: ReplyLink, context: Any) -> list[Effect]:
+    def _on_notification(self, frame: Notification, link: ReplyLink, context: Context | None) -> list[Effect]:
         method, params = frame.method, frame.params
         match method:
             case "notifications/cancelled":
@@ -294,7 +298,7 @@ class Peer(PeerAsks, kw_only=True):
                 return begun + self._told(frame, link, context)
         return self._told(frame, link, context)
 
-    def _told(self, frame: Notification, link: ReplyLink, context: Any) -> list[Effect]:
+    def _told(self, frame: Notification, link: ReplyLink, context: Context | None) -> list[Effect]:
         # A request's method without an id is not run, because its result could not be returned.
         era = self.era
         if era is None or frame.method not in self.routes or frame.method in era.lacks or frame.method in era.requests:
@@ -308,7 +312,7 @@ class Peer(PeerAsks, kw_only=True):
             return None
         return self.ledger.by_id.get(request_id)
 
-    def _on_batch(self, frames: Batch, link: ReplyLink, context: Any) -> list[Effect]:
+    def _on_batch(self, frames: Batch, link: ReplyLink, context: Context | None) -> list[Effect]:
         try:
             check_batch(self.era, frames)
         except RemoteProtocolError as error:
@@ -429,7 +433,7 @@ class Peer(PeerAsks, kw_only=True):
 
     # -- input requests that travel in results
 
-    def _leave_round(self, call: int, reply: Any) -> list[Effect]:
+    def _leave_round(self, call: int, reply: ReplyFuture) -> list[Effect]:
         """Answer the request with the waiting input requests, unless another one came after that of `reply`."""
         entry = self.ledger.calls.get(call)
         round = entry.round if entry is not None else None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, final
+from collections.abc import Mapping
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import msgspec
 
 from mcptrio._peer.era import Era
 from mcptrio._peer.link import ReplyLink
 from mcptrio._wire.jsonrpc import AnyFrame
+
+if TYPE_CHECKING:
+    from mcptrio._peer.effects import Start
 
 
 class Cause(enum.Enum):
@@ -64,7 +69,7 @@ class Received(msgspec.Struct, frozen=True):
 
     frame: AnyFrame
     link: ReplyLink
-    context: Any = None
+    context: Context | None = None
 
 
 @final
@@ -75,14 +80,31 @@ class Finished(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
+class ReplyFuture(Protocol):
+    """The future of a reply to a request that this side sends. The machine only passes it on."""
+
+    @property
+    def settled(self) -> bool: ...
+    def settle(self, result: Any = None, error: Exception | None = None) -> None:
+        """Set the result or the error. The first one counts."""
+        ...
+
+    def progressed(self, params: Mapping[str, Any]) -> None:
+        """Handle a progress notification of the peer."""
+        ...
+
+    async def wait(self) -> Any:
+        """Return the result, or raise the error."""
+        ...
+
+
 class Asked(msgspec.Struct, frozen=True):
     """A request to the peer: from inside a handler (`call`), or from the session itself (None)."""
 
     call: int | None
     method: str
     params: dict[str, Any]
-    reply: Any
-    """A future; the machine only passes it on."""
+    reply: ReplyFuture
     wants_progress: bool = False
     key: str = ""
     """The key of the input request, where these travel in results."""
@@ -94,14 +116,14 @@ class Gathered(msgspec.Struct, frozen=True):
     """A pause after an input request: those collected so far may be sent."""
 
     call: int
-    reply: Any
+    reply: ReplyFuture
 
 
 class Resumed(msgspec.Struct, frozen=True):
     """A repeated request for a parked call: `start` is the new one, with answers in its parameters."""
 
     call: int
-    start: Any
+    start: Start
 
 
 class HandedOver(msgspec.Struct, frozen=True):
@@ -119,7 +141,7 @@ class Expired(msgspec.Struct, frozen=True):
 class GaveUp(msgspec.Struct, frozen=True):
     """A reply whose caller no longer waits for it."""
 
-    reply: Any
+    reply: ReplyFuture
     reason: str
 
 

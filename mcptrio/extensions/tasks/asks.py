@@ -19,6 +19,7 @@ from mcptrio._actors.future import Reply
 from mcptrio._actors.journal import Question, Read
 from mcptrio._actors.reports import ask_ended, ask_sent
 from mcptrio._peer.asks import check_capability
+from mcptrio._peer.messages import ReplyFuture
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.errors import ConnectionLost, RequestTimeout
@@ -127,7 +128,7 @@ class TaskAsks(Entity):
 
     # -- SEP-2663 has no progress or log messages of tasks; progress becomes the status message
 
-    async def gather(self, call: int, reply: Reply) -> None:
+    async def gather(self, call: int, reply: ReplyFuture) -> None:
         """Do nothing: questions of a task are shown at once."""
         await trio.lowlevel.checkpoint()
 

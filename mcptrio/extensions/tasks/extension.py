@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import trio
 from attrs import define, field
@@ -50,6 +50,9 @@ from mcptrio.extensions.tasks.types import (
 from mcptrio.server.context import Context
 from mcptrio.server.features.scopes import require_scopes
 from mcptrio.server.features.tool_declaration import ToolEntry
+
+if TYPE_CHECKING:
+    from mcptrio.auth.server.principal import Principal
 
 UNKNOWN: Final = "there is no such task; its time to live may be over"
 MAX_LISTENED: Final = 1000
@@ -284,7 +287,7 @@ def knows_tasks(ctx: Context) -> bool:
     return not ctx._call.start.era.stateful and declared(ctx._declared, IDENTIFIER) is not None
 
 
-def owner_of(principal: Any) -> str:
+def owner_of(principal: Principal | None) -> str:
     return "" if principal is None else str(principal.key)
 
 

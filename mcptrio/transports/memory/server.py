@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import trio
 from attrs import define, field
@@ -20,6 +20,9 @@ from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.runtime import Runtime
 from mcptrio.errors import ConnectionLost, RemoteProtocolError
 from mcptrio.transports.pipe.server import Pipe, PipeLimits, serve_pipe
+
+if TYPE_CHECKING:
+    from mcptrio.auth.server.principal import Principal
 
 
 @define(eq=False, repr=False)
@@ -112,7 +115,7 @@ class _ServerEnd(Pipe):
 
 @asynccontextmanager
 async def open_memory_link(
-    runtime: Runtime, *, max_frames: int = 64, principal: Any = None, limits: PipeLimits | None = None
+    runtime: Runtime, *, max_frames: int = 64, principal: Principal | None = None, limits: PipeLimits | None = None
 ) -> AsyncIterator[MemoryEnd]:
     """Open a session of `runtime`; yield the client's end of its pipe. Leaving closes both.
 

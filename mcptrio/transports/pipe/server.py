@@ -12,7 +12,7 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from msgspec import Struct, field
@@ -28,6 +28,9 @@ from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, AnyFrame, Malformed, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
+
+if TYPE_CHECKING:
+    from mcptrio.auth.server.principal import Principal
 
 logger = logging.getLogger("mcptrio.pipe")
 
@@ -156,7 +159,7 @@ async def serve_pipe(
     pipe: Pipe,
     *,
     transport: str,
-    principal: Any = None,
+    principal: Principal | None = None,
     owner: str = "",
     head: RequestHead | None = None,
     limits: PipeLimits | None = None,
@@ -183,7 +186,9 @@ async def serve_pipe(
             return stuck or session
 
 
-async def _serve_session(reader: _Reader, transport: str, principal: Any, owner: str, limits: PipeLimits) -> Session:
+async def _serve_session(
+    reader: _Reader, transport: str, principal: Principal | None, owner: str, limits: PipeLimits
+) -> Session:
     runtime, link, pipe, bounds = reader.runtime, reader.link, reader.pipe, reader.bounds
     # The supervisor is cancelled together with this task, and may have closed its nursery already.
     await trio.lowlevel.checkpoint_if_cancelled()

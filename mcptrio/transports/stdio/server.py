@@ -16,7 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from msgspec import field
@@ -26,6 +26,9 @@ from mcptrio._struct import Entity
 from mcptrio._wire.lines import MAX_LINE, LineReader
 from mcptrio.errors import INVALID_REQUEST, RemoteProtocolError
 from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
+
+if TYPE_CHECKING:
+    from mcptrio.auth.server.principal import Principal
 
 READ_SIZE: Final = 64 * 1024
 READ_WITHIN: Final = 0.05
@@ -40,7 +43,7 @@ async def serve_stdio(
     *,
     stdin_fd: int | None = None,
     stdout_fd: int | None = None,
-    principal: Any = None,
+    principal: Principal | None = None,
     max_line: int = MAX_LINE,
     limits: PipeLimits = LIMITS,
 ) -> int:
