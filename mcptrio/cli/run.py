@@ -231,6 +231,10 @@ def _cluster(arguments: RunSettings) -> ClusterConfig | None:
         for name in names:  # the names of the command line
             text = re.sub(rf"\b{name}\b", f"--{name.replace('_', '-')}", text)
         raise DeclarationError(text) from None
+    if arguments.workers is not None and not (config.forward_address or ":0").endswith(":0"):
+        raise DeclarationError(
+            "--forward-address needs port 0 with --workers: each worker listens on a port of its own"
+        )
     if not (arguments.store or "").startswith("redis"):
         raise DeclarationError(
             f"--{next(iter(given)).replace('_', '-')} is for workers that share a store: add --store redis://HOST"

@@ -164,7 +164,9 @@ class PeerLink:
         except* trio.TooSlowError:
             reason = f"worker {self.worker} did not answer within {DIAL_WITHIN:g} s"
         except* BROKEN as errors:
-            reason = f"worker {self.worker}: {'; '.join(str(error) or 'broken' for error in errors.exceptions)}"
+            # an error of TLS is the cause of one without a text
+            texts = (str(error) or str(error.__cause__ or "broken") for error in errors.exceptions)
+            reason = f"worker {self.worker}: {'; '.join(texts)}"
         except* Exception:
             logger.exception("the link to worker %s failed", self.worker)
         finally:

@@ -32,7 +32,7 @@ async def open_link_listener(config: ClusterConfig) -> AsyncIterator[tuple[trio.
     """Open the socket for other workers; yields the listener, and the address that others dial.
 
     Raises:
-        OSError: the address cannot be used.
+        OSError: the address or the certificate cannot be used.
     """
     if config.forward_address is None:
         with _private_folder(config.socket_directory or tempfile.gettempdir()) as folder:
@@ -43,8 +43,14 @@ async def open_link_listener(config: ClusterConfig) -> AsyncIterator[tuple[trio.
             async with trio.SocketListener(trio.socket.from_stdlib_socket(listening)) as listener:
                 yield listener, path
         return
+    if config.tls:
+        _check_certificate(config)
     host, port = split_address(config.forward_address)
-    (tcp, *others) = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    try:
+        (tcp, *others) = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    except OSError as error:
+        text = f"cannot listen on {config.forward_address} (--forward-address): {error.strerror or error}"
+        raise OSError(error.errno, text) from error
     for other in others:  # a name with several addresses
         await other.aclose()
     _notice_silence(tcp.socket)
@@ -124,8 +130,32 @@ def _notice_silence(sock: trio.socket.SocketType) -> None:
 
 def _context(config: ClusterConfig, purpose: ssl.Purpose) -> ssl.SSLContext:
     """Both sides show a certificate of the cluster's own authority, so that names need not be checked."""
-    context = ssl.create_default_context(purpose, cafile=config.forward_ca)
+    files = f"--forward-ca {config.forward_ca}"
+    try:
+        context = ssl.create_default_context(purpose, cafile=config.forward_ca)
+        files = f"--forward-cert {config.forward_cert} and --forward-key {config.forward_key}"
+        context.load_cert_chain(str(config.forward_cert), config.forward_key)
+    except OSError as error:  # also those of ssl
+        raise OSError(error.errno, f"{files} cannot be used: {error.strerror or error}") from error
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(str(config.forward_cert), config.forward_key)
     return context
+
+
+def _check_certificate(config: ClusterConfig) -> None:
+    """Shake hands with itself: otherwise a certificate that no worker accepts is noticed with the first request.
+
+    Raises:
+        OSError: the authority does not accept the certificate.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = _context(config, ssl.Purpose.CLIENT_AUTH).wrap_bio(to_server, to_client, server_side=True)
+    client = _context(config, ssl.Purpose.SERVER_AUTH).wrap_bio(to_client, to_server)
+    try:
+        for end in (client, server, client, server):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", None) or error.reason or str(error)
+        text = f"--forward-ca {config.forward_ca} does not accept --forward-cert {config.forward_cert}: {reason}"
+        raise OSError(error.errno, text) from error

@@ -636,6 +636,10 @@ def test_a_second_server_under_the_name_of_another_ends_with_one_line(tmp_path: 
             ["--workers", "2", "--transport", "http", "--forward-address", "192.0.2.1:7000"],
             "--forward-address '192.0.2.1:7000' is reached over a network and needs TLS: set --forward-ca",
         ),
+        (
+            ["--workers", "2", "--transport", "http", "--forward-address", "127.0.0.1:7000"],
+            "--forward-address needs port 0 with --workers",
+        ),
         (["--transport", "http", "--forward-address", "here"], "--forward-address must be HOST:PORT, got 'here'"),
         (
             ["--transport", "http", "--forward-address", "127.0.0.1:0", "--forward-ca", "x"],

@@ -149,6 +149,28 @@ async def test_a_link_over_tcp(certificates: dict[str, str], tls: bool) -> None:
         assert answer.body == b"over tcp"
 
 
+async def test_an_address_or_a_certificate_that_cannot_be_used_is_named(
+    certificates: dict[str, str], tmp_path: Path
+) -> None:
+    trustme = pytest.importorskip("trustme")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for settings, text in [
+            ({"forward_address": address}, rf"cannot listen on {address} \(--forward-address\): "),
+            (
+                {**certificates, "forward_ca": str(tmp_path / "other.pem")},
+                "does not accept --forward-cert .*cert.pem: ",
+            ),
+            ({**certificates, "forward_ca": "missing.pem"}, "--forward-ca missing.pem cannot be used: No such file"),
+            ({**certificates, "forward_key": "missing.pem"}, "--forward-key missing.pem cannot be used: No such file"),
+        ]:
+            config = ClusterConfig(**{"forward_address": "127.0.0.1:0", **settings})  # type: ignore[arg-type]
+            with pytest.raises(OSError, match=text):
+                async with open_link_listener(config):
+                    pass
+
+
 async def test_the_system_ends_a_tcp_link_whose_peer_is_silent() -> None:
     """In both directions: a network that drops packets ends no connection by itself."""
     config = ClusterConfig(forward_address="127.0.0.1:0")

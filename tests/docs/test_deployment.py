@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 import yaml
 
 from mcptrio import HttpConfig
+from mcptrio.cluster.config import ClusterConfig
+from mcptrio.cluster.sockets import open_link_listener
 from mcptrio.transports.http_server.endpoint.endpoint import _HEALTH
 from tests.docs.test_pages import understand
 
@@ -67,6 +71,26 @@ def test_the_proxy_allows_what_the_server_allows() -> None:
     assert int(body) * 2**20 >= DEFAULTS.max_body
     assert f"location {DEFAULTS.path} " in text
     assert "proxy_buffering off;" in text
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> dict[str, str]:
+    """The files that the commands of the page make."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    page = (DEPLOY.parents[1] / "docs" / "howto" / "deploy" / "cluster.md").read_text()
+    (block,) = re.findall(r"^```sh\n(openssl .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    strict = "openssl verify -x509_strict -CAfile ca.pem worker.pem"  # as Python 3.13 checks them
+    for line in (*block.splitlines(), strict):
+        subprocess.run(shlex.split(line), cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    files = {"ca": "ca.pem", "cert": "worker.pem", "key": "worker.key"}
+    return {f"forward_{name}": str(tmp_path / file) for name, file in files.items()}
+
+
+async def test_workers_accept_the_certificates_of_the_page(certificates: dict[str, str]) -> None:
+    config = ClusterConfig(forward_address="127.0.0.1:0", **certificates)  # type: ignore[arg-type]
+    async with open_link_listener(config) as (_, address):
+        assert address.startswith("tcp:127.0.0.1:")
 
 
 def deployment() -> dict[str, Any]:

@@ -123,9 +123,12 @@ def test_every_command_that_is_shown_exists(page: Path, generate: ModuleType) ->
     for language, body in fences(page.read_text()):
         if language == "json":
             json.loads(body)
-        if language != "sh":
+        if language not in ("sh", "console"):
             continue
-        for line in body.splitlines():
+        lines = body.replace("\\\n", " ").splitlines()
+        if language == "console":  # the others are output
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        for line in lines:
             program, *arguments = shlex.split(line)
             if program == "mcptrio":
                 understand(*arguments)
