@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcptrio import telemetry
 from mcptrio._actors.limits import Limits
 from mcptrio._actors.rates import Rates
 from mcptrio._wire.jsonrpc import Request
@@ -67,6 +68,19 @@ async def test_a_call_that_waits_too_long_is_refused_with_retry_after(autojump_c
         assert (error["code"], error["data"]) == (-32603, {"retryAfter": 1, "limit": "max_calls"})
         assert app_of(endpoint).counted("max_calls") == 1
         assert (endpoint.calls, endpoint.admission.places.waiting) == (0, 0)
+
+
+async def test_a_refused_call_is_reported_with_its_session(autojump_clock: MockClock) -> None:
+    config = HttpConfig(max_calls=1, json_only=True)
+    async with open_endpoint(config, limits=Limits(busy_timeout=0.25)) as endpoint:
+        ann = await Client.open(endpoint)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ann.post, request(1, "sleep", seconds=5))
+            await wait_all_tasks_blocked(0.01)
+            await ann.post(request(2, "echo"))
+        ended = [event for event in app_of(endpoint).events if isinstance(event, telemetry.CallEnded)]
+        refused = [(event.session, event.request_id) for event in ended if event.outcome == "overloaded"]
+        assert refused == [(ann.session_id, 2)]
 
 
 async def test_a_full_queue_drops_a_call_of_the_client_with_the_most(autojump_clock: MockClock) -> None:

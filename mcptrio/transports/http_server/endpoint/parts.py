@@ -44,7 +44,9 @@ class EndpointParts(Entity):
         """Seconds that a request waits for room."""
         return self.runtime.supervisor.limits.busy_timeout
 
-    def call_refused(self, head: HttpRequest, frame: Frame | Batch, refusal: Plain) -> None:
+    def call_refused(
+        self, head: HttpRequest, frame: Frame | Batch, refusal: Plain, session: Session | None = None
+    ) -> None:
         """Emit the end of calls that were not admitted because the server is busy, or the client sends too much."""
         if refusal.status not in (429, 503) or not self.hub:
             return
@@ -56,7 +58,7 @@ class EndpointParts(Entity):
                 known = route.entries is not None and type(name) is str and name in route.entries
                 self.hub.emit(
                     telemetry.CallEnded(
-                        session="-" if head.link is None else head.link.session.id,
+                        session="-" if session is None else session.id,
                         call=0,
                         request_id=request.id,
                         method=request.method,

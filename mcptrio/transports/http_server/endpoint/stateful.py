@@ -110,7 +110,7 @@ class Sessions:
         if refusal is None:
             refusal = await self.parts.admission.enter(head, frame)
         if refusal is not None:
-            self.parts.call_refused(head, frame, refusal)
+            self.parts.call_refused(head, frame, refusal, session)
             return refusal
         if http.closed:  # it was passivated or deleted while this request waited
             self.parts.admission.leave(head)
@@ -124,7 +124,7 @@ class Sessions:
             raise
         if refusal is not None:
             post.end()
-            self.parts.call_refused(head, frame, refusal)
+            self.parts.call_refused(head, frame, refusal, session)
             return refusal
         return post
 
