@@ -158,7 +158,7 @@ MUTANTS = [
         "C16", "the last lines are kept during a flood", "transports/stdio/client.py",
         "            self._last.append(text[:500])\n            if not hand_on:\n                continue\n",
         "            if not hand_on:\n                continue\n            self._last.append(text[:500])\n",
-        STDIO_CLIENT, "test_the_last_words_come_after_any_flood_on_standard_error",
+        STDIO_CLIENT, "test_the_last_line_of_standard_error_is_kept_after_a_flood",
     ),
     Mutant(
         "C16", "lines are handed on again after a flood", "transports/stdio/client.py",
