@@ -60,7 +60,7 @@ def main() -> int:
         for mutant in chosen:
             began = time.monotonic()
             outcome = try_without(mutant, copy)
-            survivors += outcome != "killed"
+            survivors += not outcome.startswith("killed")
             print(f"{mutant.row:6} {mutant.guard:50} {time.monotonic() - began:8.1f}  {outcome}", flush=True)
     classes = len({mutant.row for mutant in chosen})
     print(f"{len(chosen)} guards of {classes} classes taken away, {len(chosen) - survivors} noticed")
@@ -90,7 +90,7 @@ def try_without(mutant: Mutant, copy: Path) -> str:
             path.write_text(text.replace(old, new))
         code, output = run_test(copy, mutant)
     except TimeoutError:
-        return "killed"  # without the guard it never ended
+        return "killed, it did not end"
     finally:
         for path, (text, before) in spoilt.items():
             path.write_text(text)
