@@ -148,7 +148,7 @@ def has_pip(python: str) -> bool:
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> int:
-    """Runs a command in the project's folder and returns its exit code."""
+    """Run a command in the project's folder and return its exit code."""
     say(" ".join(str(part) for part in command))
     env = {**os.environ, **(env or {})}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of servers start in the tests: each would compile every module
@@ -298,7 +298,7 @@ def fuzz(args: argparse.Namespace) -> int:
 
 
 def heavy(args: argparse.Namespace, variable: str, value: str) -> int:
-    """The tests that read a variable which makes them larger than they are in the suite."""
+    """Run the tests that read this variable, which makes them larger than they are in the suite."""
     files = [file for file in sorted((ROOT / "tests").rglob("test_*.py")) if variable in file.read_text()]
     if not files:
         fail(f"no test reads {variable}")

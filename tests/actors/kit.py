@@ -1,4 +1,4 @@
-"""A small application and links to look into, for tests of sessions and of what carries them."""
+"""A small application and inspectable links, for tests of sessions and their transports."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def open_runtime(app: App, limits: Limits | None = None) -> AsyncIterator[
 
 @define(eq=False)
 class ListLink(SessionLink):
-    """Keeps what was posted."""
+    """A link that keeps the posted messages."""
 
     per_request: bool = False
     posted: list[bytes] = field(factory=list)
@@ -180,7 +180,7 @@ class Talk:
             await self.session.deliver(frame, link or self.link)
 
     async def settle(self) -> list[Any]:
-        """Let everything happen that can happen without time passing; what was sent since the last look."""
+        """Wait until all tasks are blocked; return the messages sent since the last call."""
         await trio.testing.wait_all_tasks_blocked()
         sent = self.link.sent
         self.link.clear()
@@ -200,7 +200,7 @@ async def open_talk(
     date: str | None = "2025-11-25",
     capabilities: dict[str, Any] | None = None,
 ) -> AsyncIterator[Talk]:
-    """A runtime with one session in it, already initialized unless `date` is None."""
+    """Open a runtime with one session, already initialized unless `date` is None."""
     app = App(handlers or {}, limits=limits or Limits())
     async with open_runtime(app) as runtime:
         link = ListLink()

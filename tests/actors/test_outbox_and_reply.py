@@ -1,4 +1,4 @@
-"""The two small things that tasks meet at: what waits to be written, and an answer that is waited for."""
+"""The outbox (messages that wait to be written) and the reply (a future with one waiter)."""
 
 from __future__ import annotations
 

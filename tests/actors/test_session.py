@@ -715,7 +715,7 @@ async def test_an_ordinary_session_logs_nothing(autojump_clock: MockClock, caplo
 
 
 async def test_messages_about_a_call_are_limited_to_a_burst_and_a_rate(autojump_clock: MockClock) -> None:
-    """F14: a handler that floods its client is slowed down, whatever it is that it tells."""
+    """F14: a handler that floods its client is slowed down, whatever it sends."""
     allowed: list[int] = []
 
     async def flood(ctx: Ctx, params: Any) -> dict[str, Any]:

@@ -120,7 +120,7 @@ async def test_an_ask_is_answered_while_the_session_sleeps(autojump_clock: MockC
 
 
 async def nod_off(session: Session) -> None:
-    """Come back in the moment in which the session has fallen asleep and its old task has not ended yet."""
+    """Return at the moment when the session has fallen asleep and its old task has not ended yet."""
     session.background.start(trio.lowlevel.checkpoint)  # it wakes up
     await trio.testing.wait_all_tasks_blocked()
     assert session.nursery is not None

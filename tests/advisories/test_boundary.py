@@ -39,7 +39,7 @@ def test_neg_origin_null_403(case: Case, servers: Servers) -> None:
 
 
 async def test_neg_host_is_checked_without_a_server_too() -> None:
-    """The check is in the exchange itself, so no shell can be without it."""
+    """The endpoint itself checks it, so no engine can leave it out."""
     async with open_endpoint() as endpoint:
         for method in ("GET", "POST", "DELETE"):
             refusal = endpoint.refuse_early(head(method, host="evil.example"))

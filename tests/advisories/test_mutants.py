@@ -1,4 +1,4 @@
-"""The table of mutants speaks of code that is there, and a few of them are tried every time."""
+"""The table of mutants names existing code, and a few of them are tried every time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays a flow against scripted responses: pages by URL, a person, a storage; no network and no clock."""
+"""Run a flow against scripted responses: pages by URL, a user, a storage; no network and no clock."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tokens_page(token: str = "secret-access", **more: Any) -> Fetched:
 
 
 def web(**pages: Page) -> dict[str, Page]:
-    """A server and its authorization server that are in order, with some pages replaced."""
+    """Return the pages of a working server and its authorization server, with some replaced."""
     usual: dict[str, Page] = {
         "prm": resource_page(),
         "meta": page(server_document()),
@@ -71,7 +71,7 @@ def inputs() -> FlowInputs:
 
 
 def agree(query: dict[str, str]) -> dict[str, str]:
-    """The person says yes."""
+    """Answer as a user who agrees."""
     return {"code": "secret-code", "state": query["state"]}
 
 

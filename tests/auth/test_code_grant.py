@@ -1,4 +1,4 @@
-"""Signing a person in: what is asked, what is believed, and who is never told what."""
+"""The authorization code grant: its requests, the responses it trusts, and where secrets are never sent."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_without_registration_the_error_asks_for_a_client_id() -> None:
     assert "client_id=" in str(fails(Play(web(meta=page(server_document(registration_endpoint=None))))))
 
 
-# -- who is never told what
+# -- where secrets are never sent
 
 
 def test_neg_as_switch_sends_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Grants without a person: what is sent to whom."""
+"""Grants without a user: which credentials are sent to which server."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ SECRET = Credentials(client_id="id with space", secret="s:e/c%r+et")
 
 
 def test_client_secret_basic_is_form_encoded_first() -> None:
-    """RFC 6749 section 2.3.1: else a colon in the id would move the border."""
+    """RFC 6749 section 2.3.1: otherwise a colon in the id would split it at the wrong place."""
     headers, fields = authenticate(SECRET, offered=("client_secret_basic",), issuer=ISSUER, inputs=inputs())
     raw = base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
     assert [unquote_plus(part) for part in raw.split(":")] == ["id with space", "s:e/c%r+et"]

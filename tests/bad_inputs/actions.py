@@ -79,7 +79,7 @@ def another(scene: Scene) -> Speaker:
 
 @action
 def answer_of_a_stranger(scene: Scene) -> Reply:
-    """The one asked answers after a stranger did, and is heard."""
+    """The owner of the question answers after a stranger did, and its answer counts."""
     asked, stranger = another(scene), scene.speaker
     with start(scene, asked, "ask", 1) as connection:
         reply = connection.read_until(connection.read_start(), b"elicitation/create")

@@ -192,7 +192,7 @@ async def _list(client: Client) -> str:
 
 
 async def _check(client: Client) -> str:
-    """The list, then a call whose result is held against the tool's promise."""
+    """List the tools, then make a call whose result is checked against the output schema."""
     names = await _list(client)
     return f"{names}: {await call_echo(client)}"
 
@@ -201,7 +201,7 @@ ACTS: dict[str, Callable[[Client], Awaitable[str]]] = {"call": call_echo, "list"
 
 
 async def check_undisturbed() -> None:
-    """A good server is served by the same program as before."""
+    """Check that a client in this program still works with a good server."""
     server = Server("good")
 
     @server.tool

@@ -68,14 +68,14 @@ class _Issuer(BaseHTTPRequestHandler):
             return
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: standard error is for what is wrong."""
+        """Log nothing: standard error is for errors."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: peers leave as they like."""
+        """Ignore it: peers may disconnect at any time."""
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class PipedServer:
         self._asked = 0
 
     def open(self) -> None:
-        """Introduce ourselves, where the revision wants that."""
+        """Send `initialize`, where the revision has it."""
         if not self.speaker.modern:
             self.write(self.speaker.initialize() + b"\n")
             assert self.next()["result"]["protocolVersion"] == self.speaker.date
@@ -222,7 +222,7 @@ def never_reads(case: Case, server: PipedServer) -> Reply:
 
 @ending
 def cancelled_opening(case: Case, server: PipedServer) -> Reply:
-    """A cancel of `initialize` in the same breath."""
+    """Cancel `initialize` in the same write."""
     cancel = server.speaker.message("notifications/cancelled", {"requestId": 0}, None)
     server.write(server.speaker.initialize() + b"\n" + cancel + b"\n")
     return as_reply([server.next()])

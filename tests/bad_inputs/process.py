@@ -1,4 +1,4 @@
-"""The server under test: starts it, asks how it is, and keeps a canary singing in a session of its own."""
+"""The server under test: start it, read its figures, and keep a canary session open."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ServerUnderTest:
         self.baseline = self._quiet_state()
 
     def speaker(self, date: str, name: str = "ann") -> Speaker:
-        """A client; on a server that wants to know who it is, one who has a token."""
+        """Return a client; with a token, if the server asks for one."""
         speaker = Speaker(self.port, date)
         if self.named:
             speaker.authorization = f"Bearer {token_of(name)}"
@@ -112,7 +112,7 @@ class Servers:
 
     @contextmanager
     def use(self, name: str) -> Iterator[ServerUnderTest]:
-        """A server that is well; one that a case harmed is not used again."""
+        """Return a healthy server; one that a case harmed is not used again."""
         server = self._running.pop(name, None) or self._start(name)
         try:
             yield server
@@ -137,7 +137,7 @@ class Servers:
 
 
 class Canary:
-    """A session that does nothing but be there: every case uses the same ids as it does."""
+    """An idle session: every case uses the same ids as it does."""
 
     def __init__(self, server: ServerUnderTest) -> None:
         self._speaker = server.speaker("2025-11-25", "canary")
@@ -156,7 +156,7 @@ class Canary:
         return text
 
     def check(self) -> None:
-        """The session has what it had, and nothing came on its stream."""
+        """Check that the session has its state, and that nothing came on its stream."""
         assert self._sing() == self._song
         self._stream.socket.setblocking(False)
         try:

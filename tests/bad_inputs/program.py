@@ -1,4 +1,4 @@
-"""The server under test, as a process: every feature once, and a second channel that tells how it is.
+"""The server under test, as a process: every feature once, and a second channel that reports its figures.
 
     python -m tests.bad_inputs.program '{"header_timeout": 0.4}'
     python -m tests.bad_inputs.program stdio
@@ -212,7 +212,7 @@ def make_server(**options: Any) -> Server:
 
 
 class Watcher(logging.Handler):
-    """Remembers what must not happen, and counts limits."""
+    """Records errors that must not happen, and counts limits."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

@@ -210,7 +210,7 @@ def _judge(case: Case, got: str) -> None:
 
 @contextmanager
 def _bounds(authority: HostileAuthority) -> Iterator[None]:
-    """Host names of the case's own, and less patience where the case is about that."""
+    """Resolve the host names of the case, and shorten the timeouts where the case is about them."""
     names = authority.data.get("names")
     before = token_source.FETCH_TIMEOUT
     assert (before, fetch.MAX_BODY) == (10.0, 256 * 1024)

@@ -1,4 +1,4 @@
-"""Tokens that are good, and tokens that are not, for servers that want to know who is asking."""
+"""Valid and invalid tokens, for servers that authenticate their callers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def settings() -> dict[str, Any]:
 
 @action
 def with_token(scene: Scene) -> Reply:
-    """Ask with a bad token, in a session of one who has a good one."""
+    """Ask with a bad token, in the session of a client that has a valid one."""
     reply = ask(scene.speaker, "POST", authorization=f"Bearer {BAD[scene.case.data['token']]()}")
     challenge = reply.headers.get("www-authenticate", "")
     assert challenge.startswith("Bearer "), challenge

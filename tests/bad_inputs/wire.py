@@ -1,4 +1,4 @@
-"""The plainest of HTTP clients: bytes out as they are, replies read with h11. Every wait has a deadline."""
+"""A minimal HTTP client: bytes are sent as they are, replies are read with h11. Every wait has a deadline."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ async def places(ctx: Context) -> str:
 
 @server.tool
 async def wait(file: str) -> str:
-    """Wait until somebody gives up, and leave a note of that."""
+    """Wait until the call is cancelled, and leave a note of that."""
     note = Path(file).write_text
     note("waiting")
     try:

@@ -1,4 +1,4 @@
-"""A person at a terminal: a command on a pseudo-terminal, what it shows, and what is typed."""
+"""A user at a terminal: a command on a pseudo-terminal, its output, and the typed keys."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Shirt:
 
 
 def make_server(**options: Any) -> Server:
-    """A server with a bit of everything."""
+    """Return a server with some tools, resources and prompts of each kind."""
     server = Server("shop", version="2.0", instructions="Ask for orders.", **options)
     calls: list[str] = []
     server.calls = calls  # type: ignore[attr-defined]  # for tests to look into
@@ -97,7 +97,7 @@ def make_server(**options: Any) -> Server:
 
     @server.resource("shop://hours", mime_type="text/plain")
     async def hours() -> str:
-        """When it is open."""
+        """The opening hours."""
         return "nine to five"
 
     @server.prompt
@@ -145,7 +145,7 @@ class Wire:
         await self.say(id=request["id"], error=error)
 
     async def open_stateful(self, date: str = BOTH[0], **capabilities: Any) -> None:
-        """Go through the handshake, whatever the client tries first."""
+        """Complete the handshake, whatever the client tries first."""
         while (request := await self.take())["method"] != "initialize":
             await self.refuse(request, -32601)
         await self.answer(

@@ -1,4 +1,4 @@
-"""Results are kept exactly as long as the server said, and never longer than what they say is true."""
+"""The cache keeps results exactly as long as the server said, and not past a notified change."""
 
 from __future__ import annotations
 

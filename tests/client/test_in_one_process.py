@@ -1,4 +1,4 @@
-"""A call inside one process: it takes the shortest way, and behaves as it does over any other pipe."""
+"""A call inside one process: it takes a shortcut, and behaves as over any other transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners: the same in both lives, and through the death of a server."""
+"""Listeners: stateful and stateless, and across the death of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request's time: it stands still while the host answers the server, and only then."""
+"""Timeouts of a request: they are paused while the host answers the server, and only then."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ async def test_a_request_that_times_out_is_cancelled_at_the_server(autojump_cloc
 
 
 def busy(times: int) -> Web:
-    """A server that has no time for so many requests."""
+    """A server that answers the first requests with 503."""
     left = times
 
     def answer(asked: Asked) -> Answer:

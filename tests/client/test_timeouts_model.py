@@ -30,7 +30,7 @@ Events = list[tuple[Any, ...]]
 
 
 def expected(events: Events) -> dict[int, float]:
-    """The slow and plain way: every quarter of a second, look at everything."""
+    """Compute the expected outcome the slow way: look at everything every quarter of a second."""
     waiting: dict[int, list[float]] = {}  # number -> idle limit, what is left of it, what is left in total
     still: set[int] = set()
     late: dict[int, float] = {}

@@ -19,7 +19,7 @@ def page(number: str = "e1", **more: Any) -> dict[str, Any]:
 
 
 def refusing(*pages: dict[str, Any], times: int = 1, tell: float | None = None) -> Any:
-    """A server that wants pages visited, so many times, and may tell that they were."""
+    """A server that refuses so many calls until pages are visited, and may notify of the visit."""
 
     async def serve(wire: Wire) -> None:
         await wire.open_stateful()
@@ -54,7 +54,7 @@ def travel() -> Server:
 
     @server.tool
     async def sign_in(name: str, ctx: Context) -> str:
-        """Stands for what happens at the page."""
+        """Complete the sign-in as the page would."""
         signed_in.append(name)
         await ctx.elicitation_complete("e7")
         return "thank you"

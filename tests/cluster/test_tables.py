@@ -1,4 +1,4 @@
-"""The tables of a worker's lease and of a request's way: every row, and what the tables promise as a whole."""
+"""The state tables of a worker's lease and of the routing of a request: every row, and their general promises."""
 
 from __future__ import annotations
 

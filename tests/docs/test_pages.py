@@ -1,4 +1,4 @@
-"""The documentation is what the code is: nothing is out of date, no link is broken, every command exists."""
+"""The documentation agrees with the code: nothing is out of date, no link is broken, every command exists."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_the_reference_has_every_public_name() -> None:
 
 
 def test_every_setting_is_explained_in_a_sentence(generate: ModuleType) -> None:
-    """Its type and its default do not say when somebody would change it."""
+    """Its type and its default do not say when to change it."""
     settings = {
         f"{name}.{field}": words
         for name, module in generate.tables.CONFIGS.items()

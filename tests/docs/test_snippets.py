@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def load() -> Iterator[Callable[[str], ModuleType]]:
-    """Imports a snippet afresh: what one test changes in it is nothing to the next."""
+    """Import a snippet again for each test: no test sees the changes of another."""
     names: list[str] = []
 
     def load(name: str) -> ModuleType:

@@ -45,7 +45,7 @@ class Tally:
 
 @define(eq=False)
 class Canary:
-    """One client. Subclasses know how to speak in one life of the protocol."""
+    """One client. There is a subclass for stateful and one for stateless requests."""
 
     wire: Wire
     tally: Tally
@@ -91,7 +91,7 @@ class Canary:
         return await self.begin("tools/call", {"name": tool, "arguments": arguments, **more}, request_id)
 
     async def read(self, answer: Answer, frames: list[dict[str, Any]], *, only: int | None = None) -> str:
-        """Take what comes, to the end or until there are `only` so many frames; returns the last event id."""
+        """Read frames to the end, or until there are `only` so many; return the last event id."""
         sse = SseReader() if answer.headers.get("content-type", "").startswith("text/event-stream") else None
         plain, last = b"", ""
         while only is None or len(frames) < only:
@@ -117,7 +117,7 @@ class Canary:
         return last
 
     async def read_answer(self, answer: Answer, frames: list[dict[str, Any]]) -> None:
-        """Take what comes to the end."""
+        """Read frames to the end."""
         await self.read(answer, frames)
 
     def look(self, data: bytes) -> None:
@@ -331,7 +331,7 @@ class StatefulCanary(Canary):
         assert self.text(self.outcome(frames, request_id)) == f"{self.word} {self.word}"
 
     async def steal(self) -> None:
-        """Another client's cursor: refused like any other nonsense."""
+        """Try another client's cursor: it is refused like an invalid one."""
         if self.tally.cursors:
             cursor = self.dice.choice(self.tally.cursors)
             answer = await self.wire.send("GET", {**self.headers("", None), "last-event-id": cursor}, b"")
@@ -418,7 +418,7 @@ async def sing_together(
     patience: float = 300,
     resumes: bool = False,
 ) -> Tally:
-    """One client per wire, every second one in the stateful life, all at once; sessions are closed at the end."""
+    """Run one client per wire at the same time, every second one stateful; close the sessions at the end."""
     tally = tally or Tally()
     singers = [
         (StatefulCanary if number % 2 else StatelessCanary)(

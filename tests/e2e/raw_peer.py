@@ -1,4 +1,4 @@
-"""A listener on loopback and the plainest of clients, for tests that care about single bytes."""
+"""A listener on loopback and a minimal client, for tests of single bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WEBSOCKET = (
 
 
 class Served:
-    """A running listener, what it told, and a way to reach it."""
+    """A running listener, its events, and a way to connect to it."""
 
     def __init__(self, listener: Listener, address: BoundAddress, events: list[telemetry.Event]) -> None:
         self.listener = listener
@@ -172,7 +172,7 @@ async def answer(send: Any, code: int, body: bytes, *headers: tuple[bytes, bytes
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Tells what it was asked, and echoes WebSocket messages."""
+    """Answer with the request as JSON, and echo WebSocket messages."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})

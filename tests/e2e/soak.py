@@ -50,7 +50,7 @@ class Samples:
             self.values.setdefault(name, []).append(value)
 
     def slope(self, name: str, since: float) -> float:
-        """By least squares: growth in a second."""
+        """Return the growth per second, by least squares."""
         points = [(at, value) for at, value in zip(self.times, self.values[name], strict=True) if at >= since]
         middle = sum(at for at, _ in points) / len(points)
         spread = sum((at - middle) ** 2 for at, _ in points)
@@ -129,7 +129,7 @@ async def ask(server: ServerProcess, tool: str) -> Any:
 
 
 async def live(port: int, dice: random.Random, tally: Tally, pause: float) -> None:
-    """Client after client, in either life, each for a while; some leave without a word."""
+    """Run one client after the other, stateful and stateless, each for a while; some disconnect abruptly."""
     while True:
         kind: type[Canary] = dice.choice([StatefulCanary, StatelessCanary])
         singer = kind(SocketWire(port), tally, dice)

@@ -1,4 +1,4 @@
-"""Authorization end to end: a real authorization server, a real socket, both lives of the protocol."""
+"""Authorization end to end: a real authorization server, a real socket, stateful and stateless requests."""
 
 from __future__ import annotations
 

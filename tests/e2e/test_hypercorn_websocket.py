@@ -1,4 +1,4 @@
-"""WebSockets behind the listener: no compression, bounded messages, faults told and closed (P18 to P21, K02 to K09)."""
+"""WebSockets behind the listener: no compression, bounded messages, close codes for faults (P18 to P21, K02 to K09)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def clock(mock_clock: MockClock) -> MockClock:
 
 @define(eq=False)
 class House:
-    """A served server, a client at the far end of a network, and one at the near end whom nothing concerns."""
+    """A running server, a client behind the failing network, and a bystander without faults."""
 
     guest: Any
     bystander: StatefulCanary
@@ -53,7 +53,7 @@ class House:
 
     @property
     def outcomes(self) -> set[str]:
-        """How calls ended."""
+        """The outcomes of calls."""
         return {event.outcome for event in self.events if isinstance(event, telemetry.CallEnded)}
 
     @property

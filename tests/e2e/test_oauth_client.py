@@ -336,7 +336,7 @@ async def hit(uri: str, target: str, *, host: str | None = None, method: str = "
     ],
 )
 async def test_neg_callback_reflects_nothing(target: str, settings: dict[str, str]) -> None:
-    """A stranger's request neither ends the wait nor gets anything of itself back."""
+    """A stranger's request does not end the wait, and none of its text is in the response."""
     listener = await open_listener("http://127.0.0.1:0/callback", None)
     answers: list[Any] = []
 

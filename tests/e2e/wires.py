@@ -62,7 +62,7 @@ class InnerAnswer:
 
 @define
 class InnerWire:
-    """Asks the endpoint as a shell does."""
+    """Call the endpoint as an engine does."""
 
     endpoint: Endpoint
 

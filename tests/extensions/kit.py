@@ -1,4 +1,4 @@
-"""A client of the stateless date over the memory link, which declares what it likes in each request."""
+"""A stateless client over the memory link, with its own capabilities in each request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One fixture for every fault: a served house with a bystander in it, and the invariants checked at the end.
+"""One fixture for every fault: a running server ("house") with a bystander; invariants are checked at the end.
 
 I1  each request ends in one outcome: an answer, or the end of its connection; never two.
 I2  no other session sees a byte of it, or waits more than twice as long as 99 of 100 times without it: in turns of the
@@ -67,7 +67,7 @@ class Cause:
 
 
 class Hearing(logging.Handler):
-    """Everything that is worth a warning."""
+    """The log records of level WARNING and above."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -80,7 +80,7 @@ class Hearing(logging.Handler):
 
 @define(eq=False)
 class House:
-    """A server that is served, and what happens in it."""
+    """A running server, its events, and the log records that are expected."""
 
     server: Server
     runtime: Runtime
@@ -199,7 +199,7 @@ def check_waits(usual: Waits, waits: Waits) -> None:
 
 
 async def overhear(bystander: StatefulCanary, *, task_status: trio.TaskStatus[None]) -> None:
-    """The bystander's own stream: nothing is ever said on it but that it is still there (I2)."""
+    """Read the bystander's own stream: no data may arrive on it (I2)."""
     answer = await bystander.wire.send("GET", bystander.headers("", None), b"")
     assert answer.status == 200
     task_status.started()

@@ -57,7 +57,7 @@ def make_server(trail: Trail | None = None, **options: Any) -> Server:
 
     @server.tool
     async def ask(text: str, ctx: Context, model: bool = False, catch: bool = False) -> str:
-        """Asks the person or the model; a handler that can do without an answer catches what comes instead."""
+        """Ask the user or the model; a handler that can do without an answer catches the error."""
         try:
             if model:
                 return str(await ctx.sample(text))

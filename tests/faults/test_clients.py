@@ -144,7 +144,7 @@ async def test_fault_client_gone_before_it_answers_a_question(
 async def test_fault_client_never_answers_a_question(
     asked: str, catch: bool, open_house: Open, autojump_clock: MockClock
 ) -> None:
-    """F05: the same with a client that is there and silent, when its time is up; the session goes on."""
+    """F05: a connected client does not answer: the question times out, and the session goes on."""
     trail = Trail()
     method, model = ASKS[asked]
     async with open_house(make_server(trail, ask_timeout=10)) as house:
@@ -257,10 +257,8 @@ async def test_fault_session_expires_before_its_answer_is_read(open_house: Open,
         await guest.read(gone, [])
 
 
-async def test_fault_a_disconnect_means_something_else_in_each_life(
-    open_house: Open, autojump_clock: MockClock
-) -> None:
-    """One handler for both would be wrong in one of them."""
+async def test_fault_a_disconnect_cancels_a_stateless_call_only(open_house: Open, autojump_clock: MockClock) -> None:
+    """A stateless call is cancelled by a disconnect, a stateful one goes on."""
     trail = Trail()
     async with open_house(make_server(trail)) as house:
         stateful, stateless = await house.guest("stateful"), await house.guest("stateless")

@@ -35,7 +35,7 @@ FAILURES: dict[str, Any] = {
 @every_life
 @pytest.mark.parametrize("name", FAILURES)
 async def test_fault_handler_raises(name: str, life: str, open_house: Open, autojump_clock: MockClock) -> None:
-    """F08: one error reply without a word of it, one record in the log, and the session goes on."""
+    """F08: one error reply without the exception's text, one record in the log, and the session goes on."""
     server = make_server()
 
     @server.tool
@@ -223,7 +223,7 @@ async def test_fault_handler_floods_for_long(life: str, open_house: Open, autoju
 
 
 async def test_fault_handler_floods_the_log(open_house: Open, autojump_clock: MockClock) -> None:
-    """F14: the same for log messages, of which none stands for another: what is too much is left out."""
+    """F14: log messages above the rate are dropped; unlike progress, no later one replaces them."""
     async with open_house(make_server()) as house:
         guest = await house.guest("stateful")
         frames: list[dict[str, Any]] = []
@@ -238,7 +238,7 @@ async def test_fault_handler_floods_the_log(open_house: Open, autojump_clock: Mo
 
 @every_life
 async def test_fault_handler_returns_too_much(life: str, open_house: Open, autojump_clock: MockClock) -> None:
-    """F15: 50 MiB are an error to the caller and no dead stream."""
+    """F15: a result of 50 MiB is an error for the caller, and does not break the stream."""
     server = make_server()
 
     @server.tool

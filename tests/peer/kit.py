@@ -1,4 +1,4 @@
-"""Peers to step, links that are only names, and short ways to say what was sent."""
+"""Peers for single steps, links that are only names, and helpers to inspect the effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two machines joined by two queues, driven at random: whatever the order, the books balance.
+"""Two machines joined by two queues, driven at random: in any order, each request has one outcome.
 
 Each request is answered at most once, a cancelled one never after its cancel was seen; every ask is settled exactly
 once or given up; when both hang up nothing is left.

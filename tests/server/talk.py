@@ -35,7 +35,7 @@ every_era = pytest.mark.parametrize("era", STATEFUL.values(), ids=list(STATEFUL)
 
 
 def eras_where(true: Callable[[Era], bool]) -> pytest.MarkDecorator:
-    """The dates of which something is true, asked of the era itself."""
+    """Parametrize a test over the dates whose era satisfies a predicate."""
     chosen = [era for era in STATEFUL.values() if true(era)]
     assert chosen
     return pytest.mark.parametrize("era", chosen, ids=[era.date for era in chosen])
@@ -71,7 +71,7 @@ class Talk:
     _waiting: dict[Any, tuple[trio.Event, list[Json]]] = field(factory=dict)
 
     async def read(self) -> None:
-        """Sort what comes; runs until the link is closed."""
+        """Dispatch incoming messages until the link is closed."""
         try:
             while True:
                 data = await self.end.receive()

@@ -1,4 +1,4 @@
-"""Asking the client: its person, its model, its roots; and never what it did not declare."""
+"""Elicitation, sampling and roots: a server asks the client only what it declared."""
 
 from __future__ import annotations
 

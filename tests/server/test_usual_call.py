@@ -1,4 +1,4 @@
-"""The quick way to read the parameters of a call says what the full one says, or nothing."""
+"""The fast reader of a call's parameters agrees with the full one, or declines."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ async def asked_several_at_once(reach: Reach, date: str) -> None:
 
 
 async def declined_and_cancelled(reach: Reach, date: str) -> None:
-    """A no is an answer, and no error of the protocol."""
+    """Declining is an answer, not an error of the protocol."""
     async with meet(reach, date, "decline", "cancel", {"sure": False}, {"sure": True}) as (client, _):
         for word in ("decline", "cancel", "accept"):
             result = await client.call_tool("refund", {"order_id": "7"})

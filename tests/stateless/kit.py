@@ -1,4 +1,4 @@
-"""A client of the stateless life that sees every byte: one that posts to an endpoint, and one on a pipe."""
+"""Stateless clients that see every byte: one posts to an endpoint, one uses a pipe."""
 
 from __future__ import annotations
 

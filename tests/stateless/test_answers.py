@@ -1,4 +1,4 @@
-"""Which question an answer belongs to, and who checks it: the task that asked, never the machine."""
+"""Matching answers to questions; the task that asked validates the answer, never the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`subscriptions/listen`: one request that stays open and hears what it asked for, and nothing else."""
+"""`subscriptions/listen`: one request that stays open and gets the requested changes, and nothing else."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ async def test_too_many_resources_are_refused(autojump_clock: MockClock) -> None
 
 
 async def test_one_publish_reaches_subscribers_and_listeners_alike(autojump_clock: MockClock) -> None:
-    """Both lives at one endpoint: a stateful session that subscribed, and a stateless listener."""
+    """A stateful session that subscribed, and a stateless listener, at one endpoint."""
     server = make_server()
     async with posting(server) as poster:
         old = await Client.open(poster.endpoint)

@@ -380,7 +380,7 @@ async def test_a_disconnect_cancels(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("config", [HttpConfig(), HttpConfig(json_only=True)], ids=["streams", "json_only"])
 async def test_a_disconnect_before_anything_was_sent_cancels(config: HttpConfig, autojump_clock: MockClock) -> None:
-    """Through the ASGI shell, which is who hears of it."""
+    """Through the ASGI application, which notices the disconnect."""
     from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
 
     trail = Trail()
@@ -420,7 +420,7 @@ async def test_on_a_pipe_a_cancel_is_a_notification_and_nothing_follows_it(autoj
         assert (await ask(talk, "tools/call", name="zebra"))["content"][0]["text"] == "z"
 
 
-# -- both lives, and servers that have one only
+# -- stateful and stateless clients, and servers for one kind only
 
 
 async def test_stateful_and_stateless_clients_share_one_endpoint(autojump_clock: MockClock) -> None:

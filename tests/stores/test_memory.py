@@ -140,7 +140,7 @@ async def test_the_memory_store_behaves_like_a_list_of_everything() -> None:
 
 
 async def test_an_idle_stream_costs_little_memory() -> None:
-    """Ten thousand sessions with an open stream each must not be felt."""
+    """Ten thousand sessions may have an open stream each."""
     store = MemoryStore()
     keys = [StreamKey(f"session-{number}", "get") for number in range(2_000)]
     gc.collect()

@@ -42,7 +42,7 @@ class Ctx:
 
 
 class Stage:
-    """Lets a test lead the handlers of its application by the hand."""
+    """Lets a test control the handlers of its application step by step."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -164,7 +164,7 @@ class App:
         pass
 
     def counted(self, name: str) -> int:
-        """How many events carry this name, kind or cause."""
+        """Return the number of events with this name, kind or cause."""
         wanted = ("name", "kind", "cause")
         others = [event for event in self.events if not isinstance(event, telemetry.CallEnded)]
         return sum(any(getattr(event, key, None) == name for key in wanted) for event in others)

@@ -1,4 +1,4 @@
-"""A web server that exists only as a function: what it is sent, and what it answers, to the byte."""
+"""A scripted web server, without sockets: the requests it got, and its responses, to the byte."""
 
 from __future__ import annotations
 

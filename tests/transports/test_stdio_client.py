@@ -209,7 +209,7 @@ async def test_leaving_early_ends_the_child(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is needed")
 async def test_no_orphan_is_left_when_the_client_is_killed(tmp_path: Path) -> None:
-    """Not even one that does not look at its standard input."""
+    """Even a child that does not read its standard input ends."""
     server, note = tmp_path / "child.py", tmp_path / "pid"
     extra = f"open({str(note)!r}, 'w').write(str(os.getpid()))"
     server.write_text(SERVER.format(extra=extra, after="time.sleep(600)"))

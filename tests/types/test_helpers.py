@@ -1,4 +1,4 @@
-"""The short ways of saying what a handler returns."""
+"""Helpers for return values: pictures, sounds, links and messages."""
 
 from __future__ import annotations
 

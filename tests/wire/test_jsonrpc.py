@@ -342,7 +342,7 @@ class Sample(msgspec.Struct):
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_json_lacks_is_refused_and_located(number: float) -> None:
-    """It would go out as null, and the reader would never know."""
+    """It would be sent as null, which the reader could not notice."""
     for value, path in (
         ({"rows": [1.5, {"x": number}]}, r"\$\.result\.rows\[1\]\.x"),
         ({"rows": (Reading(number),)}, r"\$\.result\.rows\[0\]\.value"),

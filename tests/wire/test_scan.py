@@ -1,4 +1,4 @@
-"""The cheap scan says the same as slow and plain code."""
+"""The fast scan of JSON text agrees with slow and simple code."""
 
 from __future__ import annotations
 

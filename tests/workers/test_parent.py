@@ -1,4 +1,4 @@
-"""The parent with processes that only pretend: whatever happens to them, in the end every slot has one worker."""
+"""The parent with fake processes: whatever happens to them, in the end every slot has one worker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Clock:
 
 
 class Cluster:
-    """A parent whose processes, signals and time are pretended."""
+    """A parent with fake processes, signals and time."""
 
     def __init__(self, workers: int) -> None:
         self.patch = pytest.MonkeyPatch()

@@ -1,4 +1,4 @@
-"""A protected server without sockets, and callers with tokens of their own, in both lives of the protocol."""
+"""A protected server without sockets, and callers with tokens of their own, stateful and stateless."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Answer:
 
 @define
 class Caller:
-    """One caller in one life of the protocol."""
+    """One caller, stateful or stateless."""
 
     endpoint: Endpoint
     life: str

@@ -1,4 +1,4 @@
-"""An issuer in the test's own hands: its keys, the tokens it makes, and the settings that trust it."""
+"""An issuer that the test controls: its keys, the tokens it makes, and the settings that trust it."""
 
 from __future__ import annotations
 

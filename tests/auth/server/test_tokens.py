@@ -1,4 +1,4 @@
-"""Access tokens: which are believed, and that nothing which a token says of itself chooses how it is checked."""
+"""Access tokens: which are accepted, and that a token cannot choose how it is checked."""
 
 from __future__ import annotations
 

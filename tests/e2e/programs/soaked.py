@@ -38,7 +38,7 @@ async def figures() -> dict[str, int]:
 
 @server.tool
 async def growth() -> list[str]:
-    """Where memory was taken since the last time this was asked."""
+    """Return where memory was allocated since the last call."""
     gc.collect()
     now = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, tracemalloc.__file__)])
     found: list[Any] = now.compare_to(before.pop(), "traceback") if before else []
