@@ -38,6 +38,16 @@ def test_the_server_understands_its_command_line(name: str) -> None:
     understand(*arguments)
 
 
+def test_the_server_understands_the_arguments_of_a_replica() -> None:
+    page = (DEPLOY.parents[1] / "docs" / "howto" / "deploy" / "kubernetes.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(args:.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    container = yaml.safe_load(block)
+    program, *arguments = container["args"]
+    assert program == "mcptrio"
+    understand(*arguments)
+    assert {one["name"] for one in container["env"]} >= set(re.findall(r"\$\((\w+)\)", block))
+
+
 def test_every_supervisor_waits_longer_than_the_drain() -> None:
     service = (DEPLOY / "orders.service").read_text()
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
@@ -50,6 +60,22 @@ def test_every_supervisor_waits_longer_than_the_drain() -> None:
         "kubernetes": pod["terminationGracePeriodSeconds"] - before,
     }
     assert {name: wait for name, wait in waits.items() if wait < DEFAULTS.drain_timeout + 1} == {}
+
+
+def test_the_image_runs_as_a_user_that_kubernetes_can_check() -> None:
+    """`runAsNonRoot` refuses an image whose user is a name, because it cannot know its number."""
+    image = (DEPLOY / "Dockerfile").read_text()
+    (user,) = re.findall(r"^USER (.*)$", image, re.MULTILINE)
+    assert deployment()["spec"]["template"]["spec"]["securityContext"] == {"runAsNonRoot": True, "fsGroup": int(user)}
+    assert f"--uid {user} " in image
+
+
+def test_every_volume_claim_is_declared() -> None:
+    kinds = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    declared = {one["metadata"]["name"] for one in kinds if one["kind"] == "PersistentVolumeClaim"}
+    volumes = deployment()["spec"]["template"]["spec"]["volumes"]
+    wanted = {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
+    assert wanted == declared
 
 
 def test_every_probe_asks_for_a_path_that_exists() -> None:
