@@ -21,7 +21,7 @@ import httpx2
 import pytest
 import trio
 import trustme
-from attrs import define, field
+from attrs import define, evolve, field
 from joserfc.jwk import ECKey
 
 import mcptrio
@@ -77,6 +77,8 @@ class Site:
 async def serving(issuer: str, nursery: trio.Nursery, auth: Any = None, app: Server = server) -> AsyncIterator[Site]:
     port = free_port()
     auth = protection(issuer, port) if auth is None else auth(f"http://127.0.0.1:{port}/mcp")
+    if isinstance(auth, BearerAuth):
+        auth = evolve(auth, fetch_timeout=PATIENCE)  # the issuer is a process that may wait long for its turn
     await nursery.start(functools.partial(app.serve_http, port=port, auth=auth, engine=engines.current()))
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         yield Site(issuer, f"http://127.0.0.1:{port}/mcp", http)
