@@ -37,7 +37,7 @@ async def test_the_consumer_is_woken_once_for_a_burst(autojump_clock: MockClock)
     assert [len(items) for items in taken] == [64]
 
 
-async def test_what_was_put_before_the_end_is_still_taken() -> None:
+async def test_items_before_the_end_are_still_taken() -> None:
     outbox = Outbox()
     outbox.put(b"a")
     outbox.close()

@@ -178,7 +178,7 @@ async def test_context_variables_travel_with_the_message(autojump_clock: MockClo
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_whatever_a_handler_raises_is_one_error_reply(
+async def test_any_exception_of_a_handler_is_one_error_reply(
     error: BaseException, code: int, message: str, autojump_clock: MockClock
 ) -> None:
     async def fail(ctx: Ctx, params: Any) -> None:

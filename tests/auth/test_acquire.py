@@ -187,7 +187,7 @@ def test_one_client_registers_at_an_issuer_at_a_time() -> None:
 
 
 @pytest.mark.defect("E03")
-def test_what_the_user_granted_is_stored_even_while_another_program_has_the_lock() -> None:
+def test_granted_tokens_are_stored_even_while_another_program_has_the_lock() -> None:
     play = Play(web(token=tokens_page("secret-new")), busy={KEY})
     tokens = play.run(acquire(GRANT, need(None, may_refresh=False)))
     assert stored(play) == tokens

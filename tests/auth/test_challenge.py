@@ -38,7 +38,7 @@ _challenges = st.lists(st.tuples(_names, st.dictionaries(_names, _values, max_si
 
 
 @given(_challenges)
-def test_what_is_written_is_read_back(challenges: list[tuple[str, dict[str, str]]]) -> None:
+def test_a_written_challenge_is_read_back(challenges: list[tuple[str, dict[str, str]]]) -> None:
     def quoted(value: str) -> str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

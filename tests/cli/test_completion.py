@@ -111,7 +111,7 @@ async def test_a_server_that_lacks_something_suggests_nothing(before: str) -> No
         ("b://{x}", "a://", None),
     ],
 )
-def test_where_a_half_written_uri_ends(template: str, uri: str, expected: Any) -> None:
+def test_the_position_in_a_half_written_uri_is_found(template: str, uri: str, expected: Any) -> None:
     found = position(template, uri)
     assert (found and (found.start, found.literal, found.variable)) == expected
 

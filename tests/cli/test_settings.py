@@ -77,7 +77,7 @@ def test_an_empty_variable_is_none(folder: Path) -> None:
     assert settings(folder, MCPTRIO_PORT="").port == 8000
 
 
-def test_what_follows_two_dashes_belongs_to_the_server(folder: Path) -> None:
+def test_arguments_after_two_dashes_belong_to_the_server(folder: Path) -> None:
     found = settings(folder, "--port", "1", "--", "--port", "2", "--", "x")
     assert (found.port, found.rest) == (1, ("--port", "2", "--", "x"))
 

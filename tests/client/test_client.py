@@ -281,7 +281,7 @@ async def test_a_client_is_opened_once_and_used_while_open() -> None:
     "target",
     ["", "ftp://x", "just words", 7, [], [1], "http:///mcp", "ws://", "https://x:99999/", "http://x:0", "http://[::1/"],
 )
-def test_what_cannot_be_connected_to_is_refused_when_declared(target: Any) -> None:
+def test_an_unusable_target_is_refused_when_declared(target: Any) -> None:
     with pytest.raises(DeclarationError):
         connect(target)
 

@@ -51,7 +51,7 @@ def test_arguments_stand_in_headers(arguments: dict[str, Any], headers: dict[str
 
 
 @pytest.mark.parametrize("arguments", [{"count": 2**53}, {"region": ["x"]}, {"count": 1.5}])
-def test_what_cannot_stand_in_a_header_is_the_callers_fault(arguments: dict[str, Any]) -> None:
+def test_an_argument_that_no_header_can_hold_is_an_error_of_the_caller(arguments: dict[str, Any]) -> None:
     with pytest.raises(LocalProtocolError):
         headers_from(find_marks(GOOD), arguments)
 

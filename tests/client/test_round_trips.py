@@ -119,7 +119,7 @@ async def test_the_number_of_rounds_of_input_is_limited() -> None:
         assert len(server.wires[0].received) == 1 + 4
 
 
-async def test_something_that_was_not_offered_is_not_answered() -> None:
+async def test_a_question_that_the_client_did_not_offer_to_answer_is_an_error() -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateless()
         await wire.answer(await wire.take(), resultType="input_required", inputRequests={"a": question()})

@@ -89,7 +89,7 @@ async def test_progress_does_not_lift_the_total_limit(autojump_clock: trio.abc.C
         assert trio.current_time() - began == pytest.approx(60 + 20, abs=0.1)
 
 
-async def test_everything_that_was_asked_before_stands_still_until_all_questions_are_answered(
+async def test_timeouts_of_earlier_requests_are_paused_until_all_questions_are_answered(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     ended: dict[str, float] = {}
@@ -126,7 +126,7 @@ async def test_everything_that_was_asked_before_stands_still_until_all_questions
     assert ended["forgotten"] - began == pytest.approx(90 + 5, abs=0.1)
 
 
-async def test_what_a_callback_asks_has_its_usual_time(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_request_of_a_callback_has_the_usual_timeout(autojump_clock: trio.abc.Clock) -> None:
     async def serve(wire: Wire) -> None:
         await wire.open_stateful()
         call = await wire.take("tools/call")

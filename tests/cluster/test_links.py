@@ -513,7 +513,7 @@ async def test_a_request_before_the_proof_closes_the_link() -> None:
         assert home.requests == []
 
 
-async def test_what_waits_for_a_peer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_that_wait_for_a_peer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_client, "MAX_PENDING", 2)
     home = Home()
     async with linked(home) as link, trio.open_nursery() as nursery:

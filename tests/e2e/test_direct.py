@@ -166,9 +166,7 @@ class Marking(Stage):
 
 
 @pytest.mark.parametrize("wait", [False, True])
-async def test_what_a_handler_leaves_in_its_context_is_gone_for_the_next_on_the_same_connection(
-    wait: bool, engine: str
-) -> None:
+async def test_context_variables_of_a_handler_do_not_reach_the_next_request(wait: bool, engine: str) -> None:
     async with served(engine=engine, stage=Marking()) as (server, _):
         client = await HttpClient.open(server)
         async with await server.connect() as stream:

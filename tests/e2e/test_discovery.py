@@ -110,7 +110,7 @@ async def test_everyone_may_read_it_with_any_origin_and_without_a_token(engine: 
     assert wrong.status_code == 421
 
 
-async def test_it_is_off_by_default(engine: str) -> None:
+async def test_the_server_card_is_off_by_default(engine: str) -> None:
     server = Server("weather", version="1")
     for path in ("/mcp/server-card", "/.well-known/ai-catalog.json"):
         assert (await get(server, path, engine=engine)).status_code == 404

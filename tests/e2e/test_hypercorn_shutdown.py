@@ -102,7 +102,7 @@ async def test_p13_open_streams_end_properly_before_their_connections() -> None:
         assert order == ["drain", "drained"]
 
 
-async def test_what_does_not_end_by_the_deadline_is_cut_and_cancelled(fair_clock: FairClock) -> None:
+async def test_connections_that_do_not_end_by_the_deadline_are_cut_and_cancelled(fair_clock: FairClock) -> None:
     app = Streaming()
 
     async def drain(deadline: float) -> None:

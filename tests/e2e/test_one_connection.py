@@ -127,7 +127,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("wait", [False, True])
-async def test_what_an_authenticator_leaves_in_its_context_is_gone_for_the_next_request(wait: bool) -> None:
+async def test_context_variables_of_an_authenticator_do_not_reach_the_next_request(wait: bool) -> None:
     """Behind a proxy the next request on a connection is another client's."""
 
     async def authenticate(head: HttpRequest) -> Principal:

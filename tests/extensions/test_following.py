@@ -62,7 +62,7 @@ async def test_each_question_is_answered_once(autojump_clock: MockClock) -> None
     assert [list(update["inputResponses"]) for update in updates] == [["k"], ["l"]]
 
 
-async def test_how_a_task_failed_is_raised(autojump_clock: MockClock) -> None:
+async def test_the_failure_of_a_task_is_raised(autojump_clock: MockClock) -> None:
     with pytest.raises(MCPError) as caught:
         await Watch(Script([{"status": "failed", "error": {"code": -32050, "message": "no", "data": 1}}]), "t").result()
     assert (caught.value.code, caught.value.message, caught.value.data) == (-32050, "no", 1)
@@ -339,7 +339,7 @@ async def test_a_task_goes_on_without_a_waiting_client_and_ends_when_it_is_cance
         assert (await task.status()).status == "cancelled"
 
 
-async def test_how_a_task_that_is_held_failed_is_raised(autojump_clock: MockClock) -> None:
+async def test_the_failure_of_a_task_with_a_handle_is_raised(autojump_clock: MockClock) -> None:
     async with extended(connect(shop()), Tasks()) as client:
         with pytest.raises(MCPError, match="not at all"):
             await (await call_as_task(client, "fail", {"how": "protocol"})).result()

@@ -48,7 +48,7 @@ def changed(entry: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {**entry, "resources": [{**front, **fields}, *others]}
 
 
-async def test_what_differs_from_its_entry_is_refused(tmp_path: Path) -> None:
+async def test_a_skill_that_differs_from_its_entry_is_refused(tmp_path: Path) -> None:
     async with connect(server_of(tmp_path)) as client:
         (entry,) = await list_skills(client)
         with pytest.raises(SkillMismatch, match="digest"):

@@ -502,7 +502,7 @@ def test_a_skill_has_so_many_files_and_bytes(tmp_path: Path) -> None:
         Skills.from_folder(tmp_path / "two")
 
 
-def test_what_does_not_exist_or_is_there_twice_is_refused(tmp_path: Path) -> None:
+def test_missing_folders_duplicate_skills_and_outside_paths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="no folder"):
         Skills.from_folder(tmp_path / "none")
     skills = Skills()

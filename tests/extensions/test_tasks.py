@@ -112,7 +112,7 @@ async def test_without_the_extension_a_call_is_a_plain_one(autojump_clock: MockC
         assert result["content"] == [{"type": "text", "text": "slept 10"}]
 
 
-async def test_what_was_declared_in_an_earlier_request_does_not_count(autojump_clock: MockClock) -> None:
+async def test_capabilities_of_an_earlier_request_do_not_count(autojump_clock: MockClock) -> None:
     async with calling(workshop()) as caller:
         assert (await caller.call("sleep", seconds=1))["resultType"] == "task"
         assert (await caller.call("sleep", PLAIN, seconds=1))["resultType"] == "complete"
@@ -432,7 +432,7 @@ async def test_waiting_for_a_person_is_not_the_tools_own_time(autojump_clock: Mo
 # -- beginning later
 
 
-async def test_what_is_asked_before_a_task_begins_is_asked_in_the_call(autojump_clock: MockClock) -> None:
+async def test_a_question_before_a_task_begins_is_asked_in_the_call(autojump_clock: MockClock) -> None:
     async with calling(workshop()) as caller:
         first = await caller.call("asks_first")
         assert first["resultType"] == "input_required"

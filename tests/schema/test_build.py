@@ -601,7 +601,7 @@ def test_a_record_can_describe_its_fields_in_its_docstring() -> None:
     assert schema["properties"]["note"]["description"] == "Free text."
 
 
-def test_what_a_constructor_refuses_is_a_fault() -> None:
+def test_an_error_of_a_constructor_is_a_fault() -> None:
     @dataclasses.dataclass
     class Range:
         low: int

@@ -478,7 +478,7 @@ async def test_scripts_that_the_server_forgot_are_sent_again(redis_server: Redis
         assert await store.marks.use("state", "one", b"", 60) is None
 
 
-async def test_what_waits_is_written_when_the_store_is_cancelled(redis_server: RedisServer, url: str) -> None:
+async def test_waiting_events_are_written_when_the_store_is_cancelled(redis_server: RedisServer, url: str) -> None:
     with trio.CancelScope() as scope:
         async with (store := make(url)).open():
             events = fill(store, 20)

@@ -71,7 +71,7 @@ async def test_there_is_room_for_so_many_bytes_of_tasks(make_store: MakeStore) -
         assert [await store.tasks.get(task) for task in "abcd"] == [None, None, None, b"x" * 50]
 
 
-async def test_what_is_past_its_time_makes_room_first(make_clocked_store: MakeStore, mock_clock: MockClock) -> None:
+async def test_expired_tasks_make_room_first(make_clocked_store: MakeStore, mock_clock: MockClock) -> None:
     store = make_clocked_store(tasks=2)
     async with store.open():
         store.tasks.put("old", b"1")

@@ -111,7 +111,9 @@ def test_an_event_is_one_line(event: Any, level: str, text: str, logger: logging
         telemetry.Zombie(session=SESSION, method="tools/call", request_id=1),
     ],
 )
-def test_what_is_logged_where_it_happens_is_not_repeated(event: Any, logger: logging.Logger, keeper: Keeper) -> None:
+def test_an_event_that_is_logged_at_its_source_is_not_logged_again(
+    event: Any, logger: logging.Logger, keeper: Keeper
+) -> None:
     """A cause appears in the log once."""
     listener = LogListener(logger)
     listener(event)
@@ -235,7 +237,7 @@ def test_a_json_line_has_the_fields_of_the_event_and_no_whole_session_id(
 
 
 @pytest.mark.parametrize("make", [TextFormatter, JsonFormatter])
-def test_what_a_handler_logs_names_its_session_and_request(
+def test_log_records_of_a_handler_name_its_session_and_request(
     make: Callable[[], logging.Formatter], logger: logging.Logger, keeper: Keeper
 ) -> None:
     token = telemetry.current_call.set((SESSION, "re\nq"))

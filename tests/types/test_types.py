@@ -43,7 +43,7 @@ def test_values_are_equal_by_class_and_fields() -> None:
     assert len({types.TextContent(text="a"), types.TextContent(text="a")}) == 1
 
 
-def test_what_is_absent_is_not_printed() -> None:
+def test_absent_fields_are_not_printed() -> None:
     result = types.CallToolResult(content=[types.TextContent(text="x")], is_error=False)
     assert repr(result) == "CallToolResult(content=(TextContent(text='x'),), is_error=False)"
 

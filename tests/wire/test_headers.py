@@ -154,7 +154,7 @@ def test_an_origin_is_read(value: str, expected: Origin) -> None:
     "value",
     ["", "null", "localhost", "http://", "http://a/", "http://a b", "http://a http://b", "http:a", "://a", "file://"],
 )
-def test_what_is_no_single_origin_is_refused(value: str) -> None:
+def test_a_value_that_is_not_a_single_origin_is_refused(value: str) -> None:
     with pytest.raises(ValueError):
         parse_origin(value)
 

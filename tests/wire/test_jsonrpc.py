@@ -122,7 +122,7 @@ def test_ids_1_and_the_text_1_are_different() -> None:
         b"hello",
     ],
 )
-def test_what_is_not_json_in_utf8_is_a_parse_error(data: bytes) -> None:
+def test_bytes_that_are_not_json_in_utf8_are_a_parse_error(data: bytes) -> None:
     error = refused(data)
     assert (error.code, error.request_id, error.http_status) == (PARSE_ERROR, None, 400)
 

@@ -95,7 +95,7 @@ def test_an_id_counts_once_its_event_is_complete() -> None:
 
 
 @pytest.mark.parametrize("field", [b"data", b"event", b"id"])
-def test_what_is_not_utf8_ends_the_stream_after_the_events_before_it(field: bytes) -> None:
+def test_invalid_utf8_ends_the_stream_after_the_events_before_it(field: bytes) -> None:
     data = b"data: a\n\n" + field + b": \xff\ndata: b\n\ndata: c\n\n"
     for pieces in ([data], [data[i : i + 1] for i in range(len(data))]):
         events, failure, _, _ = read(pieces)
@@ -154,7 +154,7 @@ LINE = TEXT.map(lambda text: text.replace("\r", "").replace("\n", "").replace("\
 
 
 @given(st.lists(st.tuples(TEXT, LINE, LINE, st.integers(0, 10**9))), st.lists(st.integers(0, 300)))
-def test_what_is_written_is_read(written: list[tuple[str, str, str, int]], cuts: list[int]) -> None:
+def test_written_events_are_read_back(written: list[tuple[str, str, str, int]], cuts: list[int]) -> None:
     data = b"".join(encode_event(data, event=name, id=id, retry=retry) + COMMENT for data, name, id, retry in written)
     expected = [
         event(data.replace("\r\n", "\n").replace("\r", "\n"), name or "message", id) for data, name, id, _ in written

@@ -46,7 +46,7 @@ def test_an_algorithm_fits_its_own_kind_of_key() -> None:
     assert [of_ec.fits(alg) for alg in ("ES256", "ES384", "RS256")] == [True, False, False]
 
 
-def test_where_an_issuers_metadata_is_looked_for() -> None:
+def test_the_metadata_urls_of_an_issuer() -> None:
     base = "https://login.example.org/.well-known"
     assert metadata_urls(ISSUER) == (f"{base}/oauth-authorization-server", f"{base}/openid-configuration")
     assert metadata_urls(f"{ISSUER}/tenant") == (

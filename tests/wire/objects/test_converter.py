@@ -140,7 +140,7 @@ def test_json_is_handed_through_without_a_copy() -> None:
     assert structure(params, types.CallToolParams).arguments is params["arguments"]
 
 
-def test_what_is_written_is_a_new_dict_each_time() -> None:
+def test_unstructuring_returns_a_new_dict_each_time() -> None:
     """The eras add to it."""
     result = types.CallToolResult()
     unstructure(result)["resultType"] = "complete"
