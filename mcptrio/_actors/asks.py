@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
+from msgspec import Raw
 from msgspec.structs import replace
 
 from mcptrio._actors.call import Call
@@ -133,16 +134,16 @@ class Asks(Entity):
             ConnectionLost: the session is over.
             TypeError, ValueError: the parameters have no JSON form.
         """
-        encode_value(params)
+        encoded = Raw(encode_value(params))
         link = self.session.link if call is None or call.start.link is None else call.start.link
         await link.room()
-        await self.session.inbox.post(Notified(None if call is None else call.start.call, method, params))
+        await self.session.inbox.post(Notified(None if call is None else call.start.call, method, encoded))
         await trio.lowlevel.checkpoint()
 
     def notify_nowait(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
         """Send a notification; it is dropped if the inbox is full."""
-        encode_value(params)
-        self.session.inbox.post_nowait(Notified(None if call is None else call.start.call, method, params))
+        encoded = Raw(encode_value(params))
+        self.session.inbox.post_nowait(Notified(None if call is None else call.start.call, method, encoded))
 
 
 async def ask_until_usable(

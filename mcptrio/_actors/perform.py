@@ -21,7 +21,7 @@ from mcptrio._peer.effects import (
     Stop,
 )
 from mcptrio._peer.messages import Asked, Cause, HungUp, Message, ReplyFuture
-from mcptrio._wire.jsonrpc import encode, encode_batch
+from mcptrio._wire.jsonrpc import Notice, encode, encode_batch, encode_notice
 from mcptrio.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def settle_all(actor: Actor, cause: Cause, unprocessed: list[Message]) -> None:
 
 def _send(actor: Actor, effect: Send) -> None:
     frame = effect.frame
-    data = encode_batch(frame) if isinstance(frame, tuple) else encode(frame)
+    if isinstance(frame, Notice):
+        data = encode_notice(frame)
+    else:
+        data = encode_batch(frame) if isinstance(frame, tuple) else encode(frame)
     (effect.link or actor.link).post(data, final=effect.final, status=effect.status)
 
 

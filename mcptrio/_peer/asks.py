@@ -18,7 +18,7 @@ from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.messages import Asked, Cause, Notified, ReplyFuture
 from mcptrio._peer.states import State
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Notification, Request
+from mcptrio._wire.jsonrpc import Notice, Notification, Request
 from mcptrio.errors import CapabilityMissing, ConnectionLost, LocalProtocolError
 
 
@@ -133,7 +133,7 @@ class PeerAsks(Entity, kw_only=True):
                 return [Ignored("early_notification")]
             if told.method in self.era.lacks:
                 return [Ignored("notification_of_another_date")]
-            return [Send(Notification(told.method, told.params), None)]
+            return [Send(Notice(told.method, told.params), None)]
         if told.call not in self.ledger:
             return [Ignored("late_notification")]
         start = self.ledger[told.call].start
@@ -141,7 +141,7 @@ class PeerAsks(Entity, kw_only=True):
             return [Ignored("notification_of_another_date")]
         if self._is_parked(told.call):
             return [Ignored("parked_notification")]  # its request was answered and has not been repeated yet
-        return [Send(Notification(told.method, told.params), start.link)]
+        return [Send(Notice(told.method, told.params), start.link)]
 
     # -- input requests that travel in results
 

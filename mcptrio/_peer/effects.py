@@ -10,7 +10,7 @@ import msgspec
 from mcptrio._peer.era import Era
 from mcptrio._peer.link import ReplyLink, RequestHead
 from mcptrio._peer.messages import Asked, Cause, ReplyFuture
-from mcptrio._wire.jsonrpc import Error, Notification, Request, Response
+from mcptrio._wire.jsonrpc import Error, Notice, Notification, Request, Response
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -19,7 +19,7 @@ class Send(msgspec.Struct, frozen=True):
     `final` closes the exchange that the link stands for; `status` is the hint for a transport that has statuses.
     """
 
-    frame: Request | Notification | Response | Error | tuple[Response | Error, ...]
+    frame: Request | Notification | Notice | Response | Error | tuple[Response | Error, ...]
     link: ReplyLink | None
     final: bool = False
     status: int = 200

@@ -150,7 +150,7 @@ class Notified(msgspec.Struct, frozen=True):
 
     call: int | None
     method: str
-    params: dict[str, Any]
+    params: msgspec.Raw
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -62,6 +62,13 @@ class Notification(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_def
     params: dict[str, Any] = {}
 
 
+class Notice(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    """A notification to send, whose parameters are JSON already: they were encoded where errors can be raised."""
+
+    method: str
+    params: Raw
+
+
 class Response(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
     """The response to a request that succeeded.
 
@@ -323,6 +330,11 @@ def encode(frame: Frame) -> bytes:
             frame.result,
         )
     return encode_value(frame)
+
+
+def encode_notice(notice: Notice) -> bytes:
+    """Write a notification whose parameters are JSON already, in one line."""
+    return _encode_json(notice)
 
 
 def escape_surrogates(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import telemetry
@@ -512,7 +513,7 @@ async def test_a_zombie_that_ends_is_removed_although_the_inbox_is_full(autojump
         now = trio.current_time()
         talk.session.handlers.find_zombies(now)
         talk.session.inbox._idle = False  # the loop is behind: messages queue up
-        while talk.session.inbox.post_nowait(Notified(None, "notifications/message", {})):
+        while talk.session.inbox.post_nowait(Notified(None, "notifications/message", Raw(b"{}"))):
             pass
         talk.session.handlers.find_zombies(now + 5)
         assert talk.session.handlers

@@ -112,9 +112,9 @@ MUTANTS = [
     ),
     Mutant(
         "C21", "progress that is sent is a checkpoint", ASKS,
-        "        await self.session.inbox.post(Notified(None if call is None else call.start.call, method, params))\n"
+        "        await self.session.inbox.post(Notified(None if call is None else call.start.call, method, encoded))\n"
         "        await trio.lowlevel.checkpoint()\n",
-        "        await self.session.inbox.post(Notified(None if call is None else call.start.call, method, params))\n",
+        "        await self.session.inbox.post(Notified(None if call is None else call.start.call, method, encoded))\n",
         TELLING, "test_progress_is_a_checkpoint",
     ),
     Mutant(

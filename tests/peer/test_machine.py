@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from mcptrio._peer.effects import Close, End, Ignored, Progressed, Send
 from mcptrio._peer.messages import Cause, Drained, Failed, Finished, GaveUp, HungUp, LinkLost, Notified
 from mcptrio._peer.states import OPENING, State, move
-from mcptrio._wire.jsonrpc import Error, Malformed, Notification, Request, Response
+from mcptrio._wire.jsonrpc import Error, Malformed, Notice, Notification, Request, Response
 from mcptrio.errors import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -379,20 +380,20 @@ def test_progress_finds_the_ask_by_its_token() -> None:
 def test_a_notification_about_a_call_leaves_only_while_it_runs() -> None:
     peer = ready_server()
     start = call(peer, 1)
-    told = Notified(start.call, "notifications/message", {})
-    assert frames(peer.step(told)) == [Notification("notifications/message", {})]
+    told = Notified(start.call, "notifications/message", Raw(b"{}"))
+    assert frames(peer.step(told)) == [Notice("notifications/message", Raw(b"{}"))]
     peer.step(Finished(start.call, raw({})))
     assert peer.step(told) == [Ignored("late_notification")]
 
 
 def test_a_list_change_is_sent_at_once_but_not_before_initialized() -> None:
-    told = Notified(None, "notifications/tools/list_changed", {})
+    told = Notified(None, "notifications/tools/list_changed", Raw(b"{}"))
     assert new_server().step(told) == [Ignored("early_notification")]
     assert len(frames(ready_server().step(told))) == 1
 
 
 def test_a_notification_that_the_date_lacks_is_left_out() -> None:
-    told = Notified(None, "notifications/elicitation/complete", {})
+    told = Notified(None, "notifications/elicitation/complete", Raw(b"{}"))
     assert ready_server("2025-06-18").step(told) == [Ignored("notification_of_another_date")]
     assert len(frames(ready_server("2025-11-25").step(told))) == 1
 

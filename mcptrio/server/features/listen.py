@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from msgspec import field
+from msgspec import Raw, field
 
 from mcptrio import telemetry, types
 from mcptrio._actors.call import Call
@@ -65,7 +65,9 @@ class News(Entity):
         In the queue, the newest of those with the same `about` wins. At the bound the oldest is dropped.
         """
         at_once = self._begun and not self._waiting and not self._link.full
-        if at_once and self.session.inbox.post_nowait(Notified(self.call.start.call, method, params)):
+        if at_once and self.session.inbox.post_nowait(
+            Notified(self.call.start.call, method, Raw(encode_value(params)))
+        ):
             return
         self._count += 1
         self._waiting[method, self._count if about is None else about] = (method, params)
