@@ -150,8 +150,7 @@ class WorkerCluster:
         """Send a request of an owner to a worker, and wait for the answer."""
         try:
             answer = await self._link(home).forward(request, owner)
-        except Unreachable as error:
-            logger.info("%s", error)
+        except Unreachable:
             return None, Outcome.UNREACHABLE
         except LinkBroken as error:
             logger.warning("%s", error)

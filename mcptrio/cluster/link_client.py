@@ -155,7 +155,7 @@ class PeerLink:
                     stream = await self._dial()
                     channel = FrameChannel(stream, self._identity, dialled=True)
                     await channel.greet(expected=self.worker)
-                self._channel = channel
+                self._channel, self._problem = channel, ""
                 self._connecting.unpark_all()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(channel.write)
@@ -171,6 +171,8 @@ class PeerLink:
             logger.exception("the link to worker %s failed", self.worker)
         finally:
             self._scope = None
+            if self._channel is None and not self.dead and reason != self._problem:
+                logger.info("%s", reason)  # once per outage, not once per attempt
             self._lost(reason)
             if stream is not None:
                 with trio.CancelScope(shield=True):

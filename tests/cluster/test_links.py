@@ -248,6 +248,18 @@ async def test_a_worker_without_a_certificate_of_the_authority_is_not_heard(cert
         assert home.requests == []
 
 
+async def test_the_error_says_why_a_certificate_is_refused(certificates: dict[str, str], tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    config = ClusterConfig(forward_address="127.0.0.1:0", **certificates)  # type: ignore[arg-type]
+    server = LinkServer(lambda: identity("home"), Home().answer)
+    async with server.open(config), trio.open_nursery() as nursery:
+        other = replace(config, forward_ca=str(tmp_path / "other.pem"))
+        link = PeerLink("home", identity("asks"), nursery, partial(dial, server.address, other), lambda *_: None)
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            await link.forward(REQUEST)
+
+
 async def test_a_cancelled_request_is_cancelled_at_the_home_worker() -> None:
     home = Home()
     async with linked(home) as link:
@@ -384,11 +396,14 @@ async def test_a_peer_that_keeps_its_link_does_not_keep_a_worker_from_leaving(mo
         await stream.aclose()
 
 
-async def test_a_worker_that_cannot_be_dialled_is_unreachable() -> None:
+async def test_a_worker_that_cannot_be_dialled_is_unreachable_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     async with trio.open_nursery() as nursery:
         link = PeerLink("home", identity("asks"), nursery, partial(dial, "/nonexistent/link", CONFIG), lambda *_: None)
-        with pytest.raises(Unreachable):
-            await link.forward(REQUEST)
+        for _ in range(3):
+            with pytest.raises(Unreachable):
+                await link.forward(REQUEST)
+    assert caplog.text.count("worker home: ") == 1
 
 
 async def test_a_worker_that_does_not_greet_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
