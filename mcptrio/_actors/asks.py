@@ -19,6 +19,7 @@ from mcptrio._actors.call import Call
 from mcptrio._actors.future import Reply
 from mcptrio._actors.journal import MISSING, Journal, Question, Read
 from mcptrio._actors.reports import ask_ended, ask_sent
+from mcptrio._peer.era import Role
 from mcptrio._peer.messages import Asked, Gathered, GaveUp, Notified, ReplyFuture
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import encode_value
@@ -137,6 +138,11 @@ class Asks(Entity):
         encoded = Raw(encode_value(params))
         link = self.session.link if call is None or call.start.link is None else call.start.link
         await link.room()
+        if self.session.service.role is Role.SERVER:
+            # The notifications of all calls of one client must not fill a turn of the event loop: others wait for it.
+            turns, owner = self.session.runtime.turns, self.session.owner
+            if owner != turns.only_owner:
+                await turns.take(owner)
         await self.session.inbox.post(Notified(None if call is None else call.start.call, method, encoded))
         await trio.lowlevel.checkpoint()
 

@@ -27,8 +27,8 @@ MAX_EXPANSION: Final = 10_000
 """Schemas that may be applied to one location because of one place."""
 MAX_STEPS: Final = 500_000
 """Steps that the computation of the bound itself may take."""
-MAX_WORK: Final = 5_000_000
-"""Work of checking one value; the validator does about ten million units in a second."""
+MAX_WORK: Final = 400_000
+"""Work of checking one value; the validator does eight million units in a second, or more."""
 MAX_DEPTH: Final = 500
 """Levels of a value that a schema with references may follow down, on the stack of the validator."""
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -78,6 +78,8 @@ class SchemaBudget:
     _pending: list[Schema] = field(factory=list, init=False)
     _places: list[_Place] = field(factory=list, init=False)
     _steps: int = field(default=0, init=False)
+    _weights: dict[int, int] = field(factory=dict, init=False)
+    """Identity of a schema -> its own work."""
     _level: list[int] = field(factory=list, init=False)
     """The work of every place at the deepest level that was computed."""
     _profile: list[int] = field(factory=list, init=False)
@@ -122,8 +124,12 @@ class SchemaBudget:
                 kind = type(node)
                 if kind is dict:  # by type: a request may have 100,000 nodes
                     children += node.values()
+                    if work >= _PATTERN_WORK:
+                        total += sum(_backtracking(work, name) for name in node)
                 elif kind is str:
                     total += work * (len(node) >> 10)
+                    if work >= _PATTERN_WORK:
+                        total += _backtracking(work, node)
                 elif kind is not int:
                     children += children_of(node)
             if total > limit:
@@ -159,7 +165,9 @@ class SchemaBudget:
                     f"the references of the JSON Schema expand too far: more than {MAX_EXPANSION} schemas would be "
                     "applied to one value; refer to each definition fewer times"
                 )
-            place.work += _weight(node)
+            if (weight := self._weights.get(id(node))) is None:
+                weight = self._weights[id(node)] = _weight(node)
+            place.work += weight
             self._add_members(place.members, node)
             self._add_items(place.items, node)
             applied = [*_in_place(node), *self._referred(node)]
@@ -313,9 +321,32 @@ def _in_place(node: Schema) -> Iterator[Any]:
         yield from _members(node, keyword).values()
 
 
+def _backtracking(work: int, text: str) -> int:
+    """Return the work of patterns that backtrack: it grows with the square of the text."""
+    return work // _PATTERN_WORK * len(text) ** 2 // 140
+
+
+def _nodes(value: Any) -> int:
+    """Return the number of values in a value."""
+    count, pending = 0, [value]
+    while pending:
+        count += 1
+        pending += children_of(pending.pop())
+    return count
+
+
 def _weight(node: Schema) -> int:
     """Return the work of applying one schema by itself."""
+    # Texts and numbers are looked up; anything else is compared, in the end with all of it.
+    compared = [node.get("const"), *(found if isinstance(found := node.get("enum"), list | tuple) else ())]
+    equal = sum(2 * _nodes(value) for value in compared if isinstance(value, Mapping | list | tuple))
     size = sum(len(node[keyword]) for keyword in _SIZED if isinstance(node.get(keyword), Mapping | list | tuple))
+    return (
+        1 + size // 16 + equal + _PATTERN_WORK * sum(bool(_BACKTRACKS.search(pattern)) for pattern in patterns_of(node))
+    )
+
+
+def patterns_of(node: Schema) -> list[str]:
+    """Return the regular expressions of one schema."""
     patterns = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
-    patterns += _members(node, "patternProperties")
-    return 1 + size // 16 + _PATTERN_WORK * sum(bool(_BACKTRACKS.search(pattern)) for pattern in patterns)
+    return [*patterns, *_members(node, "patternProperties")]

@@ -8,12 +8,13 @@ see `budget`. Schemas made by `build` need none of this: they come with their ow
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from attrs import field, frozen, validators
 
-from mcptrio._schema.budget import REFERENCES, SchemaBudget, children_of
+from mcptrio._schema.budget import REFERENCES, SchemaBudget, children_of, patterns_of
 from mcptrio._schema.faults import MAX_FAULTS, Place, path, show
 from mcptrio.errors import DeclarationError
 
@@ -29,6 +30,10 @@ DIALECTS: Final = frozenset(
 BACKTRACKS: Final = 10_000
 MAX_DETAIL: Final = 2_000
 """Applied schemas up to which every fault is reported with its path: a report takes far longer than a check."""
+_PATTERN_BYTES: Final = 4 * 1024 * 1024
+"""Compiled size of all patterns of a peer's schema together; a thousand bytes take about five microseconds."""
+_LEAST_PATTERN_BYTES: Final = 64 * 1024
+_REPEATED: Final = re.compile(r"(\)?)\{(\d{1,9})(?:,(\d{0,9}))?\}")
 _MASK: Final = "the value"  # messages would quote the value, however long or secret it is
 _WHOLE: Final = 200  # maximum length of a message of the validator
 
@@ -41,6 +46,10 @@ class SchemaLimits:
     max_chars: int = field(default=1_000_000, validator=validators.ge(1))
     max_depth: int = field(default=64, validator=validators.ge(1))
     max_refs: int = field(default=500, validator=validators.ge(0))
+    max_patterns: int = field(default=200, validator=validators.ge(0))
+    max_repeats: int = field(default=2_000, validator=validators.ge(0))
+    """Counted repetitions of the patterns, as the root of the sum of their squares: matching a pattern with 900 takes
+    ten milliseconds."""
 
 
 class Checker:
@@ -55,15 +64,15 @@ class Checker:
 
     def __init__(self, schema: Mapping[str, Any], *, limits: SchemaLimits | None = None) -> None:
         self.schema = dict(schema)
-        if limits is not None:
-            _measure(self.schema, limits)
+        patterns = 0 if limits is None else _measure(self.schema, limits)
         _check_dialect(self.schema)
         self._budget = SchemaBudget(self.schema)
         import jsonschema_rs
 
         try:
-            patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS)
-            validator = jsonschema_rs.validator_for(self.schema, offline=True, pattern_options=patterns, mask=_MASK)
+            size = max(_PATTERN_BYTES // patterns, _LEAST_PATTERN_BYTES) if patterns else None
+            options = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS, size_limit=size)
+            validator = jsonschema_rs.validator_for(self.schema, offline=True, pattern_options=options, mask=_MASK)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as exc:
             raise DeclarationError(_complaint(exc)) from None
         except (ValueError, TypeError, OverflowError, RecursionError) as exc:
@@ -108,9 +117,18 @@ class Checker:
         return []
 
 
-def _measure(schema: Any, limits: SchemaLimits) -> None:
-    """Refuse a schema that is too large, without recursion."""
-    nodes = chars = refs = 0
+def is_within(schema: Any, limits: SchemaLimits) -> bool:
+    """Return whether a schema keeps limits; it may be invalid."""
+    try:
+        _measure(schema, limits)
+    except DeclarationError:
+        return False
+    return True
+
+
+def _measure(schema: Any, limits: SchemaLimits) -> int:
+    """Refuse a schema that is too large, without recursion; return the number of its patterns."""
+    nodes = chars = refs = patterns = repeats = 0
     pending: list[tuple[Any, int]] = [(schema, 1)]
     while pending:
         node, depth = pending.pop()
@@ -119,6 +137,9 @@ def _measure(schema: Any, limits: SchemaLimits) -> None:
             raise DeclarationError(f"the JSON Schema is nested deeper than {limits.max_depth} levels")
         if isinstance(node, Mapping):
             refs += sum(key in node for key in REFERENCES)
+            for pattern in patterns_of(node):
+                patterns += 1
+                repeats += _repeats(pattern) ** 2
             chars += sum(len(str(key)) for key in node)
         elif isinstance(node, str):
             chars += len(node)
@@ -128,6 +149,24 @@ def _measure(schema: Any, limits: SchemaLimits) -> None:
                 f"the JSON Schema is too big: at most {limits.max_nodes} values, {limits.max_chars} characters "
                 f"and {limits.max_refs} references are taken"
             )
+        if patterns > limits.max_patterns or repeats > limits.max_repeats**2:
+            raise DeclarationError(
+                f"the patterns of the JSON Schema are too many (at most {limits.max_patterns}), or repeat too much, as "
+                "in `.{0,9999}`: use `maxLength`"
+            )
+    return patterns
+
+
+def _repeats(pattern: str) -> int:
+    """Return how often the counted repetitions of a pattern repeat, at most; those of groups multiply."""
+    single, groups = 1, 1
+    for group, least, most in _REPEATED.findall(pattern):
+        times = int(most or least)
+        if group:
+            groups = min(groups * max(times, 1), 10**9)
+        else:
+            single += times
+    return single * groups
 
 
 def _check_dialect(schema: Mapping[str, Any]) -> None:
@@ -165,7 +204,7 @@ def _lines(error: Any, root: str) -> list[str]:
             return [f"{path(place)}: expected {_options(kind.options)}, got {show(error.instance)}"]
         case "const":
             return [f"{path(place)}: expected {show(kind.expected_value)}, got {show(error.instance)}"]
-        case "pattern":
+        case "pattern" if hasattr(kind, "pattern"):  # otherwise matching was given up
             return [f"{path(place)}: must match {_cut(kind.pattern)}, got {show(error.instance)}"]
         case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum":
             return [f"{path(place)}: must be {_BOUNDS[kind.name]} {kind.limit}, got {show(error.instance)}"]

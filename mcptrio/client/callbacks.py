@@ -88,7 +88,7 @@ class HostCallbacks:
                     asked = structure(params, ElicitParams)
                     if (asked.mode or "form") not in self.elicit_modes:
                         raise RemoteProtocolError(f"elicitation in {asked.mode} mode was not offered")
-                    result: Any = elicitation.to_result(asked, await _call(self.elicit, asked))
+                    result: Any = await elicitation.to_result(asked, await _call(self.elicit, asked))
                 case "sampling/createMessage" if self.sample is not None:
                     result = sampling.to_result(await _call(self.sample, structure(params, CreateMessageParams)))
                 case "roots/list" if self.roots is not None:

@@ -124,7 +124,7 @@ class Requests:
     async def _tool_result(self, name: str, raw: dict[str, Any], into: Any) -> Any:
         result = await read(raw, CallToolResult, "tools/call")
         if self._service.config.check_results:
-            self._tools.check(name, result, any_value=self._said.era.features.any_structured_content)
+            await self._tools.check(name, result, any_value=self._said.era.features.any_structured_content)
         return result if into is None else tools.convert(result, into, name)
 
     # -- resources

@@ -7,14 +7,20 @@ reported as an error response to its request, so that only its caller sees a typ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Error, Frame, RequestId, Response, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
+
+_RESPONSE: Final = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"id"\s*:\s*(\d{1,18})\s*,\s*)?"(?:result|error)"'
+)
+_ID_LAST: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*\}\s*\Z')
 
 
 class NotDelivered(ConnectionLost):
@@ -100,12 +106,22 @@ async def hand_over(receiver: Receiver, data: bytes) -> RemoteProtocolError | No
     try:
         frame = decode(data) if len(data) <= LARGE_MESSAGE else await decode_in_turns(data)
     except RemoteProtocolError as error:
-        if error.request_id is None:
+        request_id = _id_in(data) if error.request_id is None else error.request_id
+        if request_id is None:
             return error
-        frame = failure(error.request_id, error)
+        frame = failure(request_id, error)
     if type(frame) is not Response or not receiver.deliver_nowait(frame):
         await receiver.deliver(frame)
     return None
+
+
+def _id_in(data: bytes) -> int | None:
+    """Return the id of a response that is too large to be decoded: it stands before the result, or at the end."""
+    begin = _RESPONSE.match(data[:200])
+    if begin is None or begin[1] is not None:
+        return None if begin is None else int(begin[1])
+    end = _ID_LAST.search(data[-200:])
+    return None if end is None else int(end[1])
 
 
 def same_id(one: RequestId, other: RequestId | None) -> bool:

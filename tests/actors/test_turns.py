@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import trio
 
+from mcptrio import Context, Server, connect
 from mcptrio._actors.turns import Turns
 
 
@@ -104,3 +105,26 @@ async def test_requests_that_wait_when_the_server_ends_go_on() -> None:
             await trio.testing.wait_all_tasks_blocked()
         for _ in range(5):  # nothing can be started in the closed nursery
             await turns.take("a")
+
+
+async def test_the_notifications_of_many_calls_of_one_client_take_turns() -> None:
+    server, sent, clock = Server("turns"), list[int](), Clock()
+
+    @server.tool
+    async def pour(ctx: Context) -> None:
+        for _ in range(5):
+            await ctx.info("x")
+            sent.append(clock.turn)
+
+    trio.lowlevel.add_instrument(clock)
+    async with connect(server) as client:
+        await client.set_log_level("info")
+        (runtime,) = server._app.publisher.runtimes
+        for owner in ("another", "a third"):
+            await runtime.turns.take(owner)
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(client.call_tool, "pour")
+    trio.lowlevel.remove_instrument(clock)
+    assert len(sent) == 100
+    assert max(Counter(sent).values()) <= 4, "two take their turn, and two that took it before have been resumed"

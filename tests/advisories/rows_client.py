@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.advisories.mutant import Mutant
 
 BUDGET = "tests/schema/test_budget.py"
+LOOP_SCHEMAS = "tests/faults/test_loop_schemas.py"
 RETRY = "tests/transports/test_retry.py"
 FOLLOWING = "tests/extensions/test_following.py"
 HTTP_CLIENT = "transports/http_client"
@@ -34,6 +35,31 @@ MUTANTS = [
         "S3", "the work of checking a value is bounded", "_schema/budget.py",
         "            if total > limit:", "            if False:",
         BUDGET, "test_a_value_over_the_budget_is_a_fault",
+    ),
+    Mutant(
+        "S3", "a large schema of a server is compiled in a thread", "client/features/peer_schema.py",
+        "    if is_within(schema, _SMALL):\n", "    if True:\n",
+        LOOP_SCHEMAS, "test_a_schema_of_a_server_does_not_block_the_loop_of_a_client",
+    ),
+    Mutant(
+        "S3", "the patterns of a server's schema are bounded", "_schema/check.py",
+        "        if patterns > limits.max_patterns or repeats > limits.max_repeats**2:\n", "        if False:\n",
+        LOOP_SCHEMAS, "test_a_schema_of_a_server_does_not_block_the_loop_of_a_client",
+    ),
+    Mutant(
+        "S3", "a long text counts for more if a pattern backtracks", "_schema/budget.py",
+        "    return work // _PATTERN_WORK * len(text) ** 2 // 140\n", "    return 0\n",
+        LOOP_SCHEMAS, "test_a_schema_of_a_server_does_not_block_the_loop_of_a_client",
+    ),
+    Mutant(
+        "S3", "lists and objects to compare with count with their size", "_schema/budget.py",
+        "    equal = sum(2 * _nodes(value) for", "    equal = sum(0 for",
+        LOOP_SCHEMAS, "test_a_schema_of_a_server_does_not_block_the_loop_of_a_client",
+    ),
+    Mutant(
+        "S3", "a pattern that is given up is a fault", "_schema/check.py",
+        'case "pattern" if hasattr(kind, "pattern"):', 'case "pattern":',
+        LOOP_SCHEMAS, "test_a_pattern_that_is_given_up_is_a_fault",
     ),
     Mutant(
         "S3", "a large wrong value is not reported in detail", "_schema/check.py",

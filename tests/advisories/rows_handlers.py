@@ -111,6 +111,11 @@ MUTANTS = [
         TELLING, "test_progress_is_a_checkpoint",
     ),
     Mutant(
+        "S4", "the notifications of one client take turns", ASKS,
+        "                await turns.take(owner)\n", "                pass\n",
+        "tests/actors/test_turns.py", "test_the_notifications_of_many_calls_of_one_client_take_turns",
+    ),
+    Mutant(
         "C21", "progress that is sent is a checkpoint", ASKS,
         "        await self.session.inbox.post(Notified(None if call is None else call.start.call, method, encoded))\n"
         "        await trio.lowlevel.checkpoint()\n",

@@ -123,8 +123,8 @@ def test_a_cycle_that_multiplies_is_for_flat_values_only(schema: dict[str, Any],
 def test_a_value_over_the_budget_is_a_fault() -> None:
     wide = {"items": {"anyOf": [{"const": f"option {n}"} for n in range(500)]}}
     checker = Checker(wide, limits=SchemaLimits())
-    assert checker.faults(["option 1"] * 5_000) == []
-    assert checker.faults(["option 1"] * 50_000) == ["arguments: too large to be checked against its schema"]
+    assert checker.faults(["option 1"] * 500) == []
+    assert checker.faults(["option 1"] * 5_000) == ["arguments: too large to be checked against its schema"]
 
 
 @pytest.mark.defect("S3")
@@ -176,7 +176,7 @@ SHARED = {
         (SHARED, {f"p{n}": {f"q{n}": {f"r{n}": "x"} for n in range(100)} for n in range(100)}),
         (EXPRESSION, deep(8, lambda value: {"op": "mul", "left": value, "right": 2})),
         ({"enum": [f"{n}" for n in range(300)]}, "7"),
-        ({"items": {"enum": [f"{n}" for n in range(300)]}}, ["7"] * 50_000),
+        ({"items": {"enum": [f"{n}" for n in range(300)]}}, ["7"] * 20_000),
     ],
 )  # fmt: skip
 def test_ordinary_recursive_and_large_schemas_are_used(schema: dict[str, Any], value: Any) -> None:

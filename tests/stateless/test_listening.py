@@ -13,6 +13,7 @@ from mcptrio import Context, Server
 from mcptrio._actors.asks import Asks
 from mcptrio._actors.limits import Limits
 from mcptrio._eras.stateless import SERVER_INFO, SUBSCRIPTION
+from mcptrio._peer.era import Role
 from mcptrio._peer.messages import Notified
 from mcptrio.extensions import Extension, Heard
 from mcptrio.server.features.listen import MAX_LISTENING, News
@@ -234,7 +235,8 @@ class Narrow:
 
     def __init__(self) -> None:
         self.full, self.sent = False, list[str]()
-        self.link = self.inbox = self
+        self.link = self.inbox = self.service = self
+        self.role = Role.CLIENT  # without turns of the event loop
         self.has_room = trio.Event()
 
     async def room(self) -> None:

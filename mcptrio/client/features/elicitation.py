@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from mcptrio._schema.check import Checker, SchemaLimits
 from mcptrio._schema.elicit import fill_defaults
+from mcptrio.client.features.peer_schema import compile_schema
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, LocalProtocolError, MCPError
 from mcptrio.types import ElicitParams, ElicitResult
 
@@ -15,7 +15,7 @@ ElicitAnswer: TypeAlias = ElicitResult | Mapping[str, Any] | str | None
 `"cancel"`; None for `"decline"`."""
 
 
-def to_result(params: ElicitParams, answer: Any) -> ElicitResult:
+async def to_result(params: ElicitParams, answer: Any) -> ElicitResult:
     """Convert the callback's return value to a result. Missing fields get the defaults of the form.
 
     Raises:
@@ -35,13 +35,13 @@ def to_result(params: ElicitParams, answer: Any) -> ElicitResult:
     if answer.action != "accept" or params.mode == "url" or params.requested_schema is None:
         return ElicitResult(action=answer.action)
     content = fill_defaults(params.requested_schema, answer.content or {})
-    _check(params.requested_schema, content)
+    await _check(params.requested_schema, content)
     return ElicitResult(action="accept", content=content)
 
 
-def _check(schema: Mapping[str, Any], content: dict[str, Any]) -> None:
+async def _check(schema: Mapping[str, Any], content: dict[str, Any]) -> None:
     try:
-        checker = Checker(schema, limits=SchemaLimits())
+        checker = await compile_schema(schema)
     except DeclarationError as error:
         raise MCPError(INVALID_PARAMS, f"the requested schema cannot be used: {error}") from error
     if faults := checker.faults(content, root="content"):

@@ -11,10 +11,11 @@ import msgspec
 import trio
 from attrs import define, field
 
-from mcptrio._schema.check import Checker, SchemaLimits
+from mcptrio._schema.check import Checker
 from mcptrio._schema.faults import ArgumentFaults
 from mcptrio.client.features import headers
 from mcptrio.client.features.headers import HeaderArgument, InvalidHeaderMark
+from mcptrio.client.features.peer_schema import compile_schema
 from mcptrio.errors import DeclarationError, RemoteProtocolError, ToolError
 from mcptrio.types import CallToolResult, Tool
 
@@ -69,7 +70,7 @@ class KnownTools:
     def has_marks(self, name: str) -> bool:
         return bool(self._marks.get(name))
 
-    def check(self, name: str, result: CallToolResult, *, any_value: bool) -> None:
+    async def check(self, name: str, result: CallToolResult, *, any_value: bool) -> None:
         """Check a result against the tool's output schema.
 
         Raises:
@@ -86,7 +87,7 @@ class KnownTools:
         checker = self._checkers.get(name)
         if checker is None:
             try:
-                checker = self._checkers[name] = Checker(tool.output_schema, limits=SchemaLimits())
+                checker = self._checkers[name] = await compile_schema(tool.output_schema)
             except DeclarationError as error:
                 raise RemoteProtocolError(f"the output schema of the tool {name!r} cannot be used: {error}") from error
         if faults := checker.faults(value, root="structuredContent"):
