@@ -44,6 +44,9 @@ CASES: Final[dict[str, tuple[Json, Any]]] = {
     "many costly patterns": (
         {"type": "object", "patternProperties": {rf"(?i)\w{{{n},900}}x": {} for n in range(200)}}, {"a" * 900: 1},
     ),
+    "many patterns that repeat": (
+        {"type": "object", "patternProperties": {rf"\w{{{n},400}}x": {} for n in range(200)}}, {"a" * 900: 1},
+    ),
     "patterns that many groups repeat": (matching("(((a{100}){100}){100})"), {"v": "a" * 1_000}),
     "a pattern that looks ahead": (matching("(?=(x+x+)+y)(x+x+)+y"), {"v": "x" * 60_000}),
     "a name that a pattern looks ahead in": (
