@@ -80,6 +80,8 @@ class SchemaBudget:
     _steps: int = field(default=0, init=False)
     _weights: dict[int, int] = field(factory=dict, init=False)
     """Identity of a schema -> its own work."""
+    _backtracks: bool = field(default=False, init=False)
+    """Whether any pattern of the schema backtracks."""
     _level: list[int] = field(factory=list, init=False)
     """The work of every place at the deepest level that was computed."""
     _profile: list[int] = field(factory=list, init=False)
@@ -124,11 +126,11 @@ class SchemaBudget:
                 kind = type(node)
                 if kind is dict:  # by type: a request may have 100,000 nodes
                     children += node.values()
-                    if work >= _PATTERN_WORK:
+                    if self._backtracks:
                         total += sum(_backtracking(work, name) for name in node)
                 elif kind is str:
                     total += work * (len(node) >> 10)
-                    if work >= _PATTERN_WORK:
+                    if self._backtracks:
                         total += _backtracking(work, node)
                 elif kind is not int:
                     children += children_of(node)
@@ -167,6 +169,7 @@ class SchemaBudget:
                 )
             if (weight := self._weights.get(id(node))) is None:
                 weight = self._weights[id(node)] = _weight(node)
+                self._backtracks = self._backtracks or _backtracking_patterns(node) > 0
             place.work += weight
             self._add_members(place.members, node)
             self._add_items(place.items, node)
@@ -341,9 +344,12 @@ def _weight(node: Schema) -> int:
     compared = [node.get("const"), *(found if isinstance(found := node.get("enum"), list | tuple) else ())]
     equal = sum(2 * _nodes(value) for value in compared if isinstance(value, Mapping | list | tuple))
     size = sum(len(node[keyword]) for keyword in _SIZED if isinstance(node.get(keyword), Mapping | list | tuple))
-    return (
-        1 + size // 16 + equal + _PATTERN_WORK * sum(bool(_BACKTRACKS.search(pattern)) for pattern in patterns_of(node))
-    )
+    return 1 + size // 16 + equal + _PATTERN_WORK * _backtracking_patterns(node)
+
+
+def _backtracking_patterns(node: Schema) -> int:
+    """Return how many patterns of one schema backtrack."""
+    return sum(bool(_BACKTRACKS.search(pattern)) for pattern in patterns_of(node))
 
 
 def patterns_of(node: Schema) -> list[str]:

@@ -87,9 +87,11 @@ class KnownTools:
         checker = self._checkers.get(name)
         if checker is None:
             try:
-                checker = self._checkers[name] = await compile_schema(tool.output_schema)
+                checker = await compile_schema(tool.output_schema)
             except DeclarationError as error:
                 raise RemoteProtocolError(f"the output schema of the tool {name!r} cannot be used: {error}") from error
+            if self._tools.get(name) == tool:  # the list may have changed meanwhile
+                self._checkers[name] = checker
         if faults := checker.faults(value, root="structuredContent"):
             raise RemoteProtocolError(f"the result of the tool {name!r} violates its schema: {'; '.join(faults)}")
 
