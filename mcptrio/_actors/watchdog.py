@@ -22,9 +22,10 @@ from types import FrameType
 from typing import Final
 
 import trio
-from attrs import define, field
+from msgspec import field
 
 from mcptrio import telemetry
+from mcptrio._struct import Entity
 
 logger = logging.getLogger("mcptrio.watchdog")
 
@@ -38,8 +39,7 @@ _STACK_DEPTH: Final = 12
 _OURS: Final = ("mcptrio", "trio", "outcome")
 
 
-@define(eq=False, repr=False)
-class Watchdog:
+class Watchdog(Entity):
     """A watchdog for one event loop. `on_lag` is called in the loop with every lag, in seconds.
 
     Owns: its thread.   Borrows: the telemetry hub, `on_lag`.
@@ -49,12 +49,12 @@ class Watchdog:
     on_lag: Callable[[float], None] | None = None
     every: float = EVERY
     patience: float = PATIENCE
-    _stop: threading.Event = field(factory=threading.Event, init=False)
-    _answered: threading.Event = field(factory=threading.Event, init=False)
-    _asked_at: float = field(default=0.0, init=False)
-    _stalled_until: float = field(default=0.0, init=False)
-    _culprit: str | None = field(default=None, init=False)
-    _told: dict[str | None, float] = field(factory=dict, init=False)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _answered: threading.Event = field(default_factory=threading.Event)
+    _asked_at: float = 0.0
+    _stalled_until: float = 0.0
+    _culprit: str | None = None
+    _told: dict[str | None, float] = field(default_factory=dict)
 
     @property
     def stalled(self) -> bool:

@@ -12,9 +12,8 @@ _HOME: Final = {
     name: module
     for module, names in {
         "base": """
-            CacheScope CacheableResult CallToolParams EmptyResult Icon InputResponseParams JsonObject LOGGING_LEVELS
-            LoggingLevel NULL Null PaginatedParams PaginatedResult Params PingParams ProgressToken Record RequestId
-            Result Role
+            CacheScope CallToolParams Icon InputResponseParams JsonObject LOGGING_LEVELS LoggingLevel NULL Null
+            PaginatedParams Params PingParams ProgressToken Record RequestId Role
         """,
         "completion": """
             CompleteParams CompleteResult Completion CompletionArgument CompletionContext CompletionReference
@@ -24,13 +23,15 @@ _HOME: Final = {
             Annotations AudioContent BlobResourceContents CONTENT_BY_TYPE ContentBlock EmbeddedResource ImageContent
             ResourceContents ResourceLink TextContent TextResourceContents UnknownContent
         """,
+        "discovery": """
+            DiscoverResult InitializeResult MissingClientCapabilityData NotificationMeta PromptsCapability RequestMeta
+            ResourcesCapability ResultMeta ServerCapabilities ToolsCapability UnsupportedProtocolVersionData
+        """,
         "elicitation": "ElicitParams ElicitResult ElicitationCompleteParams UrlElicitationRequiredData",
         "helpers": "Audio ContentLike Image Message assistant to_content user",
         "lifecycle": """
-            ClientCapabilities DiscoverParams DiscoverResult ElicitationCapability Implementation InitializeParams
-            InitializeResult InitializedParams MissingClientCapabilityData NotificationMeta PromptsCapability
-            RequestMeta ResourcesCapability ResultMeta RootsCapability SamplingCapability ServerCapabilities
-            ToolsCapability UnsupportedProtocolVersionData
+            ClientCapabilities DiscoverParams ElicitationCapability Implementation InitializeParams InitializedParams
+            RootsCapability SamplingCapability
         """,
         "notifications": """
             CancelledParams LoggingMessageParams ProgressParams SetLevelParams SubscriptionFilter
@@ -45,6 +46,7 @@ _HOME: Final = {
             ReadResourceParams ReadResourceResult Resource ResourceListChangedParams ResourceTemplate
             ResourceUpdatedParams SubscribeParams UnsubscribeParams
         """,
+        "results": "CacheableResult EmptyResult PaginatedResult Result",
         "roots": "ListRootsParams ListRootsResult Root RootsListChangedParams",
         "round_trips": """
             INPUT_PARAMS_BY_METHOD INPUT_RESULT_BY_METHOD InputRequest InputRequests InputRequiredResult InputResponses
@@ -64,12 +66,14 @@ if TYPE_CHECKING:  # the modules define no other public names; a test checks it
     from .base import *
     from .completion import *
     from .content import *
+    from .discovery import *
     from .elicitation import *
     from .helpers import *
     from .lifecycle import *
     from .notifications import *
     from .prompts import *
     from .resources import *
+    from .results import *
     from .roots import *
     from .round_trips import *
     from .sampling import *

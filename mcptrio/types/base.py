@@ -1,4 +1,4 @@
-"""The base of all classes here: JSON aliases, the sentinel for null, icons, and the common params and results.
+"""The base of all classes here: JSON aliases, the sentinel for null, icons, and the common params.
 
 The classes are supersets of all protocol revisions: a field that some revision lacks is optional, and `None` means that
 it is absent on the wire. The era of a request decides which fields its revision allows.
@@ -133,32 +133,3 @@ class PaginatedParams(Params):
 
 
 PingParams = Params
-
-
-# -- results
-
-
-@frozen(kw_only=True)
-class Result(Record):
-    """The result of a request, without fields of its own."""
-
-    result_type: str | None = None
-    meta: JsonObject | None = None
-
-
-@frozen(kw_only=True)
-class CacheableResult(Result):
-    """A result that says for how long and by whom it may be cached."""
-
-    ttl_ms: int | None = None
-    cache_scope: CacheScope | None = None
-
-
-@frozen(kw_only=True)
-class PaginatedResult(CacheableResult):
-    """One page of a list; `next_cursor` requests the next page."""
-
-    next_cursor: str | None = None
-
-
-EmptyResult = Result

@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 from attrs import field
 
 from ._fields import as_tuple, frozen
-from .base import Params, Record, Result
+from .base import Params, Record
+from .results import Result
 
 
 @frozen(kw_only=True)

@@ -7,7 +7,8 @@ from typing import Any
 from attrs import field
 
 from ._fields import as_optional_tuple, frozen
-from .base import LoggingLevel, Params, ProgressToken, Record, RequestId, Result
+from .base import LoggingLevel, Params, ProgressToken, Record, RequestId
+from .results import Result
 
 
 @frozen(kw_only=True)

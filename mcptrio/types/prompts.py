@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from attrs import field
 
 from ._fields import as_optional_tuple, as_tuple, check_prompt_role, frozen
-from .base import Icon, InputResponseParams, JsonObject, PaginatedParams, PaginatedResult, Params, Record, Result, Role
+from .base import Icon, InputResponseParams, JsonObject, PaginatedParams, Params, Record, Role
 from .content import ContentBlock
+from .results import PaginatedResult, Result
 
 
 @frozen(kw_only=True)

@@ -5,17 +5,9 @@ from __future__ import annotations
 from attrs import field
 
 from ._fields import as_optional_tuple, as_tuple, frozen
-from .base import (
-    CacheableResult,
-    Icon,
-    InputResponseParams,
-    JsonObject,
-    PaginatedParams,
-    PaginatedResult,
-    Params,
-    Record,
-)
+from .base import Icon, InputResponseParams, JsonObject, PaginatedParams, Params, Record
 from .content import Annotations, ResourceContents
+from .results import CacheableResult, PaginatedResult
 
 
 @frozen(kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from attrs import field
 
 from ._fields import as_tuple, frozen
-from .base import JsonObject, Params, Record, Result
+from .base import JsonObject, Params, Record
+from .results import Result
 
 
 @frozen(kw_only=True)

@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, TypeAlias
 from attrs import field
 
 from ._fields import frozen
-from .base import JsonObject, Params, Record, Result
+from .base import JsonObject, Params, Record
 from .elicitation import ElicitParams, ElicitResult
+from .results import Result
 from .roots import ListRootsParams, ListRootsResult
 from .sampling import CreateMessageParams, CreateMessageResult
 

@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, TypeAlias
 from attrs import field
 
 from ._fields import NULL_MATTERS, ONE_OR_MANY, as_blocks, as_optional_tuple, as_tuple, check_sampling_role, frozen
-from .base import JsonObject, Params, Record, Result, Role
+from .base import JsonObject, Params, Record, Role
 from .content import AudioContent, ContentBlock, ImageContent, TextContent, UnknownContent
+from .results import Result
 from .tools import Tool
 
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from attrs import field
 
 from ._fields import NULL_MATTERS, as_optional_tuple, as_schema, as_tuple, frozen
-from .base import Icon, JsonObject, PaginatedParams, PaginatedResult, Params, Record, Result
+from .base import Icon, JsonObject, PaginatedParams, Params, Record
 from .content import ContentBlock, TextContent
+from .results import PaginatedResult, Result
 
 
 @frozen(kw_only=True)

@@ -95,14 +95,13 @@ def _kind(schema: Mapping[str, Any]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-_TRAVERSAL: Final = re.compile(
+_TRAVERSAL: Final = (  # compiled on first use: few servers have templates
     r"\x00"
     r"|^[/\\]"  # absolute, or a network share
     r"|(?:^|[/\\])\.\.(?:[/\\]|$)"
     r"|^[A-Za-z]:"
     + ("" if os.name == "nt" else r"[/\\]")  # a drive letter; outside of Windows `a:1` is an ordinary name
-    + r"|%(?:00|2e|2f|5c)",  # encoded twice: a handler that decodes again gets one of the above
-    re.IGNORECASE,
+    + r"|%(?:00|2e|2f|5c)"  # encoded twice: a handler that decodes again gets one of the above
 )
 
 
@@ -110,7 +109,7 @@ def is_path_traversal(values: Mapping[str, Any]) -> bool:
     """Return whether any value of a template variable, joined to a folder, might name a file outside of it."""
     for value in values.values():
         texts = [value] if isinstance(value, str) else value.values() if isinstance(value, Mapping) else value
-        if any(_TRAVERSAL.search(text) for text in texts):
+        if any(re.search(_TRAVERSAL, text, re.IGNORECASE) for text in texts):
             return True
     return False
 
