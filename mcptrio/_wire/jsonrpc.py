@@ -8,12 +8,12 @@ Ids keep their type and every digit.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from math import isfinite
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from mcptrio._wire.finite import find_non_finite, has_non_finite
 from mcptrio._wire.scan import JsonLimits, check_limits, has_duplicate_keys, lost_keys
 from mcptrio.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 
@@ -34,7 +34,6 @@ __all__ = [
     "encode_batch",
     "encode_value",
     "escape_surrogates",
-    "find_non_finite",
     "reject",
 ]
 
@@ -353,9 +352,9 @@ def encode_value(value: Any) -> bytes:
     Raises: what `encode` raises.
     """
     encoded = _encode_json(value)
-    # Non-finite numbers are encoded as null, so only a text that contains null is searched.
-    if b"null" in encoded and (path := find_non_finite(value)) is not None:
-        raise ValueError(f"JSON has neither NaN nor infinities: {path}")
+    # Non-finite numbers are encoded as null, so only a value whose text contains null is searched.
+    if b"null" in encoded and has_non_finite(value):
+        raise ValueError(f"JSON has neither NaN nor infinities: {find_non_finite(value)}")
     return encoded
 
 
@@ -363,27 +362,6 @@ def exact(data: bytes) -> bytes:
     """Return encoded bytes to keep, in a buffer of their size. msgspec makes large ones half as large again as needed,
     which the bounds of a table that counts bytes would miss."""
     return bytes(memoryview(data)) if len(data) > _SMALL_BUFFER else data
-
-
-def find_non_finite(value: Any) -> str | None:
-    """Return the path of the first NaN or infinity in a value, such as `$.result.rows[2]`, or None."""
-    stack: list[tuple[str, Any]] = [("$", value)]
-    while stack:
-        path, item = stack.pop()
-        if isinstance(item, float):
-            if not isfinite(item):
-                return path
-        elif isinstance(item, dict):
-            stack.extend((f"{path}.{key}", child) for key, child in reversed(item.items()))
-        elif isinstance(item, list | tuple | set | frozenset):
-            stack.extend(reversed([(f"{path}[{index}]", child) for index, child in enumerate(item)]))
-        elif isinstance(item, Struct):
-            stack.extend((f"{path}.{name}", getattr(item, name)) for name in reversed(item.__struct_fields__))
-        elif item is not None and not isinstance(item, str | int | bytes | Raw | UnsetType):
-            plain = msgspec.to_builtins(item)  # dataclasses, attrs classes, enums, dates, …
-            if isinstance(plain, dict | list | float):
-                stack.append((path, plain))
-    return None
 
 
 def reject(error: RemoteProtocolError) -> Error:

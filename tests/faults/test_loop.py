@@ -16,6 +16,7 @@ from mcptrio import Context, Server
 from mcptrio._eras.stateless import CAPABILITIES, CLIENT_INFO
 from mcptrio.extensions.tasks import Tasks
 from mcptrio.transports.memory.server import MemoryEnd, open_memory_link
+from mcptrio.types import CallToolResult
 from tests.server.talk import NEWEST
 from tests.stateless.kit import meta
 from tests.tiers import sample
@@ -93,6 +94,10 @@ def make_server() -> Server:
     async def echo(text: str) -> str:
         return text
 
+    @server.tool(input_schema={"type": "object"})
+    async def give_back(arguments: Json) -> CallToolResult:
+        return CallToolResult(content=[], structured_content=arguments)
+
     @server.prompt
     async def greet(name: str = "") -> str:
         return name
@@ -164,6 +169,10 @@ LARGE: Final[dict[str, Large]] = {
         "tools/call", lambda: {"name": "by_hand", "arguments": {"orders": [{"item": f"a{n}"} for n in range(30_000)]}}
     ),
     "tool arguments": Large("tools/call", lambda: {"name": "order", "arguments": {f"a{n}": n for n in range(40_000)}}),
+    "empty cells that come back": Large(
+        "tools/call",
+        lambda: {"name": "give_back", "arguments": {"rows": [{"a": None, "b": 1.5, "c": "x"} for _ in range(24_000)]}},
+    ),
     "cursor": Large("tools/list", lambda: {"cursor": "A" * BODY}),
     "cursor of no base64": Large("tools/list", lambda: {"cursor": "\u00e9" * (BODY // 2)}),
     "task id": Large("tasks/get", lambda: {"taskId": "\u00e9\x01" * (BODY // 8)}),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcptrio._wire.finite import find_non_finite, has_non_finite
 from mcptrio._wire.jsonrpc import (
     Error,
     Frame,
@@ -25,7 +26,6 @@ from mcptrio._wire.jsonrpc import (
     encode,
     encode_batch,
     encode_value,
-    find_non_finite,
     reject,
 )
 from mcptrio.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
@@ -346,6 +346,8 @@ def test_a_number_that_json_lacks_is_refused_and_located(number: float) -> None:
     for value, path in (
         ({"rows": [1.5, {"x": number}]}, r"\$\.result\.rows\[1\]\.x"),
         ({"rows": (Reading(number),)}, r"\$\.result\.rows\[0\]\.value"),
+        ({"rows": [None, {"x": Sample(number)}]}, r"\$\.result\.rows\[1\]\.x\.value"),
+        ([1, {number}], r"\$\.result\[1\]\[0\]"),
         (Sample(number), r"\$\.result\.value"),
         (number, r"\$\.result"),
     ):
@@ -360,6 +362,7 @@ def test_a_number_that_json_lacks_is_refused_and_located(number: float) -> None:
 @given(JSON)
 def test_finite_values_are_never_reported_as_non_finite(value: Any) -> None:
     assert find_non_finite(value) is None
+    assert not has_non_finite(value)
     assert decode(encode(Response(1, value))) == Response(1, value)
 
 
