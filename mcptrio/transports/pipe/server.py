@@ -190,8 +190,6 @@ async def _serve_session(
     reader: _Reader, transport: str, principal: Principal | None, owner: str, limits: PipeLimits
 ) -> Session:
     runtime, link, pipe, bounds = reader.runtime, reader.link, reader.pipe, reader.bounds
-    # The supervisor is cancelled together with this task, and may have closed its nursery already.
-    await trio.lowlevel.checkpoint_if_cancelled()
     session = runtime.new_session(link, transport=transport, principal=principal, owner=owner, reader=reader.run)
     reader.session = session
     if bounds is not None:
