@@ -324,8 +324,13 @@ MUTANTS = [
     ),
     Mutant(
         "O02", "a token expires", "auth/server/tokens.py",
-        "    if expires is not None and now >= expires + auth.clock_skew:", "    if False:",
+        "    if end is not None and now >= end:", "    if False:",
         AUTHORIZATION, "test_an_expired_token_is_refused",
+    ),
+    Mutant(
+        "O02", "requests and streams end at one time", "auth/server/tokens.py",
+        "        expires=_end(auth, claims),\n", '        expires=_time(claims, "exp"),\n',
+        AUTHORIZATION, "test_a_stream_ends_when_requests_with_its_token_would_be_refused",
     ),
     Mutant(
         "O02", "a token has a beginning", "auth/server/tokens.py",

@@ -119,6 +119,12 @@ class Caller:
         frame = {"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}
         return await self.site.http.post(self.site.url, json=frame, headers={**whole, **(headers or {})})
 
+    async def get(self) -> httpx2.Response:
+        """Read the stream of the session to its end."""
+        assert self.session is not None
+        headers = {"accept": "text/event-stream", "mcp-session-id": self.session, "mcp-protocol-version": self.life}
+        return await self.site.http.get(self.site.url, headers={**headers, "authorization": f"Bearer {self.token}"})
+
     async def call(self, tool: str, /, headers: dict[str, str] | None = None, **arguments: Any) -> httpx2.Response:
         return await self.ask("tools/call", headers, name=tool, arguments=arguments)
 
@@ -175,6 +181,19 @@ async def test_an_expired_token_is_refused(life: str, issuer: str, nursery: trio
     async with serving(issuer, nursery) as site:
         late = Caller(site, life, await site.token(lifetime="-100"))
         assert "expired" in refused(await late.ask("tools/list"), 401, "invalid_token")
+
+
+@both_lives
+async def test_a_stream_ends_when_requests_with_its_token_would_be_refused(
+    life: str, issuer: str, nursery: trio.Nursery
+) -> None:
+    """Both count `clock_skew`: a token that a request may use opens no stream that ends at once."""
+    async with serving(issuer, nursery) as site:
+        late = await Caller(site, life, await site.token(lifetime="-10")).open()
+        assert result_of(await late.call("whoami"))["structuredContent"]["subject"] == "ada-desk"
+        with trio.move_on_after(1) as open_for:
+            await (late.ask("subscriptions/listen", notifications={}) if life == STATELESS else late.get())
+        assert open_for.cancelled_caught, "the stream has ended"
 
 
 @both_lives

@@ -147,9 +147,9 @@ class CredentialChecker:
             if auth.introspection is not None:  # also with cache=0: a token that was refused does not become valid
                 self._invalid.put(digest, True, now + min(auth.cache or _INVALID_TTL, _INVALID_TTL))
             raise
-        ends = float("inf") if principal.expires is None else principal.expires + auth.clock_skew
         if auth.cache:
-            self._valid.put(digest, principal, min(ends, now + auth.cache))
+            end = float("inf") if principal.expires is None else principal.expires
+            self._valid.put(digest, principal, min(end, now + auth.cache))
         return principal
 
 

@@ -34,7 +34,8 @@ class Principal:
     claims: Mapping[str, Any] = field(factory=dict, repr=False, eq=False)
     """All claims of the token."""
     expires: float | None = field(default=None, eq=False)
-    """When the credentials expire, in seconds since 1970. Later requests are refused, and streams end then."""
+    """When the credentials expire, in seconds since 1970. Later requests are refused, and streams end then. For a token
+    of an issuer it is `exp` plus `BearerAuth.clock_skew`."""
     key: str = field(init=False, repr=False, eq=False)
     """Unique key of the principal; sessions, tasks and request states are bound to it."""
 
@@ -63,5 +64,5 @@ def require_principal(value: object) -> Principal:
 
 
 def has_expired(principal: Principal, now: float) -> bool:
-    """Return whether the credentials of a principal have expired. Tokens of an issuer also have a clock skew."""
+    """Return whether the credentials of a principal have expired."""
     return principal.expires is not None and principal.expires <= now

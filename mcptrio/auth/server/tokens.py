@@ -176,16 +176,22 @@ def check_claims(auth: BearerAuth, claims: Mapping[str, Any], now: float) -> Non
     if not any(isinstance(name, str) and name in auth.audience for name in names):
         # basic/authorization: servers MUST validate that tokens were issued specifically for them
         raise CredentialsRefused("the token was not issued for this server")
-    expires = _time(claims, "exp")
-    if expires is None and auth.introspection is None:
+    end = _end(auth, claims)
+    if end is None and auth.introspection is None:
         raise CredentialsRefused("the token is not valid", detail="it never expires")
-    if expires is not None and now >= expires + auth.clock_skew:
+    if end is not None and now >= end:
         raise CredentialsRefused("the token has expired")
     begins, made = _time(claims, "nbf"), _time(claims, "iat")
     if begins is not None and now < begins - auth.clock_skew:
         raise CredentialsRefused("the token is not valid yet")
     if made is not None and now < made - auth.clock_skew:
         raise CredentialsRefused("the token is not valid yet", detail="it was made in the future")
+
+
+def _end(auth: BearerAuth, claims: Mapping[str, Any]) -> float | None:
+    """Return when this server stops to accept a token: for its requests and its streams alike."""
+    expires = _time(claims, "exp")
+    return None if expires is None else expires + auth.clock_skew
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float | None:
@@ -211,7 +217,7 @@ def principal_of(auth: BearerAuth, claims: Mapping[str, Any]) -> Principal:
         client_id=client,
         scopes=auth.widen(granted(claims)),
         claims=claims,
-        expires=_time(claims, "exp"),
+        expires=_end(auth, claims),
     )
 
 

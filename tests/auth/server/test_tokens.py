@@ -37,7 +37,7 @@ def test_a_valid_token_gives_its_principal(key: Any) -> None:
     principal = check(token(key))
     assert (principal.issuer, principal.subject, principal.client_id) == (ISSUER, "ada", "desk")
     assert principal.scopes == {"orders:read"}
-    assert principal.expires == NOW + 300
+    assert principal.expires == NOW + 300 + 60, "the time until which requests are accepted"
     assert principal.claims["sub"] == "ada"
 
 
