@@ -258,6 +258,17 @@ MUTANTS = [
         APPS, "test_a_page_goes_with_its_last_tool_and_can_be_replaced",
     ),
     Mutant(
+        "D16", "skills of an included server keep their prefix", "extensions/skills/extension.py",
+        "                names = (prefix + fields[\"name\"], prefix + skill.path)\n",
+        "                names = (fields[\"name\"], skill.path)\n",
+        SKILLS, "test_skills_come_along_when_a_server_is_included",
+    ),
+    Mutant(
+        "D16", "a resource of a skill may have been removed", "extensions/skills/extension.py",
+        " and resources.registry.get(uri) is not None:\n", ":\n",
+        SKILLS, "test_skills_come_along_when_a_server_is_included",
+    ),
+    Mutant(
         "D16", "a broken skill is not served as it was", "extensions/skills/extension.py",
         "                    faults.add(str(skill))\n",
         "                    faults.add(str(skill))\n                    found.update(self._skills)\n",

@@ -550,6 +550,7 @@ def test_front_matter_that_is_written_reads_the_same() -> None:
 # -- composing
 
 
+@pytest.mark.defect("D16")
 async def test_skills_come_along_when_a_server_is_included(folder: Path, mock_clock: MockClock) -> None:
     outer = Server("outer")
 
@@ -557,13 +558,25 @@ async def test_skills_come_along_when_a_server_is_included(folder: Path, mock_cl
     async def look(ctx: Context) -> str:
         return "looked"
 
-    outer.include(serving(folder))
-    async with calling(outer) as caller:
+    async def names(caller: Caller) -> set[str]:
+        return {each["name"] for each in await listed(caller, "resources/list", "resources")}
+
+    inner, middle = serving(folder), Server("middle")
+    middle.include(inner, prefix="in-")
+    outer.include(middle, prefix="out-")
+    async with calling(outer) as caller, calling(inner) as direct:
         assert len(await listed(caller, "skills/list", "skills")) == 2
+        assert await names(caller) == {"out-in-pdf", "out-in-refunds"}
         put(folder, "new/SKILL.md")
+        put(folder, "pdf/SKILL.md", FRONT.format(name="pdf") + "changed")
         mock_clock.jump(2)
         assert len(await listed(caller, "skills/list", "skills")) == 3
-        assert len(await listed(caller, "resources/list", "resources")) == 3
+        assert await names(caller) == {"out-in-pdf", "out-in-refunds", "out-in-new"}
+        assert await names(direct) == {"pdf", "refunds", "new"}
+        outer.remove_resource("skill://new/SKILL.md")
+        put(folder, "new/SKILL.md", FRONT.format(name="new") + "changed")
+        mock_clock.jump(2)
+        assert len(await listed(caller, "skills/list", "skills")) == 3, "a resource that was removed is no error"
     put(folder.parent / "more", "more/SKILL.md")
     with pytest.raises(DeclarationError, match="both servers have skills"):
         outer.include(serving(folder.parent / "more"))

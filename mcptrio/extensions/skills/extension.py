@@ -30,6 +30,8 @@ logger = logging.getLogger("mcptrio.skills")
 
 IDENTIFIER: Final = "io.modelcontextprotocol/skills"
 DIRECTORY: Final = "inode/directory"
+_FILES: Final = SCHEME + "{+path}"
+_FILES_NAME: Final = "skill-files"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -178,8 +180,7 @@ class Skills(Extension):
         if not self._servers:  # a server that includes the first one takes over its resources
             for uri in self._skills:
                 server._app.resources.registry.check_free(uri)
-            files = SCHEME + "{+path}"
-            server.add_resource(files, self._read_file, name="skill-files", description="The files of the skills.")
+            server.add_resource(_FILES, self._read_file, name=_FILES_NAME, description="The files of the skills.")
             self._register(server, {}, self._skills)
         self._servers.append(server)
 
@@ -257,14 +258,19 @@ class Skills(Extension):
 
         Skills may have one name in two folders, and this runs during a request when a folder has changed.
         """
+        resources = server._app.resources
         for uri, skill in before.items():
-            if found.get(uri) != skill:
+            if found.get(uri) != skill and resources.registry.get(uri) is not None:
                 server.remove_resource(uri)
-        taken = {entry.wire["name"] for entry in server._app.resources.registry}
+        files = resources.templates.get(_FILES)
+        # A server that includes the first one has given the template its prefix.
+        prefix = "" if files is None else files.wire["name"].removesuffix(_FILES_NAME)
+        taken = {entry.wire["name"] for entry in resources.registry}
         for uri, skill in found.items():
             if before.get(uri) != skill:
                 fields = skill.front_matter
-                name = next((name for name in (fields["name"], skill.path) if name not in taken), uri)
+                names = (prefix + fields["name"], prefix + skill.path)
+                name = next((name for name in names if name not in taken), prefix + uri)
                 taken.add(name)
                 about = {"name": name, "description": fields["description"], "mime_type": "text/markdown"}
                 server.add_resource(uri, self._read_front, **about)
