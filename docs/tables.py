@@ -216,7 +216,7 @@ def dates() -> str:
 
     def elicitation(era: Era) -> str:
         url = "form and URL" if era.features.elicitation_url else "form"
-        return url if era.features.elicitation else NO
+        return url if "elicitation/create" in era.requests else NO
 
     rows: dict[str, Any] = {
         "starts with": lambda era: "`initialize`" if era.stateful else "nothing; `_meta` of each request",

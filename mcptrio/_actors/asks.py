@@ -146,10 +146,10 @@ class Asks(Entity):
         await self.session.inbox.post(Notified(None if call is None else call.start.call, method, encoded))
         await trio.lowlevel.checkpoint()
 
-    def notify_nowait(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
+    def notify_nowait(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification; it is dropped if the inbox is full."""
         encoded = Raw(encode_value(params))
-        self.session.inbox.post_nowait(Notified(None if call is None else call.start.call, method, encoded))
+        self.session.inbox.post_nowait(Notified(None, method, encoded))
 
 
 async def ask_until_usable(

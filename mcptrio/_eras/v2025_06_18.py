@@ -30,7 +30,6 @@ ERA = replace(
         "contents": SHAPES["contents"] | {"_meta"},
     },
     content=before.ERA.content | {"resource_link"},
-    features=replace(before.ERA.features, elicitation=True),
     http=replace(before.ERA.http, version_header=True),
     missing=partial(by_method, REQUESTS),
 )

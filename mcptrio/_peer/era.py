@@ -49,7 +49,6 @@ class HttpRules(Struct, frozen=True, kw_only=True):
 class Features(Struct, frozen=True, kw_only=True):
     """Feature details of a date that method names do not show."""
 
-    elicitation: bool = False
     elicitation_url: bool = False
     elicitation_error: bool = False
     """The error -32042 exists."""

@@ -172,7 +172,7 @@ class Peer(PeerAsks, kw_only=True):
                 return self._refuse(error, link)
         match frame:
             case Notification():
-                return self._on_notification(frame, link, context)
+                return self._on_notification(frame, context)
             case Response(request_id, result):
                 ask = self.ledger.answer(request_id)
                 return [Ignored("unknown_response") if ask is None else Settle(ask.reply, result)]
@@ -280,7 +280,7 @@ class Peer(PeerAsks, kw_only=True):
             return [Ignored("no_id")]
         return [Send(reject(error), None)]
 
-    def _on_notification(self, frame: Notification, link: ReplyLink, context: Context | None) -> list[Effect]:
+    def _on_notification(self, frame: Notification, context: Context | None) -> list[Effect]:
         method, params = frame.method, frame.params
         match method:
             case "notifications/cancelled":
@@ -295,10 +295,10 @@ class Peer(PeerAsks, kw_only=True):
                 self.state = State.READY
                 held, self._held = self._held, None
                 begun = [e for asked in held or () for e in self._ask(asked)]
-                return begun + self._told(frame, link, context)
-        return self._told(frame, link, context)
+                return begun + self._told(frame, context)
+        return self._told(frame, context)
 
-    def _told(self, frame: Notification, link: ReplyLink, context: Context | None) -> list[Effect]:
+    def _told(self, frame: Notification, context: Context | None) -> list[Effect]:
         # A request's method without an id is not run, because its result could not be returned.
         era = self.era
         if era is None or frame.method not in self.routes or frame.method in era.lacks or frame.method in era.requests:

@@ -108,7 +108,7 @@ class SchemaBudget:
             self._profile.append(self._level[0])
         return self._profile[depth]
 
-    def measure(self, value: Any, limit: int = MAX_WORK) -> tuple[int, int] | None:
+    def measure(self, value: Any) -> tuple[int, int] | None:
         """Return how many schemas are applied to a value at most, and the work of that; None if it is over the limit.
 
         Raises:
@@ -134,7 +134,7 @@ class SchemaBudget:
                         total += _backtracking(work, node)
                 elif kind is not int:
                     children += children_of(node)
-            if total > limit:
+            if total > MAX_WORK:
                 return None
             level = children
             depth += 1

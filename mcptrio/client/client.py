@@ -101,7 +101,7 @@ class Client(Requests):
             sample_tools: Whether `sample` can give the model tools.
             roots: The directories that a server may work in, or a function that returns them.
             log: Gets the server's log messages.
-            log_level: The lowest severity of log messages to request.
+            log_level: The lowest severity of log messages to request; None: `info` if there is a `log` callback.
             on_notification: Gets the method and parameters of every notification.
             routes: Handlers for custom requests of the server: `async def handler(ctx, params)`.
             extensions: Extensions that this client declares, with their settings.
@@ -126,7 +126,6 @@ class Client(Requests):
                 timeout=timeout,
                 total_timeout=total_timeout,
                 reconnect=reconnect or Reconnect(),
-                log_level=log_level,
                 **settings,
             )
         except (TypeError, ValueError) as error:

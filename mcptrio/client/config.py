@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field, frozen, validators
 
 from mcptrio.transports.retry import Reconnect
-from mcptrio.types import Implementation, LoggingLevel
+from mcptrio.types import Implementation
 
 positive = validators.gt(0.0)
 
@@ -38,8 +38,6 @@ class ClientConfig:
     """Maximum entries of one list; a server with more is refused. Raise it for large catalogues."""
     cache_entries: int = field(default=256, validator=validators.ge(0))
     """Number of results that are cached while the server declares them fresh; 0 turns the cache off."""
-    log_level: LoggingLevel | None = None
-    """The lowest severity of log messages to request; None: `info` if there is a callback for them."""
     reconnect: Reconnect = field(factory=Reconnect)
     """The retry policy for calls, streams, subscriptions and connections; `Reconnect(tries=0)` turns it off."""
     check_results: bool = True

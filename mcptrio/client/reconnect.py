@@ -42,8 +42,6 @@ class Connector:
     on_open: Callable[[Connection, bool], Awaitable[None]]
     """Called with each new connection, and whether it replaces an earlier one."""
     handshake: HandshakeResult | None = None
-    opened: int = 0
-    """Number of connections so far."""
     _connection: Connection | None = None
     _opening: Connection | None = None
     """A connection during its handshake."""
@@ -198,7 +196,6 @@ class Connector:
         finally:
             self._opening = None
         self._connection = connection
-        self.opened += 1
         return connection
 
     async def _guard(self, connection: Connection, *, task_status: trio.TaskStatus[None]) -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mcptrio._actors.record import SessionRecord
     from mcptrio._peer.link import ReplyLink
     from mcptrio.server.server import Server
-    from mcptrio.stores import Bus, Store
+    from mcptrio.stores import Store
     from mcptrio.types import Implementation, Params, Tool
 
 logger = logging.getLogger("mcptrio.server")
@@ -330,14 +330,14 @@ class App:
                 ends.callback(extension.attach(runtime))
             return ends.pop_all().close
 
-    def make_runtime(self, store: Store | None = None, bus: Bus | None = None) -> Runtime:
+    def make_runtime(self, store: Store | None = None) -> Runtime:
         from mcptrio.stores import MemoryBus, MemoryStore
 
         store = store if store is not None else MemoryStore()
         return Runtime(
             app=self,
             store=store,
-            bus=bus or store.bus or MemoryBus(),
+            bus=store.bus or MemoryBus(),
             supervisor=Supervisor(limits=self.limits),
             threads=Threads(Shares(self._threads)),
             parking=Parking(

@@ -53,8 +53,6 @@ class Registry(Entity, Generic[T]):
     """The entries by name. Changed only by `add` and `remove`."""
     _serials: dict[str, int] = field(default_factory=dict)
     _serial: int = 0
-    version: int = 0
-    """The number of changes; values derived from an older version are stale."""
     on_change: list[Callable[[], None]] = field(default_factory=list)
     _pages: dict[Any, msgspec.Raw] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +78,6 @@ class Registry(Entity, Generic[T]):
         self._changed()
 
     def _changed(self) -> None:
-        self.version += 1
         self._pages.clear()
         self._found.clear()
         for callback in self.on_change:

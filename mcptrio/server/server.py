@@ -160,7 +160,7 @@ class Server:
         Its parameters become the input schema, its docstring the description, its return annotation the output schema.
         `ToolOptions` lists the options.
         """
-        names = caller_names(2)
+        names = caller_names()
 
         def decorate(fn: Any) -> Any:
             self._app.add_tool(fn, names, options)
@@ -179,7 +179,7 @@ class Server:
         Pass a function, or a `types.Tool` and a function: then the tool is listed as it is given, and the function
         takes the arguments as one object, checked against `input_schema`.
         """
-        names = caller_names(2)
+        names = caller_names()
         if fn is None:
             self._app.add_tool(tool, names, options)
             return
@@ -197,13 +197,13 @@ class Server:
         """Declare a resource, or with `{variables}` in its URI (RFC 6570) a template; the variables are parameters."""
         if not isinstance(uri, str):
             raise DeclarationError('a resource needs its URI: write @server.resource("notes://today")')
-        names = caller_names(2)
+        names = caller_names()
 
         return lambda fn: self._app.add_resource(uri, fn, names, options)
 
     def add_resource(self, uri: str, fn: Callable[P, R], **options: Unpack[ResourceOptions]) -> Completable[P, R]:
         """Declare a resource without a decorator, also while serving; clients are notified."""
-        return self._app.add_resource(uri, fn, caller_names(2), options)
+        return self._app.add_resource(uri, fn, caller_names(), options)
 
     def remove_resource(self, uri: str) -> None:
         """Remove a resource or template, also while serving; clients are notified and subscriptions end."""
@@ -216,7 +216,7 @@ class Server:
 
     def prompt(self, fn: Any = None, /, **options: Unpack[PromptOptions]) -> Any:  # type: ignore[misc]
         """Declare a prompt: messages from a function whose parameters the user fills in."""
-        names = caller_names(2)
+        names = caller_names()
 
         def decorate(fn: Any) -> Any:
             return self._app.add_prompt(fn, names, options)
@@ -225,7 +225,7 @@ class Server:
 
     def add_prompt(self, fn: Callable[P, R], **options: Unpack[PromptOptions]) -> Completable[P, R]:
         """Declare a prompt without a decorator, also while serving; clients are notified."""
-        return self._app.add_prompt(fn, caller_names(2), options)
+        return self._app.add_prompt(fn, caller_names(), options)
 
     def remove_prompt(self, name: str) -> None:
         """Remove a prompt, also while serving; clients are notified."""

@@ -33,7 +33,7 @@ MUTANTS = [
     ),
     Mutant(
         "S3", "the work of checking a value is bounded", "_schema/budget.py",
-        "            if total > limit:", "            if False:",
+        "            if total > MAX_WORK:", "            if False:",
         BUDGET, "test_a_value_over_the_budget_is_a_fault",
     ),
     Mutant(

@@ -24,7 +24,7 @@ def since(date: str) -> set[str]:
     ("fact", "dates"),
     [
         (lambda era: era.batching, {D2}),
-        (lambda era: era.features.elicitation, since(D3)),
+        (lambda era: "elicitation/create" in era.requests, since(D3)),
         (lambda era: era.features.elicitation_url, since(D4)),
         (lambda era: era.features.sampling_tools, since(D4)),
         (lambda era: era.features.elicitation_error, {D4}),
@@ -40,7 +40,6 @@ def since(date: str) -> set[str]:
         (lambda era: "icons" in era.shapes["tool"], since(D4)),
         (lambda era: "completions" in era.shapes["capabilities"], since(D2)),
         (lambda era: "message" in era.shapes["progress"], since(D2)),
-        (lambda era: "elicitation/create" in era.requests, since(D3)),
         (lambda era: "elicitation/create" in era.lacks, set(STATEFUL) - since(D3)),
         (lambda era: "notifications/elicitation/complete" in era.notifications, since(D4)),
         (lambda era: era.stateful, set(STATEFUL)),

@@ -94,7 +94,7 @@ def person(**answer: Any) -> dict[str, Any]:
 # -- elicitation
 
 
-@eras_where(lambda era: era.features.elicitation)
+@eras_where(lambda era: "elicitation/create" in era.requests)
 async def test_a_person_is_asked_with_a_form_and_the_answer_is_typed(era: Era) -> None:
     script = person(action="accept", content={"size": "m"})
     async with talking(asking(), era, {"elicitation": {}}, script) as talk:
@@ -107,7 +107,7 @@ async def test_a_person_is_asked_with_a_form_and_the_answer_is_typed(era: Era) -
     assert schema["properties"]["size"] == {"type": "string", "enum": ["s", "m", "l"]}
 
 
-@eras_where(lambda era: era.features.elicitation)
+@eras_where(lambda era: "elicitation/create" in era.requests)
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_user_may_decline_a_form(era: Era, action: str) -> None:
     async with talking(asking(), era, {"elicitation": {}}, person(action=action)) as talk:
@@ -234,7 +234,7 @@ async def test_a_client_is_never_asked_for_what_it_did_not_declare(era: Era, too
 @pytest.mark.parametrize("tool", ["shirt", "page", "think_with_tools"])
 async def test_a_date_that_lacks_a_feature_is_not_asked_for_it_whatever_it_declares(era: Era, tool: str) -> None:
     has = {
-        "shirt": era.features.elicitation,
+        "shirt": "elicitation/create" in era.requests,
         "page": era.features.elicitation_url,
         "think_with_tools": era.features.sampling_tools,
     }[tool]

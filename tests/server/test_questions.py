@@ -186,7 +186,7 @@ def test_a_choice_of_several_is_not_asked_for_where_it_does_not_exist(era: Era) 
             lower_form(era, form_schema(Extras))
 
 
-@pytest.mark.parametrize("date", [date for date, era in ERAS.items() if era.features.elicitation])
+@pytest.mark.parametrize("date", [date for date, era in ERAS.items() if "elicitation/create" in era.requests])
 async def test_a_form_that_is_left_as_it_is_gives_the_defaults_at_every_date(date: str) -> None:
     server = Server("s")
 

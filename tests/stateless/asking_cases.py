@@ -18,7 +18,7 @@ from mcptrio._eras.choose import ERAS
 from mcptrio.client import Client
 from mcptrio.types import CallToolResult, CreateMessageParams, ElicitParams, ElicitResult, TextContent
 
-DATES_THAT_ASK = [era.date for era in ERAS.values() if era.features.elicitation]
+DATES_THAT_ASK = [era.date for era in ERAS.values() if "elicitation/create" in era.requests]
 every_date_that_asks = pytest.mark.parametrize("date", DATES_THAT_ASK)
 
 

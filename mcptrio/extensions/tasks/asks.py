@@ -136,7 +136,7 @@ class TaskAsks(Entity):
         if not self.run.begun:
             await self._notify_origin(method, params)
             return
-        self.notify_nowait(method, params, call=call)
+        self.notify_nowait(method, params)
         await trio.lowlevel.checkpoint()
 
     async def _notify_origin(self, method: str, params: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ class TaskAsks(Entity):
             params = {**params, "progressToken": token}
         await origin._session.asks.notify(method, params, call=origin._call)
 
-    def notify_nowait(self, method: str, params: dict[str, Any], *, call: Call | None = None) -> None:
+    def notify_nowait(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/progress":
             done, total = params["progress"], params.get("total")
             numbers = f"{done:g}" if total is None else f"{done:g} of {total:g}"

@@ -61,7 +61,7 @@ class Completable(Generic[P, R]):
         if argument not in known:
             raise DeclarationError(f"{self!r} has no argument {argument!r}; it has {', '.join(known)}")
 
-        names = caller_names(2)
+        names = caller_names()
 
         def decorate(fn: F) -> F:
             self._entry.completers[argument] = _declare_completer(fn, names, runs)

@@ -19,10 +19,10 @@ def is_context(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Context)
 
 
-def caller_names(depth: int = 2) -> dict[str, Any]:
-    """Return the local names at a declaration, to resolve string annotations of inner functions."""
+def caller_names() -> dict[str, Any]:
+    """Return the local names where a decorator is used, to resolve string annotations of inner functions."""
     try:
-        frame = sys._getframe(depth)
+        frame = sys._getframe(2)  # the caller of the decorator
     except ValueError:
         return {}
     return dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}

@@ -26,6 +26,7 @@ logger = logging.getLogger("mcptrio.client.pipe")
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 _MOST_UNSENT: Final = 4 * MAX_MESSAGE
 _WARNINGS: Final = 5
+_FLUSH_TIMEOUT: Final = 1.0
 
 
 @define(eq=False, repr=False)
@@ -69,7 +70,6 @@ async def open_client_link(
     receiver: Receiver,
     *,
     why: Callable[[], Awaitable[str]] = _nothing_to_add,
-    flush_timeout: float = 1.0,
 ) -> AsyncIterator[PipeClientLink]:
     """Carry frames over `pipe` until the block is left. `why` returns the reason once the server is gone."""
     link = PipeClientLink(pipe, receiver.lost)
@@ -81,7 +81,7 @@ async def open_client_link(
             yield link
         finally:
             link.outbox.close()
-            with trio.move_on_after(flush_timeout, shield=True):
+            with trio.move_on_after(_FLUSH_TIMEOUT, shield=True):
                 await written.wait()
             nursery.cancel_scope.cancel()
 
