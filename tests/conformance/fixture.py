@@ -15,6 +15,8 @@ from tests.ports import free_port
 from tests.redis_server import find_program, running_server
 
 SERVER = ROOT / "examples" / "conformance" / "server.py"
+SHARED = Path(__file__).with_name("shared_server.py")
+"""The fixture server, with data that all workers share."""
 PROGRAM = Path(sys.executable).with_name("mcptrio")
 READY_WITHIN = 30.0
 GONE_WITHIN = 30.0  # drain_timeout and a little
