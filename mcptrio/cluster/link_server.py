@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Final, Protocol, TypeAlias
 
 import trio
-from msgspec.structs import replace
 
 from mcptrio.cluster.channel import BROKEN, FrameChannel, LinkIdentity
 from mcptrio.cluster.config import ClusterConfig
@@ -23,6 +22,8 @@ from mcptrio.cluster.frames import (
     LinkError,
 )
 from mcptrio.cluster.sockets import open_link_listener
+from mcptrio.errors import INTERNAL_ERROR
+from mcptrio.transports.http_server.endpoint.message import Plain, overloaded, refuse
 
 logger = logging.getLogger("mcptrio.cluster")
 
@@ -35,10 +36,12 @@ MAX_RUNNING: Final = 1024
 A peer keeps the same bound, but requests that it has given up may still be ending here.
 """
 MAX_LINKS: Final = 1024
-_FAILED: Final = Forwarded(0, 500, ((b"content-type", b"text/plain"),), b"the request failed\n")
-_BUSY: Final = Forwarded(
-    0, 503, ((b"content-type", b"text/plain"), (b"retry-after", b"1")), b"too many requests of another worker\n"
-)
+_FAILED: Final = refuse(500, "the request failed", code=INTERNAL_ERROR)
+_BUSY: Final = overloaded("too many requests of another worker", 1, limit="forward")
+
+
+def _refused(request: Forward, refusal: Plain) -> Forwarded:
+    return Forwarded(request.id, refusal.status, refusal.headers, refusal.body)
 
 
 class RemoteStream(Protocol):
@@ -93,7 +96,7 @@ class AcceptedLink:
                 if frame.id in self._running or frame.id in self._streams:
                     raise LinkError(f"worker {self.worker} sent one number twice")
                 if len(self._running) >= MAX_RUNNING:
-                    if not self._channel.send_nowait(replace(_BUSY, id=frame.id)):
+                    if not self._channel.send_nowait(_refused(frame, _BUSY)):
                         raise LinkError(f"worker {self.worker} sends requests and does not read the answers")
                     return
                 self._running[frame.id] = trio.CancelScope()
@@ -122,7 +125,7 @@ class AcceptedLink:
                     raise
                 except Exception:  # a guard: the failure of one request must not end the link
                     logger.exception("a request of worker %s failed", self.worker)
-                    await self._channel.send(replace(_FAILED, id=request.id))
+                    await self._channel.send(_refused(request, _FAILED))
         finally:
             del self._running[request.id]
 

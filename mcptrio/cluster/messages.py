@@ -6,12 +6,20 @@ import logging
 
 import msgspec
 
-from mcptrio._wire.jsonrpc import Batch, Frame, Request
+from mcptrio._wire.jsonrpc import Batch, Frame
 from mcptrio.auth.server.principal import Principal
 from mcptrio.cluster.frames import Caller, Forward
 from mcptrio.errors import MCPTrioError, Overloaded
 from mcptrio.transports.http_server.endpoint.calls import may_have_run
-from mcptrio.transports.http_server.endpoint.message import SECRET_HEADERS, HttpRequest, Plain, overloaded, refuse
+from mcptrio.transports.http_server.endpoint.message import (
+    SECRET_HEADERS,
+    HttpRequest,
+    Plain,
+    id_of,
+    overloaded,
+    refuse,
+    refuse_overloaded,
+)
 
 logger = logging.getLogger("mcptrio.cluster")
 
@@ -87,11 +95,10 @@ def _principal(caller: Caller) -> Principal:
 
 def not_forwarded(error: Overloaded | CallerNotPortable, frame: Frame | Batch | None) -> Plain:
     """Build the response to a request that could not be sent to another worker."""
-    request_id = frame.id if isinstance(frame, Request) else None
     if isinstance(error, Overloaded):
-        return overloaded(str(error), error.retry_after, request_id=request_id, limit=error.limit)
+        return refuse_overloaded(error, id_of(frame))
     logger.error("%s", error)  # not for the client: it names a class of this program
-    return refuse(401, "the credentials cannot be used here", request_id=request_id)
+    return refuse(401, "the credentials cannot be used here", request_id=id_of(frame))
 
 
 def unanswered(frame: Frame | Batch | None) -> Plain:
@@ -101,5 +108,4 @@ def unanswered(frame: Frame | Batch | None) -> Plain:
 
 def unavailable(frame: Frame | Batch | None) -> Plain:
     """Build the response to a request whose worker cannot be reached."""
-    id = frame.id if isinstance(frame, Request) else None
-    return overloaded("the worker of this session cannot be reached", 1, request_id=id, limit="forward")
+    return overloaded("the worker of this session cannot be reached", 1, request_id=id_of(frame), limit="forward")

@@ -277,6 +277,7 @@ async def test_a_failed_request_gets_500_and_the_link_goes_on() -> None:
         answer = await link.forward(replace(REQUEST, body=b"fail"))
         assert isinstance(answer, Forwarded)
         assert answer.status == 500
+        assert b'"message":"the request failed"' in answer.body
         assert isinstance(await link.forward(replace(REQUEST, body=b"lost")), NotHome)
 
 
@@ -568,6 +569,8 @@ async def test_requests_that_were_given_up_do_not_end_the_link(monkeypatch: pyte
             answer = await link.forward(replace(REQUEST, body=b"third"))
             assert isinstance(answer, Forwarded)
             assert answer.status == 503
+            assert dict(answer.headers)[b"retry-after"] == b"1"
+            assert b'"limit":"forward"' in answer.body
             nursery.cancel_scope.cancel()
         await settle(lambda: len(home.cancelled) == 2)
         assert (await link.forward(replace(REQUEST, body=b"fourth"))).body == b"fourth"  # type: ignore[union-attr]

@@ -247,7 +247,7 @@ class Sessions:
             try:
                 await homes.delete(http.session)
             except Overloaded as error:
-                return overloaded(str(error), error.retry_after, limit=error.limit)
+                return refuse_overloaded(error)
         return DELETED
 
     def _note_version(self, head: HttpRequest, session: Session) -> None:
