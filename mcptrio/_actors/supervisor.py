@@ -46,6 +46,8 @@ class Supervisor(Entity, kw_only=True):
     """With a durable store: passivates sessions and activates them."""
     threads: Threads | None = None
     draining: bool = False
+    serves_late: bool = False
+    """Whether requests that arrive while it drains are served. Other workers go on, so clients must notice nothing."""
     _shares: Shares = field(default_factory=lambda: Shares(0))
     """The sessions of each owner."""
     _nursery: trio.Nursery | None = None
@@ -96,7 +98,7 @@ class Supervisor(Entity, kw_only=True):
         Raises:
             Overloaded: there are too many sessions, or the process is shutting down.
         """
-        self.check_room(session.owner)
+        self._check_room(session.owner, refuses=self.refuses)
         self._make_room()
         self.sessions[session.id] = session
         self._shares.add(session.owner, session.id)
@@ -115,8 +117,11 @@ class Supervisor(Entity, kw_only=True):
             self._forget(session)
 
     def check_room(self, owner: str = "") -> None:
-        """Raise `Overloaded` if this owner can have no further session."""
-        if self.draining:
+        """Raise `Overloaded` if this owner can have no further session, or the process drains."""
+        self._check_room(owner, refuses=self.draining)
+
+    def _check_room(self, owner: str, *, refuses: bool) -> None:
+        if refuses:
             raise Overloaded("the server is shutting down", retry_after=5)
         if len(self._shares) < self.limits.max_sessions or self._idle_one() is not None:
             return
@@ -244,6 +249,11 @@ class Supervisor(Entity, kw_only=True):
 
     # -- the end
 
+    @property
+    def refuses(self) -> bool:
+        """Whether requests are refused, because the process drains and no other worker goes on."""
+        return self.draining and not self.serves_late
+
     async def drain(self, grace: float) -> None:
         """Let running calls finish for `grace` seconds, answer the rest with an error, then end every session.
 
@@ -257,9 +267,12 @@ class Supervisor(Entity, kw_only=True):
                 if not session.peer.calls:
                     await session.wait_until_quiet()
                     self._end(session)
-            for session in self:
-                await session.wait_until_quiet()
-                self._end(session)
+            done: set[Session | Exchange] = set()
+            while left := set(self) - done:  # some may have begun meanwhile
+                for session in left:
+                    await session.wait_until_quiet()
+                    self._end(session)
+                done |= left
         for session in self:
             if session.peer.calls:
                 session.inbox.post_nowait(Drained(Cause.DRAIN))

@@ -72,8 +72,7 @@ class WorkerCluster:
         self._taking: set[str] = set()
         self._limiter = trio.CapacityLimiter(TAKEOVERS)
         self._nursery: trio.Nursery | None = None
-        self._working = False
-        """Whether the work of dead workers is being taken over."""
+        self._working = False  # whether the work of dead workers is being taken over
 
     @property
     def serves(self) -> bool:
@@ -140,7 +139,7 @@ class WorkerCluster:
                 return unanswered(frame)
             if step is RouteStep.PAUSE:
                 await trio.sleep(route.pause)
-            found = await self._locate(session, head, home if outcome is Outcome.NOT_HOME else None)
+            found = await self.locate(session, head, home if outcome is Outcome.NOT_HOME else None)
             if isinstance(found, bool):
                 self._forwarded(session, home, "here" if found else "gone")
                 return None if found else unknown_session()
@@ -185,12 +184,15 @@ class WorkerCluster:
         if hub and outcome is not None:
             hub.emit(telemetry.RequestForwarded(session=session, worker=home.worker, outcome=outcome))
 
-    async def _locate(self, session: str, head: HttpRequest, denied: HomeAt | None) -> HomeAt | bool | None:
-        """Look a session up again: its home; True if it is here now, False if it is gone, None if any may claim it."""
-        if not self.may_claim:
-            return await self.look(session)
-        found = await self._endpoint.sessions.activation.locate(session, head, denied)
-        return found if isinstance(found, HomeAt) else found is not None
+    async def locate(self, session_id: str, head: HttpRequest, denied: HomeAt | None = None) -> HomeAt | bool | None:
+        if self.may_claim:
+            try:
+                found = await self._endpoint.sessions.activation.locate(session_id, head, denied)
+                return found if isinstance(found, HomeAt) else found is not None
+            except Overloaded:
+                if self.may_claim:
+                    raise
+        return await self.look(session_id)  # R12: it drains, perhaps only since a moment ago
 
     def _link(self, home: HomeAt) -> PeerLink:
         link = self._links.get(home.worker)
@@ -245,8 +247,7 @@ class WorkerCluster:
         return Stream(200, tuple(answer.headers), response)
 
     def _on_close(self, worker: str, number: int, retry: bool) -> None:
-        response = self._remote.get((worker, number))
-        if response is not None:
+        if (response := self._remote.get((worker, number))) is not None:
             if retry:
                 response.say_retry()
             response.close()
@@ -392,8 +393,8 @@ async def open_cluster(
     store = cast("RedisStore", endpoint.runtime.store)  # the one store that is shared
     cluster = WorkerCluster(endpoint, store, config, WorkerInfo("", server, version, config.slot, parent), worker)
     async with cluster.open():
-        endpoint.routing.cluster = cluster
+        endpoint.routing.cluster, endpoint.runtime.supervisor.serves_late = cluster, True
         try:
             yield cluster
         finally:
-            endpoint.routing.cluster = None
+            endpoint.routing.cluster, endpoint.runtime.supervisor.serves_late = None, False

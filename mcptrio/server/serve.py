@@ -163,6 +163,7 @@ async def serve_http(
                 await stop.wait()
                 grace = http.drain_timeout
                 if program is not None and program.handover:
+                    runtime.supervisor.serves_late = True
                     grace -= await listener.hand_over(min(_HANDOVER, grace))
 
                 async def drain(_: float) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,9 @@ class Caller:
         return self.receive()
 
     def send(self, tool: str, arguments: dict[str, Any] | None = None, **params: Any) -> None:
+        self.sock.sendall(self.compose(tool, arguments, **params))
+
+    def compose(self, tool: str, arguments: dict[str, Any] | None = None, **params: Any) -> bytes:
         named = {"name": tool, "arguments": arguments or {}, "_meta": META, **params}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": named}).encode()
         head = (
@@ -93,7 +96,7 @@ class Caller:
             f"Content-Type: application/json\r\nMCP-Protocol-Version: {STATELESS}\r\nMcp-Method: tools/call\r\n"
             f"Mcp-Name: {tool}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        self.sock.sendall(head.encode() + body)
+        return head.encode() + body
 
     def receive(self) -> Any:
         """The result; of an event stream, its last message."""
@@ -343,6 +346,23 @@ def test_all_workers_are_replaced_under_load_without_a_failed_call(tmp_path: Pat
         assert [one.failures for one in running] == [[], []]
         assert not before & set(cluster.workers)
         assert len(cluster.workers) == 2
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["no store", "redis"])
+def test_a_request_that_arrives_while_its_worker_is_replaced_is_served(tmp_path: Path, shared: bool) -> None:
+    """The worker has a part of it when the drain begins, and the rest comes later."""
+    with ExitStack() as stack:
+        store = ["--store", stack.enter_context(running_server()).url] if shared else []
+        cluster = stack.enter_context(serving(tmp_path, *store))
+        caller = stack.enter_context(Caller(cluster.port))
+        late = caller.compose("pid")
+        pid = caller.call("pid")["structuredContent"]["result"]
+        caller.sock.sendall(late[:-5])
+        cluster.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: re.search(rf"draining: .*-{pid}-", cluster.said) is not None, lambda: cluster.said)
+        caller.sock.sendall(late[-5:])
+        assert caller.receive()["structuredContent"]["result"] == pid
+        cluster.wait_for("all workers were replaced")
 
 
 @exhaustive

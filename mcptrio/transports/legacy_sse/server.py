@@ -157,6 +157,7 @@ class LegacyEndpoint:
             opened=trio.current_time(),
         )
         try:
+            parts.runtime.supervisor.check_room(head.owner)
             parts.admission.check_sessions(link.identity)
             session = parts.runtime.new_session(link, transport="sse", principal=head.principal, owner=head.owner)
             if self.routing.cluster is not None:

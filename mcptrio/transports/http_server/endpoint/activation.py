@@ -28,7 +28,10 @@ NAMES_PER_EPOCH = 10**9
 
 
 class NotHere(MCPTrioError):
-    """The session of a forwarded request is not at home in this worker: the worker that sent it looks it up again."""
+    """The session of a request is not at home in this worker, or no longer: the request is routed again.
+
+    The worker that has the client does that. Nothing was done with the request.
+    """
 
 
 @define(eq=False, repr=False)
@@ -68,13 +71,13 @@ class Activation:
         """Return the link of the stored session that a request names, or the response that refuses the request.
 
         Raises:
-            NotHere: the request was forwarded, and its session has left.
+            NotHere: the session was in this worker when the request was routed, and has left.
         """
         homes, session_id = self.parts.runtime.homes, head.fields[b"mcp-session-id"].decode("latin-1")
         if homes is None or not self.may_exist(session_id, head):
             return unknown_session(request_id)
         try:
-            if head.remote is not None:  # it was here when the request came
+            if head.at_home:
                 await homes.settled(session_id)
                 if self.parts.runtime.supervisor.find(session_id) is None:
                     raise NotHere

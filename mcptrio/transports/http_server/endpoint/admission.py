@@ -71,7 +71,7 @@ class Admission:
     async def enter(self, request: HttpRequest, frame: Frame | Batch) -> Plain | None:
         """Take the places of a request; return None, after which it has to `leave`, or the refusal."""
         amount = requests_in(frame)
-        if self.supervisor.draining and not request.while_draining:
+        if self.supervisor.refuses:
             return overloaded("the server is shutting down", 5, request_id=id_of(frame), close=True)
         owner = request.owner
         try:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 import trio
 from attrs import define, field
@@ -19,7 +20,7 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.timers import Timers
 from mcptrio._eras.stateless import is_stateless
 from mcptrio._peer.era import Era
-from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Frame, Request, decode
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import EXPIRED, has_expired, require_principal
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, Overloaded, RemoteProtocolError
@@ -64,6 +65,7 @@ logger = logging.getLogger("mcptrio.http")
 Undecided: TypeAlias = PostStream | ExchangeLink
 """A response that may still become plain JSON or a stream: its `reply` waits until it is known."""
 
+_Served = TypeVar("_Served")
 _CHALLENGE: Final = ((b"www-authenticate", b"Bearer"),)
 _HEALTH: Final = ("/livez", "/readyz", "/metrics")
 
@@ -242,11 +244,8 @@ class Endpoint:
         if head.path == self.config.path:
             if head.method == "POST":
                 return await self._post(head, body)
-            if (elsewhere := await self.routing.elsewhere(head, body)) is not None:
-                return leased(head, elsewhere)
-            if head.method == "GET":
-                return leased(head, await self.sessions.listen(head))
-            return await self.sessions.delete(head)
+            serve = self.sessions.listen if head.method == "GET" else self.sessions.delete
+            return leased(head, await self._routed(head, body, None, partial(serve, head)))
         if self._legacy is not None and head.path in (self.config.sse_path, self.config.messages_path):
             return await self._legacy.answer(head, body)
         if head.path in self._open_paths and self._authorizer is not None:
@@ -318,12 +317,23 @@ class Endpoint:
             return await self.exchanges.post(head, frame)
         if head.date is not None and head.era is None:
             return self._unsupported(head.date, id_of(frame))
-        routing = self.routing
-        if routing.cluster is not None and (elsewhere := await routing.elsewhere(head, body, frame)) is not None:
-            return elsewhere
-        return await self.sessions.post(head, frame)
+        if self.routing.cluster is None:
+            return await self.sessions.post(head, frame)
+        return await self._routed(head, body, frame, partial(self.sessions.post, head, frame))
 
     # -- several workers
+
+    async def _routed(
+        self, head: HttpRequest, body: bytes, frame: Frame | Batch | None, serve: Callable[[], Awaitable[_Served]]
+    ) -> _Served | Plain | Stream:
+        """Serve a request where its session is. It is routed again if the session leaves before it has the request."""
+        while (elsewhere := await self.routing.elsewhere(head, body, frame)) is None:
+            try:
+                return await serve()
+            except NotHere:
+                if head.remote is not None:
+                    raise
+        return elsewhere
 
     async def answer_forwarded(
         self, head: HttpRequest, body: bytes, *, stateless: bool, may_claim: bool

@@ -76,8 +76,9 @@ class HttpRequest(Entity, kw_only=True):
     """Seconds for which it waited for its places."""
     remote: Callable[[bool], None] | None = None
     """Set if another worker has forwarded it: has that worker close the stream that answers it, see `remote`."""
-    while_draining: bool = False
-    """Whether it is served although the process drains: its session has a running call, so that it cannot leave."""
+    at_home: bool = False
+    """Whether its session was at home in this worker when it was routed. If it has left meanwhile, the request is
+    routed again, see `NotHere`."""
     places: int = 0
     """Places of `max_calls` that it holds, see `Admission`."""
     body_memory: int = 0

@@ -40,6 +40,11 @@ class EndpointParts(Entity):
         return self.runtime.supervisor.draining
 
     @property
+    def refuses(self) -> bool:
+        """Whether requests are refused because the process drains."""
+        return self.runtime.supervisor.refuses
+
+    @property
     def busy_timeout(self) -> float:
         """Seconds that a request waits for room."""
         return self.runtime.supervisor.limits.busy_timeout

@@ -36,6 +36,17 @@ class Cluster(Protocol):
         """Return the worker that has answered an earlier request of a session: it is asked before the directory."""
         ...
 
+    async def locate(self, session_id: str, head: HttpRequest, denied: HomeAt | None = None) -> HomeAt | bool | None:
+        """Claim the session of a request, unless this worker drains, or find its home.
+
+        Return its home; True if it is here now, False if it is gone, None if any other worker may claim it. `denied`
+        is a home that has answered that the session is not there.
+
+        Raises:
+            Overloaded: there is no room, or the store cannot be asked.
+        """
+        ...
+
     async def look(self, session_id: str) -> HomeAt | None:
         """Return the home of a session that this worker does not claim, because it drains; None if it has none.
 

@@ -8,7 +8,6 @@ from attrs import define
 
 from mcptrio._wire.jsonrpc import Batch, Frame, Request
 from mcptrio.errors import Overloaded
-from mcptrio.stores.base import HomeAt
 
 from .activation import NotHere
 from .message import HttpRequest, Plain, Stream, id_of, overloaded, refuse_overloaded, unknown_session
@@ -35,7 +34,10 @@ class Routing:
     async def elsewhere(
         self, head: HttpRequest, body: bytes, frame: Frame | Batch | None = None
     ) -> Plain | Stream | None:
-        """Have another worker answer a request whose session lives there; None: it is served here."""
+        """Have another worker answer a request whose session lives there; None: it is served here.
+
+        Then its session is here, and what serves the request raises `NotHere` if the session has left.
+        """
         cluster, activation = self.cluster, self.sessions.activation
         if cluster is None or head.remote is not None:
             return None
@@ -46,17 +48,18 @@ class Routing:
         if self._stays(session_id, head) or not activation.may_exist(session_id, head):
             return None
         home = cluster.remembered(session_id)
-        try:
-            if home is None and cluster.may_claim:
-                found = await activation.locate(session_id, head)
-                if not isinstance(found, HomeAt):
-                    return unknown_session(id_of(frame)) if found is None else None
-                home = found
-            elif home is None:
-                home = await cluster.look(session_id)
-        except Overloaded as error:
-            return refuse_overloaded(error, id_of(frame))
-        return await cluster.forward(head, body, frame, home)
+        if home is None:
+            try:
+                found = await cluster.locate(session_id, head)
+            except Overloaded as error:
+                return refuse_overloaded(error, id_of(frame))
+            if isinstance(found, bool):
+                head.at_home = found
+                return None if found else unknown_session(id_of(frame))
+            home = found
+        reply = await cluster.forward(head, body, frame, home)
+        head.at_home = reply is None
+        return reply
 
     async def stateless_elsewhere(self, head: HttpRequest, body: bytes, frame: Request) -> Plain | Stream | None:
         """Have another worker answer a stateless request if the call or task that it is about is there; None: served
@@ -92,11 +95,11 @@ class Routing:
         session, homes = self.parts.runtime.supervisor.find(session_id), self.parts.runtime.homes
         if session is None:
             return False
-        if self.parts.draining and homes is not None:
-            if not session.peer.calls and session.inbox.idle and homes.may_leave(session, draining=True):
-                homes.leave_soon(session)
-                return False
-            head.while_draining = True
+        quiet = not session.peer.calls and session.inbox.idle
+        if self.parts.draining and quiet and homes is not None and homes.may_leave(session, draining=True):
+            homes.leave_soon(session)
+            return False
+        head.at_home = True
         return True
 
     async def check_forwarded(self, head: HttpRequest, *, stateless: bool, may_claim: bool) -> Plain | None:
@@ -121,11 +124,11 @@ class Routing:
             if homes is not None:
                 await homes.settled(session_id)
             if self._stays(session_id, head):
-                head.while_draining = True  # also if the drain begins before the session gets it
                 return None
         if not (may_claim and self.cluster is not None and self.cluster.may_claim):
             raise NotHere
-        found = await self.sessions.activation.locate(session_id, head)
-        if isinstance(found, HomeAt):
+        found = await self.cluster.locate(session_id, head)
+        if not isinstance(found, bool):
             raise NotHere
-        return unknown_session() if found is None else None
+        head.at_home = found
+        return None if found else unknown_session()

@@ -269,7 +269,7 @@ class Sessions:
                 return Stream(200, EVENTS, await http.resume(cursor, head.remote))
             except UnknownCursor:
                 return self._start_over(http.session.id)
-        if self.parts.draining and not head.while_draining:
+        if self.parts.refuses:
             return overloaded("the server is shutting down", 5, close=True)
         if http.listening:
             return refuse(409, "this session has an open stream already; resume it with Last-Event-ID to take over")

@@ -240,7 +240,7 @@ class Exchanges:
 
     async def _enter_listener(self, head: HttpRequest, frame: Request) -> Plain | None:
         parts = self.parts
-        if parts.draining:
+        if parts.refuses:
             return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
         if not await self.listen_places.wait(head.owner, timeout=parts.busy_timeout):
             parts.limit("max_listeners")
