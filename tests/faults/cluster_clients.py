@@ -14,6 +14,8 @@ import h11
 import trio
 
 from mcptrio._wire.sse import SseReader
+from tests.stateless.kit import DATE as STATELESS
+from tests.stateless.kit import meta
 
 LOST = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError)
 ACCEPT = "application/json, text/event-stream"
@@ -31,6 +33,8 @@ class ClusterClient:
         """Seconds from a lost stream to the next event."""
         self.unavailable: list[str] = []
         """The texts of responses with the status 503."""
+        self.last_trouble = 0.0
+        """The time of the last response with 503, or of the first event after a lost stream."""
         self.errors = 0
         """Calls that ended with the error that they may have been done."""
         self.results = 0
@@ -59,8 +63,22 @@ class ClusterClient:
                 await response.close()
             if response.status != 503:
                 return response.status, response.headers, data
-            self.unavailable.append(data.decode())
+            self._note_unavailable(response, data)
             await trio.sleep(0.1)
+
+    async def refused(self, response: Incoming) -> bool:
+        """Return whether a response has the status 503; wait then, as the client repeats its request."""
+        if response.status != 503:
+            return False
+        self._note_unavailable(response, await response.body())
+        await trio.sleep(0.1)
+        return True
+
+    def _note_unavailable(self, response: Incoming, data: bytes) -> None:
+        self.unavailable.append(data.decode())
+        self.last_trouble = time.monotonic()
+        if not response.headers.get("retry-after", "").isdecimal():
+            self.failures.append(f"503 without Retry-After: {response.headers} {data!r}")
 
     async def ping(self, number: int) -> None:
         status, _, body = await self.ask(_request(f"ping{number}", "ping", {}))
@@ -113,9 +131,7 @@ class StreamReading:
             response = Incoming(self.client.port)
             try:
                 await response.start("POST", body, self.client.session)
-                if response.status == 503:
-                    self.client.unavailable.append((await response.body()).decode())
-                    await trio.sleep(0.1)
+                if await self.client.refused(response):
                     continue
                 assert response.status == 200, f"{response.status} {await response.body()!r}"
                 if response.headers["content-type"].startswith("application/json"):
@@ -134,9 +150,7 @@ class StreamReading:
         response = Incoming(self.client.port)
         try:
             await response.start("GET", b"", self.client.session, last_event_id=self.cursor or "")
-            if response.status == 503:
-                self.client.unavailable.append((await response.body()).decode())
-                await trio.sleep(0.1)
+            if await self.client.refused(response):
                 return
             assert response.status == 200, f"resume {self.cursor}: {response.status} {await response.body()!r}"
             await self._read(response)
@@ -154,7 +168,8 @@ class StreamReading:
                 if not event.data:
                     continue
                 if self._lost is not None:
-                    self.client.resumes.append(time.monotonic() - self._lost)
+                    self.client.last_trouble = time.monotonic()
+                    self.client.resumes.append(self.client.last_trouble - self._lost)
                     self._lost = None
                 message = json.loads(event.data)
                 if message.get("id") == self.number:
@@ -213,6 +228,35 @@ class Incoming:
         if self.stream is not None:
             with suppress(*LOST):
                 await trio.aclose_forcefully(self.stream)
+
+
+class StatelessCaller:
+    """Makes one stateless call after the other, each on a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.results = 0
+        self.failures: list[str] = []
+
+    async def run(self) -> None:
+        """Call until cancelled."""
+        headers = {"mcp_protocol_version": STATELESS, "mcp_method": "tools/call", "mcp_name": "pid"}
+        while True:
+            body = _request(self.results, "tools/call", {"name": "pid", "arguments": {}, "_meta": meta()})
+            response = Incoming(self.port)
+            try:
+                await response.start("POST", body, None, **headers)
+                data = await response.body()
+            except LOST as error:
+                self.failures.append(repr(error))
+            else:
+                if response.status == 200 and b'"result"' in data:
+                    self.results += 1
+                else:
+                    self.failures.append(f"{response.status} {data!r}")
+            finally:
+                await response.close()
+            await trio.sleep(0.02)
 
 
 class ConnectionProbe:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 
@@ -16,8 +18,9 @@ from tests.cli.test_workers import Cluster, is_free, serving
 from tests.redis_server import RedisServer, running_server
 from tests.tiers import exhaustive
 
-from .cluster_clients import ClusterClient, stream_until, summary
+from .cluster_clients import ClusterClient, StatelessCaller, stream_until, summary
 
+FULL = "MCPTRIO_FAULTS" in os.environ
 APP = str(Path(__file__).with_name("cluster_app.py"))
 
 pytestmark = [
@@ -30,6 +33,11 @@ pytestmark = [
 def cluster_of(tmp_path: Path, redis: RedisServer, *options: str) -> Iterator[Cluster]:
     with serving(tmp_path, "--store", redis.url, "--drain-timeout", "10", *options, workers=3, app=APP) as cluster:
         yield cluster
+
+
+def memory_of(cluster: Cluster) -> int:
+    """Return the private bytes of all workers."""
+    return sum(psutil.Process(worker).memory_full_info().uss for worker in cluster.workers)
 
 
 async def trouble(
@@ -83,14 +91,30 @@ async def test_a_stopped_worker_is_fenced_when_it_goes_on(tmp_path: Path) -> Non
 async def test_a_redis_server_that_was_killed_for_three_seconds(tmp_path: Path, keeps: bool) -> None:
     options = ("--appendonly", "yes", "--appendfsync", "always") if keeps else ()
     with running_server(*options) as redis, cluster_of(tmp_path, redis) as cluster:
+        stateless, memory = StatelessCaller(cluster.port), memory_of(cluster)
+        back = 0.0
 
         async def kill() -> None:
-            await trio.to_thread.run_sync(redis.stop)
-            await trio.sleep(3)
-            await trio.to_thread.run_sync(redis.start)
+            nonlocal back
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stateless.run)
+                await trio.to_thread.run_sync(redis.stop)
+                await trio.sleep(3)
+                await trio.to_thread.run_sync(redis.start)
+                back = time.monotonic()
+                await trio.sleep(2)
+                nursery.cancel_scope.cancel()
 
-        clients = await trouble(cluster, kill, after=4.0)
+        clients = await trouble(cluster, kill, after=2.0)
+        grown = memory_of(cluster) - memory
+        recovery = max(client.last_trouble for client in clients) - back
+        print(f"{stateless.results} stateless calls, recovery {recovery:.2f} s, memory {grown / 2**20:+.1f} MiB")
         assert sum(client.results for client in clients) > 0
+        assert stateless.failures == []
+        assert stateless.results > 50
+        assert grown < 3 * 16 * 2**20
+        if FULL:  # among other tests a worker may get no processor for so long
+            assert recovery <= 2.0
 
 
 async def test_a_redis_server_that_is_paused(tmp_path: Path) -> None:
