@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import field, frozen, validators
 
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, JsonLimits
 from mcptrio.transports.retry import Reconnect
 from mcptrio.types import Implementation
 
@@ -36,6 +37,9 @@ class ClientConfig:
     """Maximum pages of one list; a server with more is refused, which ends a list that repeats itself."""
     max_items: int = field(default=100_000, validator=validators.ge(1))
     """Maximum entries of one list; a server with more is refused. Raise it for large catalogues."""
+    json_limits: JsonLimits = DEFAULT_LIMITS
+    """Limits of a message from the server: nesting depth, values, messages of a batch; see `JsonLimits`. Raise its
+    `max_nodes` for tools that return large tables."""
     cache_entries: int = field(default=256, validator=validators.ge(0))
     """Number of results that are cached while the server declares them fresh; 0 turns the cache off."""
     reconnect: Reconnect = field(factory=Reconnect)

@@ -29,7 +29,7 @@ from mcptrio._peer.effects import Start
 from mcptrio._peer.era import Era, Role
 from mcptrio._peer.link import SessionLink
 from mcptrio._peer.messages import Cause, Opened, Received
-from mcptrio._wire.jsonrpc import Batch, Error, Frame, Malformed, Notification, Request, Response
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, JsonLimits, Malformed, Notification, Request, Response
 from mcptrio.client.callbacks import HostCallbacks
 from mcptrio.client.config import ClientConfig
 from mcptrio.client.methods import METHODS
@@ -262,6 +262,10 @@ class Connection(SessionLink):
         if type(answer.id) is str:
             return False  # `deliver` handles it
         return self.session.inbox.post_nowait(Received(answer, self))
+
+    @property
+    def json_limits(self) -> JsonLimits:
+        return self.service.config.json_limits
 
     def headers_for(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return self.mirror(method, params)

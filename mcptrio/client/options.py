@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import httpx2
 
 from mcptrio import telemetry
+from mcptrio._wire.jsonrpc import JsonLimits
 from mcptrio.client.callbacks import (
     ElicitCallback,
     LogCallback,
@@ -33,6 +34,7 @@ class ClientSettings(TypedDict, total=False):
     max_rounds: int
     max_pages: int
     max_items: int
+    json_limits: JsonLimits
     cache_entries: int
     check_results: bool
 

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 from mcptrio._peer.era import Era
-from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Error, Frame, RequestId, Response, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Error, Frame, JsonLimits, RequestId, Response, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
 
@@ -33,6 +33,11 @@ class SessionGone(NotDelivered):
 
 class Receiver(Protocol):
     """The consumer of the frames that a transport receives."""
+
+    @property
+    def json_limits(self) -> JsonLimits:
+        """The limits of a received message."""
+        ...
 
     async def deliver(self, frame: Frame | Batch) -> None:
         """Take a frame of the server.
@@ -95,6 +100,16 @@ class ClientTransport(Protocol):
         ...
 
 
+async def decode_received(receiver: Receiver, data: bytes) -> Frame | Batch:
+    """Decode a message of the server.
+
+    Raises:
+        RemoteProtocolError: the bytes are no JSON-RPC, or exceed the limits of the receiver.
+    """
+    limits = receiver.json_limits
+    return decode(data, limits) if len(data) <= LARGE_MESSAGE else await decode_in_turns(data, limits)
+
+
 async def hand_over(receiver: Receiver, data: bytes) -> RemoteProtocolError | None:
     """Decode one message and deliver it.
 
@@ -104,7 +119,7 @@ async def hand_over(receiver: Receiver, data: bytes) -> RemoteProtocolError | No
         ConnectionLost: the receiver is closed.
     """
     try:
-        frame = decode(data) if len(data) <= LARGE_MESSAGE else await decode_in_turns(data)
+        frame = await decode_received(receiver, data)
     except RemoteProtocolError as error:
         request_id = _id_in(data) if error.request_id is None else error.request_id
         if request_id is None:

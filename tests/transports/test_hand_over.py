@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from mcptrio._wire.jsonrpc import Error
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, Error
 from mcptrio.errors import RemoteProtocolError
 from mcptrio.transports.client import Receiver, hand_over
 
@@ -15,6 +15,8 @@ MANY = b'{"content":[],"structuredContent":{"v":[' + b"0," * 150_000 + b"0]}}"
 
 class Taken:
     """Stands for the receiver of a link."""
+
+    json_limits = DEFAULT_LIMITS
 
     def __init__(self) -> None:
         self.frames: list[Any] = []

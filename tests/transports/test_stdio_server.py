@@ -20,7 +20,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.limits import Limits
 from mcptrio._peer.messages import Cause
-from mcptrio._wire.jsonrpc import encode
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, encode
 from mcptrio._wire.lines import LineReader
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from mcptrio.transports.pipe.client import open_client_link
@@ -806,6 +806,8 @@ async def test_a_pipe_that_is_full_or_closed_takes_nothing_at_once() -> None:
 
 class Ears:
     """A receiver that hears nothing but answers."""
+
+    json_limits = DEFAULT_LIMITS
 
     def __init__(self) -> None:
         self.reason, self.heard = "", 0

@@ -23,10 +23,9 @@ from attrs import define, field, frozen
 from mcptrio._eras.stateless import NAMED_BY, declared_date
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import encode_header_value, is_visible_ascii
-from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Error, Frame, Request, RequestId, Response, decode
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, RequestId, Response
 from mcptrio.errors import ConnectionLost, MCPTrioError, Overloaded, RemoteProtocolError
-from mcptrio.transports.client import Receiver, SessionGone, failure, hand_over, same_id
-from mcptrio.transports.decoding import decode_in_turns
+from mcptrio.transports.client import Receiver, SessionGone, decode_received, failure, hand_over, same_id
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import (
     EVENTS,
@@ -200,7 +199,9 @@ class HttpClientLink:
                 said = f"HTTP {response.status_code}, {kind or 'no content type'}"
                 raise RemoteProtocolError(f"{frame['method']} was answered with {said}")
             if kind == JSON:
-                if not await self._take(await decode_in_turns(await self.http.read(response)), request_id):
+                if not await self._take(
+                    await decode_received(self.receiver, await self.http.read(response)), request_id
+                ):
                     raise RemoteProtocolError(f"the reply to {frame['method']} answers another request")
                 return
             try:
@@ -234,8 +235,7 @@ class HttpClientLink:
 
         async def on_message(data: bytes) -> bool:
             if request_id is not None:
-                frame = decode(data) if len(data) <= LARGE_MESSAGE else await decode_in_turns(data)
-                return await self._take(frame, request_id)
+                return await self._take(await decode_received(self.receiver, data), request_id)
             if (error := await hand_over(self.receiver, data)) is not None:
                 self._skip(error)
             return False

@@ -89,7 +89,7 @@ async def open_client_link(
 def take_answer(receiver: Receiver, message: bytes) -> bool:
     """Deliver a message if it is a response that can be taken without waiting; the reader handles all others."""
     try:
-        frame = decode(message)
+        frame = decode(message, receiver.json_limits)
     except RemoteProtocolError:
         return False
     return type(frame) is Response and receiver.deliver_nowait(frame)

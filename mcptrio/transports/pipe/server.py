@@ -25,7 +25,7 @@ from mcptrio._actors.session import Session
 from mcptrio._peer.link import RequestHead
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import LARGE_MESSAGE, AnyFrame, Malformed, Request, decode
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, LARGE_MESSAGE, AnyFrame, JsonLimits, Malformed, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
 
@@ -94,7 +94,7 @@ class Bounds(Protocol):
 
 
 class PipeLimits(Struct, frozen=True, kw_only=True):
-    """The timeouts of a pipe."""
+    """The limits of a pipe."""
 
     linger: float = 0.0
     """Seconds after the end of the input in which running calls are still answered."""
@@ -102,6 +102,8 @@ class PipeLimits(Struct, frozen=True, kw_only=True):
     """Seconds for writing the last responses."""
     stuck_after: float = 0.25
     """Seconds after the end in which handlers must stop; later ones are left behind."""
+    json: JsonLimits = DEFAULT_LIMITS
+    """Limits of one message."""
 
 
 class PipeLink(Entity):
@@ -178,7 +180,7 @@ async def serve_pipe(
     stuck: Session | None = None
     while True:
         link = PipeLink(pipe, head=head, paced=pipe.paced)
-        reader = _Reader(runtime=runtime, link=link, pipe=pipe, bounds=bounds, pending=pending)
+        reader = _Reader(runtime=runtime, link=link, pipe=pipe, bounds=bounds, pending=pending, json=limits.json)
         session = await _serve_session(reader, transport, principal, owner, limits)
         if session.handlers.left_behind:
             stuck = session
@@ -258,6 +260,7 @@ class _Reader(Entity, kw_only=True):
     link: PipeLink
     pipe: Pipe
     bounds: Bounds | None
+    json: JsonLimits
     session: Session = None  # type: ignore[assignment]  # set before it runs
     pending: deque[bytes | RemoteProtocolError] = field(default_factory=deque)
     """Received messages that are not delivered yet."""
@@ -309,9 +312,9 @@ class _Reader(Entity, kw_only=True):
                     if isinstance(message, RemoteProtocolError):
                         frame = Malformed(message)
                     elif len(message) > LARGE_MESSAGE:
-                        frame = await decode_in_turns(message)
+                        frame = await decode_in_turns(message, self.json)
                     else:
-                        frame = decode(message)
+                        frame = decode(message, self.json)
                 except RemoteProtocolError as error:
                     frame = Malformed(error)
                 if type(frame) is Malformed:

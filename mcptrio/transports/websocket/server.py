@@ -26,7 +26,7 @@ from mcptrio.transports.http_server.endpoint.event_stream import time_left
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse, refuse_overloaded
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
 from mcptrio.transports.http_server.hypercorn.asgi import Receive, Scope, Send, head_of
-from mcptrio.transports.pipe.server import Pipe, serve_pipe
+from mcptrio.transports.pipe.server import Pipe, PipeLimits, serve_pipe
 
 logger = logging.getLogger("mcptrio.websocket")
 
@@ -70,6 +70,7 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
                 principal=head.principal,
                 owner=head.owner,
                 head=head,
+                limits=PipeLimits(json=config.json_limits),
                 bounds=bounds,
             )
             code = _CLOSE_CODES.get(session.ended or Cause.SESSION_END, NORMAL)
