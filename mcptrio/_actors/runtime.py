@@ -32,6 +32,7 @@ from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.store import Bus, Store
 from mcptrio._actors.supervisor import Supervisor
 from mcptrio._actors.turns import Turns
+from mcptrio._peer.effects import Start
 from mcptrio._peer.link import ReplyLink, SessionLink
 from mcptrio._struct import Entity
 from mcptrio.auth.request_state import KeyRing
@@ -123,6 +124,8 @@ class Runtime(Entity, kw_only=True):
     """The resources that each owner is subscribed to."""
     takeovers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     """Functions that take over the work of dead workers. The cluster calls them after each renewal of its lease."""
+    forward: Callable[[str, Start], Awaitable[None]] | None = None
+    """In a cluster: has another worker answer a request that did not come over HTTP. Raises the error of its answer."""
     ready: bool = False
     listeners: list[telemetry.Listener] = field(default_factory=list)
     watchdog: Watchdog | None = None

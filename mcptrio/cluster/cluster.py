@@ -393,8 +393,8 @@ async def open_cluster(
     store = cast("RedisStore", endpoint.runtime.store)  # the one store that is shared
     cluster = WorkerCluster(endpoint, store, config, WorkerInfo("", server, version, config.slot, parent), worker)
     async with cluster.open():
-        endpoint.routing.cluster, endpoint.runtime.supervisor.serves_late = cluster, True
+        endpoint.routing.join(cluster)
         try:
             yield cluster
         finally:
-            endpoint.routing.cluster, endpoint.runtime.supervisor.serves_late = None, False
+            endpoint.routing.join(None)

@@ -196,16 +196,21 @@ class Tasks(Extension):
         return {}
 
     async def _find_run(self, ctx: Context, task: str) -> TaskRun | None:
-        """Return a task that runs here; None if it is over.
+        """Return a task that runs here; None if it is over, or another worker has answered the request.
 
         Raises:
             MCPError: there is no such task.
-            Overloaded: it runs in another process.
+            Overloaded: it runs in another process, which cannot be asked.
         """
         found = await self._find(ctx, task)
         run = self._run_of(ctx, task)
         if run is None and found["status"] not in TERMINAL:
-            raise Overloaded("the task runs in another process of this server; repeat the request", limit="store")
+            # Requests over HTTP are routed before; one over a WebSocket is here because its socket is.
+            runtime = ctx._session.runtime
+            worker = await runtime.store.tasks.home(task)
+            if worker is None or runtime.forward is None:
+                raise Overloaded("the task runs in another process of this server; repeat the request", limit="store")
+            await runtime.forward(worker, ctx._call.start)
         return run
 
     def _check(self, ctx: Context) -> None:

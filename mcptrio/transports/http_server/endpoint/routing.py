@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from attrs import define
@@ -13,6 +14,7 @@ from .activation import NotHere
 from .message import HttpRequest, Plain, Stream, id_of, overloaded, refuse_overloaded, unknown_session
 from .parts import EndpointParts
 from .remote import Cluster
+from .socket_calls import forward_call
 from .stateful import Sessions
 
 _NO_LEASE: Final = "this worker has no lease: it cannot reach the store"
@@ -25,6 +27,12 @@ class Routing:
     parts: EndpointParts
     sessions: Sessions
     cluster: Cluster | None = None
+
+    def join(self, cluster: Cluster | None) -> None:
+        """Use the other workers of a cluster, or use them no more."""
+        self.cluster, runtime = cluster, self.parts.runtime
+        runtime.supervisor.serves_late = cluster is not None
+        runtime.forward = None if cluster is None else partial(forward_call, cluster, self.parts.config.path)
 
     @property
     def expired(self) -> bool:
