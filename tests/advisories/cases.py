@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.bad_inputs.catalogue import Case
-from tests.bad_inputs.running import CASES
+from tests.bad_inputs.runner import CASES
 
 DATES = ("2025-11-25", "2026-07-28", "any")
 

@@ -7,7 +7,7 @@ from .mutant import Mutant
 LENDING, LIFETIMES, TELLING = (
     "tests/actors/test_lending.py",
     "tests/server/test_lifetimes.py",
-    "tests/server/test_telling.py",
+    "tests/server/test_notifications.py",
 )
 ANSWERS, ROUNDS = "tests/stateless/test_answers.py", "tests/stateless/test_rounds.py"
 STDIO = "tests/transports/test_stdio_server.py"

@@ -12,8 +12,8 @@ from mcptrio.server.app import App
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.process import Servers
 from tests.bad_inputs.program import make_server
-from tests.bad_inputs.running import run_request, run_socket
-from tests.bad_inputs.speaking import Speaker
+from tests.bad_inputs.runner import run_request, run_socket
+from tests.bad_inputs.speaker import Speaker
 from tests.bad_inputs.wire import Connection
 from tests.transports.app_for_tests import open_endpoint
 from tests.transports.test_http_refusals import head

@@ -13,9 +13,9 @@ from mcptrio.auth import request_state
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.process import Servers
 from tests.bad_inputs.program import make_server
-from tests.bad_inputs.running import run_request
+from tests.bad_inputs.runner import run_request
 from tests.bad_inputs.session_actions import ask, call_with_cursor
-from tests.bad_inputs.speaking import Speaker
+from tests.bad_inputs.speaker import Speaker
 from tests.e2e.http_peer import HttpClient, serving_endpoint
 from tests.transports.app_for_tests import request
 

@@ -20,7 +20,7 @@ from tests.bad_inputs import hostile
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.pipes import PipedServers
 from tests.bad_inputs.process import Servers
-from tests.bad_inputs.running import CASES, run_request
+from tests.bad_inputs.runner import CASES, run_request
 
 from .cases import cases
 

@@ -20,9 +20,9 @@ from tests.bad_inputs import hostile
 from tests.bad_inputs.catalogue import Case
 from tests.bad_inputs.process import Servers
 from tests.bad_inputs.program import make_server
-from tests.bad_inputs.running import run_request, run_socket
+from tests.bad_inputs.runner import run_request, run_socket
 from tests.bad_inputs.sockets import handshake
-from tests.bad_inputs.speaking import Speaker
+from tests.bad_inputs.speaker import Speaker
 from tests.bad_inputs.wire import Connection
 from tests.e2e.raw_peer import WEBSOCKET, break_protocol, echo, get, serving
 

@@ -202,10 +202,10 @@ def test_configured_secrets_are_not_stored() -> None:
     assert "secret-of-mine" not in repr(play.storage)
 
 
-@pytest.mark.parametrize(("life", "due"), [(20, 15), (3600, 3570), (4, 3), (0, 0)])
+@pytest.mark.parametrize(("lifetime", "due"), [(20, 15), (3600, 3570), (4, 3), (0, 0)])
 @pytest.mark.defect("E08")
-def test_a_token_is_due_in_its_last_quarter_at_most_30_s(life: float, due: float) -> None:
-    tokens = old(obtained_at=NOW, expires_at=NOW + life)
+def test_a_token_is_due_in_its_last_quarter_at_most_30_s(lifetime: float, due: float) -> None:
+    tokens = old(obtained_at=NOW, expires_at=NOW + lifetime)
     assert not tokens.is_due(NOW + due - 0.1)
     assert tokens.is_due(NOW + due)
 

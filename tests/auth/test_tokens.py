@@ -57,11 +57,11 @@ def test_a_token_that_cannot_be_used_is_refused(document: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("life", "expected"),
+    ("lifetime", "expected"),
     [(60, 60), ("60", 60), (-1, 0), (1e12, 366 * 86400), (0, 0), (None, None), ("soon", None), (True, None)],
 )
-def test_the_lifetime_of_a_token_is_clamped(life: Any, expected: float | None) -> None:
-    expires = read(expires_in=life).expires_at
+def test_the_lifetime_of_a_token_is_clamped(lifetime: Any, expected: float | None) -> None:
+    expires = read(expires_in=lifetime).expires_at
     assert expires == (None if expected is None else NOW + expected)
 
 

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from .catalogue import Case
 from .process import ServerUnderTest
 from .requests import compose
-from .speaking import Speaker
+from .speaker import Speaker
 from .wire import Connection, Reply
 
 

@@ -15,7 +15,7 @@ A case takes its row's replies and may name its own. What a case does is said by
     ws, line  frames of a WebSocket, lines on a pipe (see `sockets` and `pipes`)
     pipe      the name of a function in `pipes` that has a process to itself
     client    what a hostile server says (see `hostile`)
-    sign_in   what is hostile of a protected server and its authorization server (see `signing_in`)
+    sign_in   what is hostile of a protected server and its authorization server (see `sign_in`)
 
 Texts know `$META` (the `_meta` member that a revision wants), `$HEAD` (the usual headers), `$PORT`, `$SESSION` and
 `$DATE`.
@@ -33,7 +33,7 @@ from typing import Any
 
 from attrs import frozen
 
-from .speaking import DATES, META, MODERN, STATEFUL, Speaker
+from .speaker import DATES, META, MODERN, STATEFUL, Speaker
 
 FOLDER = Path(__file__).parent
 KINDS = ("body", "request", "raw", "action", "ws", "line", "pipe", "client", "sign_in")

@@ -20,7 +20,7 @@ from mcptrio import Client, MCPTrioError, Reconnect, Server, connect
 from mcptrio.transports.http_client import HttpClientConfig
 
 from .catalogue import Case
-from .speaking import MODERN
+from .speaker import MODERN
 
 JSON_HEAD = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%s\r\n"
 EVENTS = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from .catalogue import Case, to_bytes
-from .judging import judge
-from .speaking import Speaker
+from .speaker import Speaker
+from .verdicts import judge
 from .wire import PATIENCE, Reply
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .program import token_of
-from .speaking import Speaker
+from .speaker import Speaker
 from .wire import Connection
 
 ROOT = Path(__file__).parents[2]
@@ -142,13 +142,13 @@ class Canary:
     def __init__(self, server: ServerUnderTest) -> None:
         self._speaker = server.speaker("2025-11-25", "canary")
         self._speaker.open_session()
-        self._song = f"canary {id(self):x}"
-        self._sing(text=self._song)
+        self._word = f"canary {id(self):x}"
+        self._keep(text=self._word)
         self._stream = Connection(server.port)
         self._stream.send(self._speaker.head("GET", headers={"content-length": None}))
         self._heard = self._stream.read_until(self._stream.read_start("GET"), b"\n\n").body
 
-    def _sing(self, **arguments: str) -> str:
+    def _keep(self, **arguments: str) -> str:
         reply = self._speaker.ask("tools/call", {"name": "keep", "arguments": arguments}, request_id=1)
         assert reply.status == 200, reply
         assert reply.answer["id"] == 1
@@ -157,7 +157,7 @@ class Canary:
 
     def check(self) -> None:
         """Check that the session has its state, and that nothing came on its stream."""
-        assert self._sing() == self._song
+        assert self._keep() == self._word
         self._stream.socket.setblocking(False)
         try:
             heard = self._stream.socket.recv(65536)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .catalogue import Case, fill, to_bytes
-from .judging import judge
-from .speaking import Speaker
+from .speaker import Speaker
+from .verdicts import judge
 from .wire import Connection
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .actions import Scene, action, another, start
 from .program import token_of
-from .speaking import Speaker
+from .speaker import Speaker
 from .wire import Connection, Reply
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from .actions import Scene, action
 from .catalogue import Case, fill, to_bytes
-from .judging import judge
 from .process import ServerUnderTest
-from .speaking import Speaker
+from .speaker import Speaker
+from .verdicts import judge
 from .wire import Connection, Reply
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="

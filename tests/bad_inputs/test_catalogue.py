@@ -14,11 +14,11 @@ import pytest
 from tests.engines import ENGINES
 from tests.tiers import exhaustive
 
-from . import hostile, signing_in
+from . import hostile, sign_in
 from .catalogue import Case
 from .pipes import PipedServers, run_alone
 from .process import Servers
-from .running import CASES, ROWS, run_request, run_socket
+from .runner import CASES, ROWS, run_request, run_socket
 
 FIRST: dict[tuple[str, str], Case] = {}
 """The cases that stand for their row in `make test`: one for each kind of case that it has."""
@@ -72,7 +72,7 @@ async def test_a_hostile_server_does_no_more_than_the_catalogue_says(case: Case)
 
 @pytest.mark.parametrize("case", cases("sign_in"))
 async def test_a_hostile_authorization_server_does_no_more_than_the_catalogue_says(case: Case) -> None:
-    await signing_in.run(case)
+    await sign_in.run(case)
 
 
 def test_every_row_stands_once_and_has_two_cases_where_it_can() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .running import ROWS
-from .speaking import DATES
+from .runner import ROWS
+from .speaker import DATES
 
 DRAWN_UP = {
     "D": "01-02 04-07 09-12 14-17",

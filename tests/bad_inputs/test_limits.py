@@ -23,7 +23,7 @@ from mcptrio.transports.stdio.server import serve_stdio
 
 from .program import make_server, token_of
 from .sockets import Socket, frame
-from .speaking import Speaker
+from .speaker import Speaker
 from .wire import Connection, Reply
 
 MODERN, STATEFUL = "2026-07-28", "2025-11-25"

@@ -120,15 +120,15 @@ async def test_a_server_without_a_common_version_is_an_error(supported: Any) -> 
             pass
 
 
-@pytest.mark.parametrize("life", BOTH)
-async def test_killing_the_link_ends_every_call_that_waits(life: str, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("date", BOTH)
+async def test_killing_the_link_ends_every_call_that_waits(date: str, autojump_clock: MockClock) -> None:
     async def serve(wire: Wire) -> None:
-        await (wire.open_stateful() if life == OLD else wire.open_stateless())
+        await (wire.open_stateful() if date == OLD else wire.open_stateless())
         for _ in range(5):
             await wire.take("tools/call")
 
     ended: list[float] = []
-    async with connect(scripted(serve), protocol=life, reconnect=NEVER) as client, trio.open_nursery() as nursery:
+    async with connect(scripted(serve), protocol=date, reconnect=NEVER) as client, trio.open_nursery() as nursery:
 
         async def call() -> None:
             with pytest.raises(ConnectionLost):
@@ -493,16 +493,16 @@ def bomb(length: int) -> dict[str, Any]:
 
 
 @pytest.mark.defect("S3")
-@pytest.mark.parametrize("life", BOTH)
-async def test_an_output_schema_that_explodes_is_refused(life: str) -> None:
+@pytest.mark.parametrize("date", BOTH)
+async def test_an_output_schema_that_explodes_is_refused(date: str) -> None:
     async def serve(wire: Wire) -> None:
-        await (wire.open_stateful() if life == OLD else wire.open_stateless())
+        await (wire.open_stateful() if date == OLD else wire.open_stateless())
         tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": bomb(30)}
         await wire.answer(await wire.take(), tools=[tool])
         while True:
             await wire.answer(await wire.take(), content=[], structuredContent={"a": 1})
 
-    async with connect(scripted(serve), protocol=life) as client:
+    async with connect(scripted(serve), protocol=date) as client:
         await client.list_tools()
         with pytest.raises(RemoteProtocolError, match="expand too far"):
             await client.call_tool("t")
@@ -543,10 +543,10 @@ async def test_an_id_that_is_echoed_as_text_answers_only_if_it_is_the_same_numbe
 
 
 @pytest.mark.defect("E26")
-@pytest.mark.parametrize("life", BOTH)
-async def test_an_array_may_answer_several_callers_and_hold_other_things(life: str) -> None:
+@pytest.mark.parametrize("date", BOTH)
+async def test_an_array_may_answer_several_callers_and_hold_other_things(date: str) -> None:
     async def serve(wire: Wire) -> None:
-        await (wire.open_stateful() if life == OLD else wire.open_stateless())
+        await (wire.open_stateful() if date == OLD else wire.open_stateless())
         one, two, three = [await wire.take("tools/call") for _ in range(3)]
         answers = [{"jsonrpc": "2.0", "id": asked["id"], "result": {"content": []}} for asked in (three, one)]
         wrong = {"jsonrpc": "2.0", "id": two["id"], "result": {}, "error": {"code": "x"}}
@@ -561,7 +561,7 @@ async def test_an_array_may_answer_several_callers_and_hold_other_things(life: s
         except RemoteProtocolError:
             failed.append(name)
 
-    async with connect(scripted(serve), protocol=life) as client:
+    async with connect(scripted(serve), protocol=date) as client:
         async with trio.open_nursery() as nursery:
             for name in ("a", "b", "c"):
                 nursery.start_soon(call, name)

@@ -14,10 +14,10 @@ OLD, NEW = BOTH
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
-@pytest.mark.parametrize("life", BOTH)
-async def test_a_listener_gets_changes_of_lists_and_resources(life: str, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("date", BOTH)
+async def test_a_listener_gets_changes_of_lists_and_resources(date: str, autojump_clock: MockClock) -> None:
     server = make_server()
-    async with connect(server, protocol=life) as client:
+    async with connect(server, protocol=date) as client:
         async with client.listen(tools=True, resources=["orders://7"]) as changes:
             server.remove_tool("fail")
             assert await anext(changes) == Change(kind="tools")

@@ -20,8 +20,8 @@ TOOLS = [
 ]
 
 
-async def serve_all(wire: Wire, life: str) -> None:
-    await (wire.open_stateful() if life == OLD else wire.open_stateless())
+async def serve_all(wire: Wire, date: str) -> None:
+    await (wire.open_stateful() if date == OLD else wire.open_stateless())
     while True:
         request = await wire.take()
         match request["method"]:
@@ -33,11 +33,11 @@ async def serve_all(wire: Wire, life: str) -> None:
                 await wire.answer(request)
 
 
-def dying(life: str, after: str) -> Any:
+def dying(date: str, after: str) -> Any:
     """A server that dies when it gets `after`, the first time."""
 
     async def die(wire: Wire) -> None:
-        await (wire.open_stateful() if life == OLD else wire.open_stateless())
+        await (wire.open_stateful() if date == OLD else wire.open_stateless())
         while True:
             request = await wire.take()
             if request["method"] == after:
@@ -45,26 +45,26 @@ def dying(life: str, after: str) -> Any:
             await wire.answer(request, tools=TOOLS)
 
     async def live(wire: Wire) -> None:
-        await serve_all(wire, life)
+        await serve_all(wire, date)
 
     return scripted(die, live)
 
 
-@pytest.mark.parametrize("life", BOTH)
-async def test_a_list_is_asked_for_again_on_a_new_connection(life: str, autojump_clock: MockClock) -> None:
-    server = dying(life, "tools/list")
-    async with connect(server, protocol=life) as client:
+@pytest.mark.parametrize("date", BOTH)
+async def test_a_list_is_asked_for_again_on_a_new_connection(date: str, autojump_clock: MockClock) -> None:
+    server = dying(date, "tools/list")
+    async with connect(server, protocol=date) as client:
         assert len(await client.list_tools()) == 3
     assert len(server.wires) == 2
 
 
-@pytest.mark.parametrize("life", BOTH)
+@pytest.mark.parametrize("date", BOTH)
 @pytest.mark.parametrize(("tool", "repeated"), [("look", True), ("set", True), ("pay", False), ("unknown", False)])
 async def test_only_harmless_tools_are_called_again(
-    life: str, tool: str, repeated: bool, autojump_clock: MockClock
+    date: str, tool: str, repeated: bool, autojump_clock: MockClock
 ) -> None:
-    server = dying(life, "tools/call")
-    async with connect(server, protocol=life) as client:
+    server = dying(date, "tools/call")
+    async with connect(server, protocol=date) as client:
         await client.list_tools()
         if repeated:
             await client.call_tool(tool)

@@ -32,7 +32,7 @@ from tests.e2e.oauth_mock import Mock
 from tests.e2e.raw_peer import serving
 from tests.e2e.test_oauth_client import Person
 from tests.redis_server import RedisServer
-from tests.server.talk import EVERYTHING, Talk, open_house, refusal, talking
+from tests.server.talk import EVERYTHING, Talk, open_server, refusal, talking
 from tests.transports.app_for_tests import Client, request, result_of
 
 SNIPPETS = Path(__file__).resolve().parents[2] / "docs" / "snippets"
@@ -192,7 +192,7 @@ async def test_resources_templates_completion_and_subscriptions(load: Load) -> N
 
 
 async def test_state_of_a_session_and_of_the_process(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
-    async with open_house(load("state").server) as join:
+    async with open_server(load("state").server) as join:
         async with join() as ada, join() as grace:
             await ada.call("add", {"item": "tea"})
             assert (await ada.call("add", {"item": "milk"}))["structuredContent"] == {"result": 2}
@@ -259,7 +259,7 @@ async def test_lists_that_change_and_differ(load: Load) -> None:
         await talk.text("disable", plugin="shout")
         assert "shout" not in await names(talk)
         assert (await talk.request("acme/version"))["version"] == "7"
-    async with open_house(load("dynamic").server) as join, join(opened=False) as talk:
+    async with open_server(load("dynamic").server) as join, join(opened=False) as talk:
         info = {"name": "robot", "version": "1"}
         date = next(date for date, era in reversed(ERAS.items()) if era.stateful)
         await talk.request("initialize", protocolVersion=date, capabilities={}, clientInfo=info)
@@ -472,7 +472,7 @@ async def test_a_tool_has_a_page(load: Load) -> None:
 async def stateless(server: Server) -> Any:
     """Asks at the newest date; answers nothing by itself."""
     meta = {VERSION: STATELESS, CAPABILITIES: EVERYTHING, CLIENT_INFO: {"name": "test", "version": "1"}}
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
 
         async def ask(name: str, arguments: Json, **more: Any) -> Json:
             return await talk.request("tools/call", name=name, arguments=arguments, _meta=meta, **more)

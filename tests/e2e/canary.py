@@ -59,7 +59,7 @@ class Canary:
     def __attrs_post_init__(self) -> None:
         self.word = f"canary-{self.dice.getrandbits(64):016x}"
 
-    async def sing(self, steps: int) -> None:
+    async def run(self, steps: int) -> None:
         names, weights = list(self.steps), list(self.steps.values())
         for name in self.dice.choices(names, weights, k=steps):
             step: Callable[[], Awaitable[None]] = getattr(self, name)
@@ -215,9 +215,9 @@ class StatefulCanary(Canary):
     def headers(self, method: str, name: str | None) -> dict[str, str]:
         return {**JSON_AND_EVENTS, "mcp-session-id": self.session, "mcp-protocol-version": STATEFUL}
 
-    async def sing(self, steps: int) -> None:
+    async def run(self, steps: int) -> None:
         await self.open()
-        await super().sing(steps)
+        await super().run(steps)
 
     async def read_answer(self, answer: Answer, frames: list[dict[str, Any]]) -> None:
         cursor = await self.read(answer, frames)
@@ -409,7 +409,7 @@ class StatelessCanary(Canary):
                 self.tally.outcomes["foreign state refused"] += 1
 
 
-async def sing_together(
+async def run_canaries(
     wires: list[Wire],
     steps: int,
     seed: int,
@@ -420,24 +420,24 @@ async def sing_together(
 ) -> Tally:
     """Run one client per wire at the same time, every second one stateful; close the sessions at the end."""
     tally = tally or Tally()
-    singers = [
+    canaries = [
         (StatefulCanary if number % 2 else StatelessCanary)(
             wire, tally, random.Random(seed * 10_000 + number), resumes=resumes
         )
         for number, wire in enumerate(wires)
     ]
 
-    async def sing(singer: Canary) -> None:
+    async def run_one(canary: Canary) -> None:
         try:
-            await singer.sing(steps)
-            if isinstance(singer, StatefulCanary):
-                await singer.close()
-                singer.wire.close()
+            await canary.run(steps)
+            if isinstance(canary, StatefulCanary):
+                await canary.close()
+                canary.wire.close()
         except Broken as error:
-            raise AssertionError(f"{singer.word}: the server hung up") from error
+            raise AssertionError(f"{canary.word}: the server hung up") from error
 
     with trio.fail_after(patience):
         async with trio.open_nursery() as nursery:
-            for singer in singers:
-                nursery.start_soon(sing, singer)
+            for canary in canaries:
+                nursery.start_soon(run_one, canary)
     return tally

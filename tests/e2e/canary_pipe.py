@@ -27,7 +27,7 @@ class Pipe:
     """Sends and receives lines; every request has the list of what came for it."""
 
     process: trio.Process
-    life: str
+    date: str
     tally: Tally
     waiting: dict[int, tuple[str, list[Json], trio.Event]] = field(factory=dict)
     last_id: int = 0
@@ -96,9 +96,9 @@ class Pipe:
         return frames[-1]
 
     def meta(self, more: Json) -> Json:
-        return more if self.life == STATEFUL else meta({"elicitation": {"form": {}}}, **more)
+        return more if self.date == STATEFUL else meta({"elicitation": {"form": {}}}, **more)
 
-    async def sing(self, dice: random.Random, steps: int) -> None:
+    async def run(self, dice: random.Random, steps: int) -> None:
         word = f"canary-{dice.getrandbits(64):016x}"
         for tool in dice.choices(["echo", "tell", "ask", "fail", "crash", "bad", "cancel"], k=steps):
             match tool:
@@ -114,7 +114,7 @@ class Pipe:
                     self.tally.outcomes["cancelled"] += 1
                 case "ask":
                     answer = await self.call(word, tool)
-                    if self.life != STATEFUL:
+                    if self.date != STATEFUL:
                         ((key, _),) = answer["result"]["inputRequests"].items()
                         given = {key: {"action": "accept", "content": {"word": word}}}
                         state = answer["result"]["requestState"]
@@ -136,18 +136,18 @@ async def kill(process: trio.Process) -> None:
 
 
 @asynccontextmanager
-async def open_pipe(program: Path, life: str, tally: Tally) -> AsyncIterator[Pipe]:
+async def open_pipe(program: Path, date: str, tally: Tally) -> AsyncIterator[Pipe]:
     command = [sys.executable, "-m", "mcptrio", "run", str(program), "--log-level", "error"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     start = partial(trio.run_process, command, check=False, deliver_cancel=kill, **pipes)
     async with trio.open_nursery() as nursery:
-        pipe = Pipe(await nursery.start(start), life, tally)
+        pipe = Pipe(await nursery.start(start), date, tally)
         nursery.start_soon(pipe.receive)
-        if life == STATEFUL:
+        if date == STATEFUL:
             opened = trio.Event()
             pipe.waiting[0] = ("", [], opened)
             info = {"name": "pipe", "version": "1"}
-            params = {"protocolVersion": life, "capabilities": {"elicitation": {}}, "clientInfo": info}
+            params = {"protocolVersion": date, "capabilities": {"elicitation": {}}, "clientInfo": info}
             await pipe.write(id=0, method="initialize", params=params)
             await opened.wait()
             await pipe.write(method="notifications/initialized")

@@ -140,8 +140,8 @@ class Mock:
         self.valid[token] = scopes
         self.refresh.add(refresh)
         kind = "DPoP" if self.dpop else "Bearer"
-        life = {"expires_in": self.expires_in}
-        await self._json(send, {"access_token": token, "token_type": kind, "refresh_token": refresh, **life})
+        lifetime = {"expires_in": self.expires_in}
+        await self._json(send, {"access_token": token, "token_type": kind, "refresh_token": refresh, **lifetime})
 
     def _refuse(self, method: str, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
         """The headers of a 401; none if the request is authorized."""

@@ -42,7 +42,7 @@ pytestmark = engines.both_engines
 
 PATIENCE = 60
 SECRETS = {"ada-desk": "ada-secret", "bob-desk": "bob-secret"}
-both_lives = pytest.mark.parametrize("life", [LATEST, STATELESS])
+both_dates = pytest.mark.parametrize("date", [LATEST, STATELESS])
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +88,17 @@ async def serving(issuer: str, nursery: trio.Nursery, auth: Any = None, app: Ser
 @define
 class Caller:
     site: Site
-    life: str
+    date: str
     token: str | None = field(repr=False)
     session: str | None = None
     last_id: int = 0
 
     async def open(self) -> Caller:
-        if self.life != STATELESS:
+        if self.date != STATELESS:
             client = {"name": "t", "version": "1"}
             capabilities = {"elicitation": {}}
             opened = await self.ask(
-                "initialize", protocolVersion=self.life, capabilities=capabilities, clientInfo=client
+                "initialize", protocolVersion=self.date, capabilities=capabilities, clientInfo=client
             )
             assert opened.status_code == 200, opened.text
             self.session = opened.headers["mcp-session-id"]
@@ -111,9 +111,9 @@ class Caller:
             whole["authorization"] = f"Bearer {self.token}"
         if self.session is not None:
             whole["mcp-session-id"] = self.session
-        if self.life == STATELESS:
+        if self.date == STATELESS:
             params["_meta"] = meta()
-            whole |= {"mcp-protocol-version": self.life, "mcp-method": method}
+            whole |= {"mcp-protocol-version": self.date, "mcp-method": method}
             if method in NAMED_BY:
                 whole["mcp-name"] = params[NAMED_BY[method]]
         frame = {"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}
@@ -122,7 +122,7 @@ class Caller:
     async def get(self) -> httpx2.Response:
         """Read the stream of the session to its end."""
         assert self.session is not None
-        headers = {"accept": "text/event-stream", "mcp-session-id": self.session, "mcp-protocol-version": self.life}
+        headers = {"accept": "text/event-stream", "mcp-session-id": self.session, "mcp-protocol-version": self.date}
         return await self.site.http.get(self.site.url, headers={**headers, "authorization": f"Bearer {self.token}"})
 
     async def call(self, tool: str, /, headers: dict[str, str] | None = None, **arguments: Any) -> httpx2.Response:
@@ -144,10 +144,10 @@ def refused(reply: httpx2.Response, status: int, error: str | None) -> str:
     return str(said)
 
 
-@both_lives
-async def test_a_valid_token_is_accepted(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_a_valid_token_is_accepted(date: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
-        ada = await Caller(site, life, await site.token(scope="orders:read orders:write")).open()
+        ada = await Caller(site, date, await site.token(scope="orders:read orders:write")).open()
         assert result_of(await ada.call("whoami"))["structuredContent"] == {
             "subject": "ada-desk",
             "client": "ada-desk",
@@ -158,59 +158,59 @@ async def test_a_valid_token_is_accepted(life: str, issuer: str, nursery: trio.N
         assert names == {"whoami", "order", "refund"}
 
 
-@both_lives
-async def test_a_caller_without_a_token_learns_where_to_get_one(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_a_caller_without_a_token_learns_where_to_get_one(date: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
-        said = refused(await Caller(site, life, None).ask("tools/list"), 401, None)
+        said = refused(await Caller(site, date, None).ask("tools/list"), 401, None)
         pointer = said.partition('resource_metadata="')[2].partition('"')[0]
         document = (await site.http.get(pointer)).json()
         assert (document["resource"], document["authorization_servers"]) == (site.url, [issuer])
         assert document["scopes_supported"] == ["orders:read", "orders:write"]
 
 
-@both_lives
-async def test_neg_token_wrong_audience_401(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_neg_token_wrong_audience_401(date: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         for other in ("https://other.example.org/mcp", site.url + "/", issuer):
-            stranger = Caller(site, life, await site.token(resource=other))
+            stranger = Caller(site, date, await site.token(resource=other))
             refused(await stranger.ask("tools/list"), 401, "invalid_token")
 
 
-@both_lives
-async def test_an_expired_token_is_refused(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_an_expired_token_is_refused(date: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
-        late = Caller(site, life, await site.token(lifetime="-100"))
+        late = Caller(site, date, await site.token(lifetime="-100"))
         assert "expired" in refused(await late.ask("tools/list"), 401, "invalid_token")
 
 
-@both_lives
+@both_dates
 async def test_a_stream_ends_when_requests_with_its_token_would_be_refused(
-    life: str, issuer: str, nursery: trio.Nursery
+    date: str, issuer: str, nursery: trio.Nursery
 ) -> None:
     """Both count `clock_skew`: a token that a request may use opens no stream that ends at once."""
     async with serving(issuer, nursery) as site:
-        late = await Caller(site, life, await site.token(lifetime="-10")).open()
+        late = await Caller(site, date, await site.token(lifetime="-10")).open()
         assert result_of(await late.call("whoami"))["structuredContent"]["subject"] == "ada-desk"
         with trio.move_on_after(1) as open_for:
-            await (late.ask("subscriptions/listen", notifications={}) if life == STATELESS else late.get())
+            await (late.ask("subscriptions/listen", notifications={}) if date == STATELESS else late.get())
         assert open_for.cancelled_caught, "the stream has ended"
 
 
-@both_lives
-async def test_a_token_of_another_key_is_refused(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_a_token_of_another_key_is_refused(date: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         head, payload, signature = (await site.token()).split(".")
         forged = f"{head}.{payload}.{signature[:-8]}{'A' * 8}"
-        refused(await Caller(site, life, forged).ask("tools/list"), 401, "invalid_token")
-        assert (await Caller(site, life, f"{head}.{payload}").ask("tools/list")).status_code == 401
+        refused(await Caller(site, date, forged).ask("tools/list"), 401, "invalid_token")
+        assert (await Caller(site, date, f"{head}.{payload}").ask("tools/list")).status_code == 401
 
 
-@both_lives
+@both_dates
 async def test_a_caller_without_a_scope_learns_the_required_scopes(
-    life: str, issuer: str, nursery: trio.Nursery
+    date: str, issuer: str, nursery: trio.Nursery
 ) -> None:
     async with serving(issuer, nursery) as site:
-        bob = await Caller(site, life, await site.token("bob-desk")).open()
+        bob = await Caller(site, date, await site.token("bob-desk")).open()
         said = refused(await bob.call("refund", number=7), 403, "insufficient_scope")
         assert 'scope="orders:read orders:write"' in said
         names = {tool["name"] for tool in result_of(await bob.ask("tools/list"))["tools"]}
@@ -254,8 +254,8 @@ async def test_another_principals_question_is_unknown(issuer: str, nursery: trio
         assert replayed.json()["error"] == stolen.json()["error"], "a state works once"
 
 
-@both_lives
-async def test_a_replayed_request_with_a_bound_token_is_refused(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_a_replayed_request_with_a_bound_token_is_refused(date: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         key = ECKey.generate_key("P-256")
         private = {name: str(value) for name, value in key.as_dict(private=True).items()}
@@ -265,10 +265,10 @@ async def test_a_replayed_request_with_a_bound_token_is_refused(life: str, issue
             shown = proof(private, method="POST", url=site.url, now=time.time(), jti=jti, token=bound, nonce=None)
             return {"authorization": f"DPoP {bound}", "dpop": shown}
 
-        ada = Caller(site, life, None)
+        ada = Caller(site, date, None)
         client = {"name": "t", "version": "1"}
-        params = {"protocolVersion": life, "capabilities": {}, "clientInfo": client} if life != STATELESS else {}
-        method = "initialize" if life != STATELESS else "tools/list"
+        params = {"protocolVersion": date, "capabilities": {}, "clientInfo": client} if date != STATELESS else {}
+        method = "initialize" if date != STATELESS else "tools/list"
         once = signed("first")
         assert (await ada.ask(method, once, **params)).status_code == 200
         replay = await ada.ask(method, once, **params)
@@ -278,11 +278,11 @@ async def test_a_replayed_request_with_a_bound_token_is_refused(life: str, issue
         assert stolen.status_code == 401, "a bound token is worth nothing without its key"
 
 
-@both_lives
-async def test_malformed_or_misplaced_tokens_are_refused(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_malformed_or_misplaced_tokens_are_refused(date: str, issuer: str, nursery: trio.Nursery) -> None:
     async with serving(issuer, nursery) as site:
         good = await site.token()
-        caller = Caller(site, life, None)
+        caller = Caller(site, date, None)
         url, site.url = site.url, f"{site.url}?access_token={good}"
         assert (await caller.ask("tools/list")).status_code == 401
         site.url = url
@@ -294,22 +294,22 @@ async def test_malformed_or_misplaced_tokens_are_refused(life: str, issuer: str,
         assert reply.status_code == 400
 
 
-@both_lives
-async def test_introspection_instead_of_signatures(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_introspection_instead_of_signatures(date: str, issuer: str, nursery: trio.Nursery) -> None:
     def asking(resource: str) -> BearerAuth:
         ask = Introspection(url=f"{issuer}/introspect", client_id="orders-api", client_secret="api-secret")
         return BearerAuth(resource=resource, issuers=[issuer], introspection=ask)
 
     async with serving(issuer, nursery, asking) as site:
-        ada = await Caller(site, life, await site.token()).open()
+        ada = await Caller(site, date, await site.token()).open()
         assert result_of(await ada.call("whoami"))["structuredContent"]["client"] == "ada-desk"
-        refused(await Caller(site, life, "never-issued").ask("tools/list"), 401, "invalid_token")
+        refused(await Caller(site, date, "never-issued").ask("tools/list"), 401, "invalid_token")
         other = await site.token(resource="https://other.example.org")
-        refused(await Caller(site, life, other).ask("tools/list"), 401, "invalid_token")
+        refused(await Caller(site, date, other).ask("tools/list"), 401, "invalid_token")
 
 
-@both_lives
-async def test_neg_callers_are_refused_while_the_issuer_is_down(life: str, issuer: str, nursery: trio.Nursery) -> None:
+@both_dates
+async def test_neg_callers_are_refused_while_the_issuer_is_down(date: str, issuer: str, nursery: trio.Nursery) -> None:
     gone = f"http://127.0.0.1:{free_port()}"
 
     def trusting(resource: str) -> BearerAuth:
@@ -317,7 +317,7 @@ async def test_neg_callers_are_refused_while_the_issuer_is_down(life: str, issue
 
     async with serving(issuer, nursery, trusting) as site:
         with trio.fail_after(PATIENCE):
-            reply = await Caller(site, life, await site.token()).ask("tools/list")
+            reply = await Caller(site, date, await site.token()).ask("tools/list")
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "5")
 
 

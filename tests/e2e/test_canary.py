@@ -22,7 +22,7 @@ from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from tests.e2e.programs.canary import server as canary_server
 from tests.redis_server import running_server
 
-from .canary import STATEFUL, STATELESS, Tally, sing_together
+from .canary import STATEFUL, STATELESS, Tally, run_canaries
 from .canary_pipe import open_pipe
 from .server_process import PROGRAMS, running
 from .wires import InnerWire, SocketWire, SpreadWire, Wire
@@ -46,7 +46,7 @@ async def test_clients_get_only_their_own_messages_in_one_process(autojump_clock
     async with canary_server._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, HttpConfig())
         wires: list[Wire] = [InnerWire(endpoint) for _ in range(CLIENTS)]
-        tally = await sing_together(wires, steps, seed=1, patience=float("inf"))
+        tally = await run_canaries(wires, steps, seed=1, patience=float("inf"))
         await wait_all_tasks_blocked()
         assert not runtime.supervisor.sessions
         assert endpoint.calls == 0
@@ -58,10 +58,10 @@ async def test_clients_get_only_their_own_messages_over_sockets(engine: str, tmp
     with running("canary.py", tmp_path / "log", "--log-level", "error") as server:
         await server.wait_ready()
         process = psutil.Process(server.process.pid)
-        await sing_together([SocketWire(server.port) for _ in range(10)], 5, seed=2)
+        await run_canaries([SocketWire(server.port) for _ in range(10)], 5, seed=2)
         fds, threads = process.num_fds(), process.num_threads()
         wires: list[Wire] = [SocketWire(server.port) for _ in range(CLIENTS)]
-        tally = await sing_together(wires, 540 if FULL else 4, seed=3, patience=1200 if FULL else 300)
+        tally = await run_canaries(wires, 540 if FULL else 4, seed=3, patience=1200 if FULL else 300)
         with trio.fail_after(30):
             while process.num_fds() > fds:
                 await trio.sleep(0.05)
@@ -86,22 +86,20 @@ async def test_clients_get_only_their_own_messages_over_two_workers(tmp_path: Pa
             clients = CLIENTS if FULL else 60
             spread = [SpreadWire([SocketWire(one.port), SocketWire(other.port)]) for _ in range(clients)]
             wires: list[Wire] = [*spread]
-            tally = await sing_together(
-                wires, 1100 if FULL else 8, seed=4, patience=5400 if FULL else 240, resumes=True
-            )
+            tally = await run_canaries(wires, 1100 if FULL else 8, seed=4, patience=5400 if FULL else 240, resumes=True)
             assert one.process.poll() is other.process.poll() is None
     report(tally)
     print(f"{sum(wire.repeated for wire in spread)} requests were repeated after 503")
 
 
-@pytest.mark.parametrize("life", [STATEFUL, STATELESS])
-async def test_callers_get_only_their_own_messages_on_a_pipe(life: str) -> None:
+@pytest.mark.parametrize("date", [STATEFUL, STATELESS])
+async def test_callers_get_only_their_own_messages_on_a_pipe(date: str) -> None:
     """Many callers share one pipe; between their messages there are lines that are none."""
     tally = Tally()
-    async with open_pipe(PROGRAMS / "canary.py", life, tally) as pipe:
+    async with open_pipe(PROGRAMS / "canary.py", date, tally) as pipe:
         async with trio.open_nursery() as nursery:
             for number in range(20):
-                nursery.start_soon(pipe.sing, random.Random(number), 400 if FULL else 20)
+                nursery.start_soon(pipe.run, random.Random(number), 400 if FULL else 20)
         assert await pipe.leave() == 0
         assert not pipe.waiting
     report(tally)

@@ -87,7 +87,7 @@ async def test_a_drain_ends_in_time_with_everything_open(tmp_path: Path) -> None
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(leave)
-            nursery.start_soon(find_the_door_closed, server, DOOR)
+            nursery.start_soon(expect_no_more_connections, server, DOOR)
             for response in [*calls, asking]:
                 nursery.start_soon(take, response, results)
             for stream in streams:
@@ -106,7 +106,7 @@ async def test_a_drain_ends_in_time_with_everything_open(tmp_path: Path) -> None
             assert RETRY.search(stream.raw), stream.raw
 
 
-async def find_the_door_closed(server: ServerProcess, within: float) -> None:
+async def expect_no_more_connections(server: ServerProcess, within: float) -> None:
     watch = Stopwatch.of(server.process.pid)
     with pytest.raises(OSError):
         while True:

@@ -23,22 +23,22 @@ MIB = 2**20
 pytestmark = [both_engines, pytest.mark.slow]
 
 
-async def open_client(server: ServerProcess, life: str, *, reset: bool = False) -> Any:
+async def open_client(server: ServerProcess, date: str, *, reset: bool = False) -> Any:
     wire = SocketWire(server.port, reset=not reset)
-    kind = StatefulCanary if life == STATEFUL else StatelessCanary
-    client = kind(wire, Tally(), random.Random(server.port + reset))
+    canary = StatefulCanary if date == STATEFUL else StatelessCanary
+    client = canary(wire, Tally(), random.Random(server.port + reset))
     if isinstance(client, StatefulCanary):
         await client.open()
     return client
 
 
-@pytest.mark.parametrize("life", [STATEFUL, STATELESS])
+@pytest.mark.parametrize("date", [STATEFUL, STATELESS])
 @pytest.mark.parametrize("reset", [True, False], ids=["RST", "FIN"])
-async def test_fault_client_gone_over_a_socket(life: str, reset: bool, tmp_path: Path) -> None:
+async def test_fault_client_gone_over_a_socket(date: str, reset: bool, tmp_path: Path) -> None:
     """F01, F02: nothing is left of it, nothing is logged, and others are served."""
     with running("canary.py", tmp_path / "log", "--log-level", "warning") as server:
         await server.wait_ready()
-        client, other = await open_client(server, life, reset=reset), await open_client(server, life)
+        client, other = await open_client(server, date, reset=reset), await open_client(server, date)
         process = psutil.Process(server.process.pid)
         await other.echo()
         before = process.num_fds()
@@ -64,7 +64,7 @@ async def test_fault_process_is_stopped_for_a_while(tmp_path: Path) -> None:
     """F34: what came meanwhile is served when it goes on, and no call is ended for it."""
     with running("canary.py", tmp_path / "log", "--log-level", "error") as server:
         await server.wait_ready()
-        clients = [await open_client(server, life) for life in (STATEFUL, STATELESS)]
+        clients = [await open_client(server, date) for date in (STATEFUL, STATELESS)]
         answers = [await client.begin_call("wait", 1, arguments={"seconds": 0.5}) for client in clients]
         server.signal(signal.SIGSTOP)
         with trio.fail_after(30):

@@ -23,7 +23,7 @@ async def cannot_connect(server: Any) -> bool:
     return False
 
 
-async def test_the_door_closes_at_once_and_calls_in_flight_are_answered() -> None:
+async def test_the_listener_closes_at_once_and_calls_in_flight_are_answered() -> None:
     release = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -45,7 +45,7 @@ async def test_the_door_closes_at_once_and_calls_in_flight_are_answered() -> Non
         assert server.listener.connections == 0
 
 
-async def test_idle_connections_end_when_the_door_closes() -> None:
+async def test_idle_connections_end_when_the_listener_closes() -> None:
     async with serving(echo) as server:
         async with await server.connect() as idle:
             await idle.send_all(get("/"))
@@ -55,7 +55,7 @@ async def test_idle_connections_end_when_the_door_closes() -> None:
                 assert await idle.receive_some() == b""
 
 
-async def test_a_request_half_sent_when_the_door_closes_is_still_served() -> None:
+async def test_a_request_half_sent_when_the_listener_closes_is_still_served() -> None:
     async with serving(echo) as server:
         async with await server.connect() as stream:
             request = get("/late")

@@ -31,8 +31,8 @@ from .fault_proxy import NONE, Fault, fault_proxy
 from .wires import Broken, SocketWire
 
 pytestmark = [engines.both_engines, pytest.mark.slow]
-LIVES: dict[str, type[Canary]] = {"stateful": StatefulCanary, "stateless": StatelessCanary}
-every_life = pytest.mark.parametrize("life", LIVES)
+CANARIES: dict[str, type[Canary]] = {"stateful": StatefulCanary, "stateless": StatelessCanary}
+every_kind = pytest.mark.parametrize("kind", CANARIES)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def clock(mock_clock: MockClock) -> MockClock:
 
 
 @define(eq=False)
-class House:
+class Scenario:
     """A running server, a client behind the failing network, and a bystander without faults."""
 
     guest: Any
@@ -63,7 +63,7 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(life: str) -> AsyncIterator[House]:
+async def open_scenario(kind: str) -> AsyncIterator[Scenario]:
     trail = Trail()
     server = make_server(trail, call_timeout=900, idle_timeout=1e6)
     events: list[Any] = []
@@ -77,14 +77,14 @@ async def open_house(life: str) -> AsyncIterator[House]:
         (bound,) = await nursery.start(listener.serve)
         network = {"fault": NONE}
         async with fault_proxy(bound.port, lambda _: network["fault"]) as proxy:
-            guest = LIVES[life](SocketWire(proxy.port), Tally(), random.Random(1))
+            guest = CANARIES[kind](SocketWire(proxy.port), Tally(), random.Random(1))
             bystander = StatefulCanary(SocketWire(bound.port), Tally(), random.Random(2))
             await bystander.open()
             if isinstance(guest, StatefulCanary):
                 await guest.open()
             guest.wire.close()  # the next connection meets the fault
             try:
-                yield House(guest, bystander, network, trail, events)
+                yield Scenario(guest, bystander, network, trail, events)
                 bystander.wire.close()  # it was idle for too long, perhaps
                 began = trio.current_time()
                 await bystander.echo()
@@ -99,38 +99,38 @@ def large(times: int, kib: int) -> dict[str, Any]:
     return {"times": times, "kib": kib, "pause": 0}
 
 
-@every_life
-async def test_fault_network_swallows_everything(life: str, clock: MockClock) -> None:
+@every_kind
+async def test_fault_network_swallows_everything(kind: str, clock: MockClock) -> None:
     """F03: the client stops reading without closing: the connection ends when a write has waited for its 30 s."""
-    async with open_house(life) as house:
-        house.network["fault"] = Fault(cut_after=300_000, ending="black hole")
-        guest = house.guest
+    async with open_scenario(kind) as scenario:
+        scenario.network["fault"] = Fault(cut_after=300_000, ending="black hole")
+        guest = scenario.guest
         answer = await guest.begin_call("tell", 1, arguments=large(100, 120), **guest.token(1))
         frames: list[Any] = []
         cursor = await guest.read(answer, frames, only=1)
         began = trio.current_time()
-        while house.stalled == 0:
+        while scenario.stalled == 0:
             await trio.sleep(1)
             assert trio.current_time() - began < 15 + 30 + 2
         await trio.sleep(0.1)  # F01: how long a call may take to notice
         answer.cut()
-        house.network["fault"] = NONE
-        if life == "stateful":  # the call goes on, and is taken up where it was
+        scenario.network["fault"] = NONE
+        if kind == "stateful":  # the call goes on, and is taken up where it was
             again = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
             await guest.read(again, frames)
             assert guest.outcome(frames, 1)["result"]
             told = [frame["params"]["progress"] for frame in frames if "method" in frame]
             assert told == sorted(set(told))
         else:
-            assert "cancelled" in house.outcomes
+            assert "cancelled" in scenario.outcomes
 
 
-@every_life
-async def test_fault_network_is_slow_but_alive(life: str, clock: MockClock) -> None:
+@every_kind
+async def test_fault_network_is_slow_but_alive(kind: str, clock: MockClock) -> None:
     """F37: a reader that makes progress is never cut, however long it takes, and misses nothing."""
-    async with open_house(life) as house:
-        house.network["fault"] = Fault(rate=64 * 1024)
-        guest = house.guest
+    async with open_scenario(kind) as scenario:
+        scenario.network["fault"] = Fault(rate=64 * 1024)
+        guest = scenario.guest
         began = trio.current_time()
         answer = await guest.begin_call("tell", 1, arguments=large(60, 120), **guest.token(1))
         frames: list[Any] = []
@@ -139,18 +139,18 @@ async def test_fault_network_is_slow_but_alive(life: str, clock: MockClock) -> N
         assert guest.text(guest.outcome(frames, 1)) == guest.word
         told = [frame["params"]["progress"] for frame in frames if "method" in frame]
         assert told == list(range(1, 61))
-        assert house.stalled == 0
+        assert scenario.stalled == 0
 
 
-@every_life
-async def test_fault_client_says_it_is_done_sending(life: str, clock: MockClock) -> None:
+@every_kind
+async def test_fault_client_says_it_is_done_sending(kind: str, clock: MockClock) -> None:
     """W05: a half-close is a disconnect: without sessions it cancels, with a session the call goes on for a resume."""
-    async with open_house(life) as house:
-        guest = house.guest
+    async with open_scenario(kind) as scenario:
+        guest = scenario.guest
         first = await guest.begin_call("echo", 1)
         await guest.read(first, [])
         guest.wire.close()
-        house.network["fault"] = Fault(half_close_after=1)
+        scenario.network["fault"] = Fault(half_close_after=1)
         answer = await guest.begin_call("wait", 2, arguments={"seconds": 5.0})
         frames: list[Any] = []
         try:
@@ -158,16 +158,16 @@ async def test_fault_client_says_it_is_done_sending(life: str, clock: MockClock)
         except Broken:
             answer.cut()
         await trio.sleep(10)
-        assert house.trail.done == (["begun", "finished"] if life == "stateful" else ["begun", "cancelled"])
+        assert scenario.trail.done == (["begun", "finished"] if kind == "stateful" else ["begun", "cancelled"])
 
 
-@every_life
+@every_kind
 @pytest.mark.parametrize("ending", ["fin", "rst"])
-async def test_fault_connection_is_lost_in_the_middle(life: str, ending: Any, clock: MockClock) -> None:
+async def test_fault_connection_is_lost_in_the_middle(kind: str, ending: Any, clock: MockClock) -> None:
     """F01, F02, F04: with a session the rest is fetched; without, the old call is cancelled and a new one is asked."""
-    async with open_house(life) as house:
-        guest = house.guest
-        house.network["fault"] = Fault(cut_after=1500, ending=ending)
+    async with open_scenario(kind) as scenario:
+        guest = scenario.guest
+        scenario.network["fault"] = Fault(cut_after=1500, ending=ending)
         answer = await guest.begin_call("tell", 1, arguments={"times": 60, "pause": 0.2}, **guest.token(1))
         frames: list[Any] = []
         cursor = ""
@@ -175,11 +175,11 @@ async def test_fault_connection_is_lost_in_the_middle(life: str, ending: Any, cl
             while True:
                 cursor = await guest.read(answer, frames, only=len(frames) + 1) or cursor
         answer.cut()
-        house.network["fault"] = NONE
-        if life == "stateful":
+        scenario.network["fault"] = NONE
+        if kind == "stateful":
             again = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
             await guest.read(again, frames)
             guest.check_told(frames, 1, 60)
         else:
             await guest.tell()
-            assert "cancelled" in house.outcomes
+            assert "cancelled" in scenario.outcomes

@@ -34,7 +34,7 @@ async def call(server: ServerProcess, tool: str, arguments: dict[str, Any], **mo
     return answer
 
 
-class House:
+class Deployment:
     """Processes that share a key, and perhaps a store."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, durable: bool) -> None:
@@ -50,15 +50,15 @@ class House:
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "sqlite"])
-def house(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
-    return House(tmp_path, monkeypatch, durable=request.param)
+def deployment(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    return Deployment(tmp_path, monkeypatch, durable=request.param)
 
 
 ORDER = {"order_id": "7"}
 
 
-async def killed_after_the_second_question(house: House, tool: str) -> str:
-    with house.process() as first:
+async def killed_after_the_second_question(deployment: Deployment, tool: str) -> str:
+    with deployment.process() as first:
         await first.wait_ready()
         asked = (await call(first, tool, ORDER))["result"]
         answers = {"refund": accept(sure=True)}
@@ -70,41 +70,41 @@ async def killed_after_the_second_question(house: House, tool: str) -> str:
 
 
 @pytest.mark.parametrize("tool", ["replayed", "idempotent"])
-async def test_a_call_that_may_be_run_again_is_completed_by_the_next_process(house: House, tool: str) -> None:
+async def test_a_call_that_may_be_run_again_is_completed_by_the_next_process(deployment: Deployment, tool: str) -> None:
     with trio.fail_after(60):
-        state = await killed_after_the_second_question(house, tool)
-        with house.process() as second:
+        state = await killed_after_the_second_question(deployment, tool)
+        with deployment.process() as second:
             await second.wait_ready()
             more = {"requestState": state, "inputResponses": {"letter": accept(sure=False)}}
             answer = await call(second, tool, ORDER, **more)
     assert answer["result"]["content"][0]["text"] == "refunded, letter False"
-    assert house.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]
+    assert deployment.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]
 
 
-async def test_any_other_call_is_refused_and_the_log_says_why(house: House) -> None:
+async def test_any_other_call_is_refused_and_the_log_says_why(deployment: Deployment) -> None:
     with trio.fail_after(60):
-        state = await killed_after_the_second_question(house, "plain")
-        with house.process() as second:
+        state = await killed_after_the_second_question(deployment, "plain")
+        with deployment.process() as second:
             await second.wait_ready()
             more = {"requestState": state, "inputResponses": {"letter": accept(sure=False)}}
             answer = await call(second, "plain", ORDER, **more)
     message = "requestState is not valid for this request; begin again without it"
     assert answer["error"] == {"code": -32602, "message": message}
-    assert "declare the tool read_only, idempotent or replay=True" in house.log.read_text()
-    assert house.done.read_text().split("\n")[:-1] == ["begun", "refunded 7"]
+    assert "declare the tool read_only, idempotent or replay=True" in deployment.log.read_text()
+    assert deployment.done.read_text().split("\n")[:-1] == ["begun", "refunded 7"]
 
 
-async def crashed_in_the_first_process(house: House, crash: str) -> dict[str, Any]:
+async def crashed_in_the_first_process(deployment: Deployment, crash: str) -> dict[str, Any]:
     """Answer the first question, which ends the first process; return the reply of the second one."""
     arguments = {**ORDER, "crash": crash}
-    with house.process() as first:
+    with deployment.process() as first:
         await first.wait_ready()
         asked = (await call(first, "replayed", arguments))["result"]
         more = {"requestState": asked["requestState"], "inputResponses": {"refund": accept(sure=True)}}
         with pytest.raises((OSError, trio.BrokenResourceError, h11.RemoteProtocolError)):
             await call(first, "replayed", arguments, **more)
         assert await first.wait(10) == -9
-    with house.process() as second:
+    with deployment.process() as second:
         await second.wait_ready()
         result: dict[str, Any] = (await call(second, "replayed", arguments, **more))["result"]
         return result
@@ -114,19 +114,19 @@ async def test_a_result_of_once_is_known_after_a_crash_right_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a durable store `once` counts from the moment it returns, not from the next question on."""
-    house = House(tmp_path, monkeypatch, durable=True)
+    deployment = Deployment(tmp_path, monkeypatch, durable=True)
     with trio.fail_after(60):
-        again = await crashed_in_the_first_process(house, "afterwards")
+        again = await crashed_in_the_first_process(deployment, "afterwards")
     assert list(again["inputRequests"]) == ["letter"]
-    assert house.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]
+    assert deployment.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]
 
 
 async def test_a_function_of_once_does_not_run_again_after_a_crash_inside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, monkeypatch, durable=True)
+    deployment = Deployment(tmp_path, monkeypatch, durable=True)
     with trio.fail_after(60):
-        again = await crashed_in_the_first_process(house, "inside")
+        again = await crashed_in_the_first_process(deployment, "inside")
     assert again["isError"] is True
     assert "may have taken effect" in again["content"][0]["text"]
-    assert house.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]
+    assert deployment.done.read_text().split("\n")[:-1] == ["begun", "refunded 7", "begun"]

@@ -74,7 +74,7 @@ def accept(**content: Any) -> Json:
 
 
 @asynccontextmanager
-async def house(server: Server, store: Store | None = None) -> AsyncIterator[Runtime]:
+async def open_runtime(server: Server, store: Store | None = None) -> AsyncIterator[Runtime]:
     async with server._app.make_runtime(store).open() as runtime:
         yield runtime
 
@@ -95,7 +95,7 @@ async def calling(
     server: Server, capabilities: Json | None = None, store: Store | None = None
 ) -> AsyncIterator[Caller]:
     """One client of a server of its own."""
-    async with house(server, store) as runtime, visit(runtime, capabilities) as caller:
+    async with open_runtime(server, store) as runtime, visit(runtime, capabilities) as caller:
         yield caller
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mcptrio import Context, DeclarationError, Server
 from mcptrio.extensions.apps import IDENTIFIER, MIME_TYPE, Apps, Csp, Ui, apps_of
-from tests.server.talk import Talk, open_house, refusal, talking
+from tests.server.talk import Talk, open_server, refusal, talking
 
 from .kit import calling
 
@@ -247,7 +247,7 @@ async def test_a_page_is_seen_by_those_who_see_one_of_its_tools() -> None:
     server.add_tool(show, name="for_everyone", ui=page)
     server.add_tool(show, name="for_staff", ui=page, visible=staff)
     server.add_tool(show, name="secret", ui=Ui("ui://secret", html="<p>"), visible=staff)
-    async with open_house(server) as join, join() as guest, join(capabilities={"sampling": {}}) as member:
+    async with open_server(server) as join, join() as guest, join(capabilities={"sampling": {}}) as member:
 
         async def pages(talk: Talk) -> list[str]:
             uris = [resource["uri"] for resource in (await talk.request("resources/list"))["resources"]]

@@ -15,7 +15,7 @@ from mcptrio._actors.router import Route
 from mcptrio.extensions import Extension, Heard, Proceed, Tell
 from mcptrio.extensions.tasks import Tasks
 
-from .kit import calling, house, settled, visit
+from .kit import calling, open_runtime, settled, visit
 
 
 class Shouting(Extension):
@@ -79,7 +79,7 @@ async def test_an_extension_adds_methods_options_and_what_is_declared() -> None:
 
 async def test_an_extension_speaks_on_listen_streams() -> None:
     extension = Shouting()
-    async with house(loud(extension)) as runtime, visit(runtime) as caller:
+    async with open_runtime(loud(extension)) as runtime, visit(runtime) as caller:
         request = await caller.begin("subscriptions/listen", notifications={"shouts": True})
         await settled()
         (tell,) = extension.tells

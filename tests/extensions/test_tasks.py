@@ -16,7 +16,7 @@ from mcptrio.extensions.tasks import IDENTIFIER, Tasks, begin_task
 from mcptrio.stores.sqlite import SqliteStore
 from tests.server.talk import Refused, talking
 
-from .kit import PLAIN, WITH_TASKS, Caller, accept, calling, house, settled, visit
+from .kit import PLAIN, WITH_TASKS, Caller, accept, calling, open_runtime, settled, visit
 
 ENVELOPE = {"resultType", "taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs", "_meta"}
 
@@ -223,7 +223,7 @@ async def test_cancelling_what_is_done_changes_nothing(autojump_clock: MockClock
 
 
 async def test_a_task_outlives_the_connection_that_made_it(autojump_clock: MockClock) -> None:
-    async with house(workshop()) as runtime:
+    async with open_runtime(workshop()) as runtime:
         async with visit(runtime) as caller:
             created = await caller.call("sleep", seconds=30)
         async with visit(runtime) as other:
@@ -255,7 +255,7 @@ async def test_the_time_limit_of_a_tool_holds_in_a_task_too(autojump_clock: Mock
 
 async def test_neg_task_other_principal_not_found(autojump_clock: MockClock) -> None:
     """The handle of another principal's task is answered like an unknown one (V24)."""
-    async with house(workshop()) as runtime:
+    async with open_runtime(workshop()) as runtime:
         async with (
             visit(runtime, principal=ALICE) as alice,
             visit(runtime, principal=MALLORY) as mallory,
@@ -282,7 +282,7 @@ async def _refusal(caller: Caller, method: str, handle: str) -> tuple[int, str]:
 
 
 async def test_a_principal_may_have_any_name(autojump_clock: MockClock) -> None:
-    async with house(workshop()) as runtime, visit(runtime, principal=Principal(subject="Zo\u00eb")) as zoe:
+    async with open_runtime(workshop()) as runtime, visit(runtime, principal=Principal(subject="Zo\u00eb")) as zoe:
         created = await zoe.call("sleep", seconds=1)
         assert (await zoe.until_over(created))["status"] == "completed"
 
@@ -479,7 +479,7 @@ async def test_a_task_that_began_in_a_repeated_request_can_be_cancelled(autojump
         finally:
             ended.append("work")
 
-    async with house(server) as runtime, visit(runtime) as caller:
+    async with open_runtime(server) as runtime, visit(runtime) as caller:
         asked = await caller.call("work")
         created = await caller.ask(
             "tools/call",
@@ -527,7 +527,7 @@ async def test_before_it_begins_a_task_has_the_time_limits_of_a_call(
         await begin_task(ctx)
         return "prepared"
 
-    async with house(server) as runtime, visit(runtime) as caller:
+    async with open_runtime(server) as runtime, visit(runtime) as caller:
         if good:
             assert (await caller.call("prepare"))["resultType"] == "task"
         else:
@@ -551,7 +551,7 @@ async def test_a_request_that_is_cancelled_before_the_task_begins_ends_the_work(
         await begin_task(ctx)
         return "thought"
 
-    async with house(server) as runtime, visit(runtime) as caller:
+    async with open_runtime(server) as runtime, visit(runtime) as caller:
         request = await caller.begin("tools/call", name="think", arguments={})
         await settled()
         await caller.talk.notify("notifications/cancelled", requestId=request)
@@ -572,7 +572,7 @@ async def test_a_call_that_is_run_again_elsewhere_does_not_repeat_its_work(autoj
         await begin_task(ctx)
         return f"{number} {await ctx.once('reserve', lambda: 8)}"
 
-    async with house(server) as here, house(server) as there:
+    async with open_runtime(server) as here, open_runtime(server) as there:
         there.parking.keys, there.parking.audience = here.parking.keys, here.parking.audience
         async with visit(here) as first, visit(there) as second:
             asked = await first.call("order")
@@ -611,7 +611,7 @@ async def test_a_task_may_be_kept_without_a_limit(autojump_clock: MockClock) -> 
 
 
 async def test_a_task_that_still_works_then_is_ended(autojump_clock: MockClock) -> None:
-    async with house(workshop(Tasks(ttl=60))) as runtime, visit(runtime) as caller:
+    async with open_runtime(workshop(Tasks(ttl=60))) as runtime, visit(runtime) as caller:
         working = await caller.call("sleep", seconds=1000)
         asking = await caller.call("hello")
         await caller.until_asked(asking)
@@ -643,7 +643,7 @@ async def test_a_task_that_ignores_the_end_of_its_time_gives_its_slot_back(autoj
 
 
 async def test_only_so_many_tasks_are_at_work(autojump_clock: MockClock) -> None:
-    async with house(workshop(Tasks(max_running=2))) as runtime, visit(runtime) as caller:
+    async with open_runtime(workshop(Tasks(max_running=2))) as runtime, visit(runtime) as caller:
         first = await caller.call("sleep", seconds=10)
         await caller.call("sleep", seconds=20)
         error = await caller.refused("tools/call", name="sleep", arguments={"seconds": 1})
@@ -662,7 +662,7 @@ async def test_a_task_of_a_serial_tool_takes_turns_with_the_calls_of_its_connect
         await trio.sleep(10)
         return "done"
 
-    async with house(server) as runtime, visit(runtime) as one, visit(runtime) as other:
+    async with open_runtime(server) as runtime, visit(runtime) as one, visit(runtime) as other:
         began = trio.current_time()
         await one.call("work")
         await other.call("work", PLAIN)
@@ -717,7 +717,7 @@ async def test_a_task_whose_texts_cannot_be_encoded_ends_and_frees_its_slot(
 
 async def test_nothing_is_left_of_tasks_that_are_over(autojump_clock: MockClock) -> None:
     tasks = Tasks()
-    async with house(workshop(tasks)) as runtime, visit(runtime) as caller:
+    async with open_runtime(workshop(tasks)) as runtime, visit(runtime) as caller:
         created = [await caller.call("sleep", seconds=n) for n in range(20)]
         for each in created:
             await caller.until_over(each)
@@ -730,7 +730,7 @@ async def test_nothing_is_left_of_tasks_that_are_over(autojump_clock: MockClock)
 
 
 async def test_a_drain_waits_for_tasks_and_fails_the_rest(autojump_clock: MockClock) -> None:
-    async with house(workshop()) as runtime, visit(runtime) as caller:
+    async with open_runtime(workshop()) as runtime, visit(runtime) as caller:
         short = await caller.call("sleep", seconds=5)
         long = await caller.call("sleep", seconds=500)
         asking = await caller.call("hello")
@@ -743,7 +743,7 @@ async def test_a_drain_waits_for_tasks_and_fails_the_rest(autojump_clock: MockCl
 
 
 async def test_a_task_that_waits_for_a_person_does_not_hold_up_a_drain(autojump_clock: MockClock) -> None:
-    async with house(workshop()) as runtime, visit(runtime) as caller:
+    async with open_runtime(workshop()) as runtime, visit(runtime) as caller:
         await caller.until_asked(await caller.call("hello"))
         began = trio.current_time()
         await runtime.drain(25)
@@ -769,7 +769,7 @@ async def test_results_survive_a_restart_and_what_was_at_work_has_failed(tmp_pat
 
 
 async def test_listeners_hear_how_a_task_goes_on(autojump_clock: MockClock) -> None:
-    async with house(workshop()) as runtime, visit(runtime) as caller, visit(runtime) as listener:
+    async with open_runtime(workshop()) as runtime, visit(runtime) as caller, visit(runtime) as listener:
         created = await caller.call("hello")
         await caller.until_asked(created)
         handle = created["taskId"]
@@ -790,7 +790,7 @@ async def test_listeners_hear_how_a_task_goes_on(autojump_clock: MockClock) -> N
 
 
 async def test_listening_to_tasks_needs_the_extension_and_ones_own_tasks(autojump_clock: MockClock) -> None:
-    async with house(workshop()) as runtime:
+    async with open_runtime(workshop()) as runtime:
         async with (
             visit(runtime, principal=ALICE) as alice,
             visit(runtime, principal=MALLORY) as mallory,
@@ -862,13 +862,13 @@ async def test_the_tools_of_an_included_server_are_tasks_of_the_one_that_include
 
 async def test_a_task_has_its_own_state_and_what_middleware_left(autojump_clock: MockClock) -> None:
     server = Server("state")
-    life: list[str] = []
+    entered: list[str] = []
 
     @server.session
     async def session(handle: Any) -> Any:
-        life.append("in")
-        yield {"state": len(life)}
-        life.append("out")
+        entered.append("in")
+        yield {"state": len(entered)}
+        entered.append("out")
 
     async def mark(ctx: Context, request: Any, call_next: Any) -> Any:
         ctx.data["marked"] = request.method
@@ -879,7 +879,7 @@ async def test_a_task_has_its_own_state_and_what_middleware_left(autojump_clock:
     @server.tool(task=True)
     async def look(ctx: Context) -> str:
         await trio.sleep(5)
-        return f"{ctx.state} {ctx.data['marked']} {life.count('in') - life.count('out')}"
+        return f"{ctx.state} {ctx.data['marked']} {entered.count('in') - entered.count('out')}"
 
     async with calling(server) as caller:
         created = await caller.call("look")
@@ -887,4 +887,4 @@ async def test_a_task_has_its_own_state_and_what_middleware_left(autojump_clock:
         done = await caller.until_over(created)
         assert done["result"]["content"][0]["text"].endswith("tools/call 1")
         await settled()
-        assert life.count("in") == life.count("out")
+        assert entered.count("in") == entered.count("out")

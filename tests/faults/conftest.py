@@ -1,4 +1,4 @@
-"""One fixture for every fault: a running server ("house") with a bystander; invariants are checked at the end.
+"""One fixture for every fault: a running server ("watched") with a bystander; invariants are checked at the end.
 
 I1  each request ends in one outcome: an answer, or the end of its connection; never two.
 I2  no other session sees a byte of it, or waits more than twice as long as 99 of 100 times without it: in turns of the
@@ -35,7 +35,7 @@ from tests.e2e.wires import Answer, InnerWire
 from .watching import WatchedWire
 
 Json = dict[str, Any]
-LIVES: dict[str, type[Canary]] = {"stateful": StatefulCanary, "stateless": StatelessCanary}
+CANARIES: dict[str, type[Canary]] = {"stateful": StatefulCanary, "stateless": StatelessCanary}
 BASELINE = 100
 """How often the bystander asks before anything happens."""
 
@@ -79,7 +79,7 @@ class Hearing(logging.Handler):
 
 
 @define(eq=False)
-class House:
+class WatchedServer:
     """A running server, its events, and the log records that are expected."""
 
     server: Server
@@ -102,11 +102,11 @@ class House:
         for name in sorted(names - {"call_timeout", "call_timeout_hard"}):  # these are logged with their call
             self.blame(f"name={name}")
 
-    async def guest(self, life: str) -> Canary:
+    async def guest(self, kind: str) -> Canary:
         """A client; every one uses the same ids."""
         wire = WatchedWire(InnerWire(self.endpoint))
         self.wires.append(wire)
-        guest = LIVES[life](wire, self.tally, random.Random(len(self.guests)))
+        guest = CANARIES[kind](wire, self.tally, random.Random(len(self.guests)))
         if isinstance(guest, StatefulCanary):
             await guest.open()
         self.guests.append(guest)
@@ -207,15 +207,17 @@ async def overhear(bystander: StatefulCanary, *, task_status: trio.TaskStatus[No
         assert b"data:" not in piece.replace(b"data: \n", b"").replace(b"data:\n", b""), f"I2: {piece!r}"
 
 
-Open = Callable[..., AbstractAsyncContextManager[House]]
+Open = Callable[..., AbstractAsyncContextManager[WatchedServer]]
 
 
 @pytest.fixture
-def open_house() -> Open:
+def open_watched() -> Open:
     logger = logging.getLogger("mcptrio")
 
     @asynccontextmanager
-    async def open_it(server: Server, config: HttpConfig | None = None, store: Any = None) -> AsyncIterator[House]:
+    async def open_it(
+        server: Server, config: HttpConfig | None = None, store: Any = None
+    ) -> AsyncIterator[WatchedServer]:
         events: list[Any] = []
         server.on_event(events.append)
         server.on_event(LogListener(clock=lambda: 0.0))
@@ -225,9 +227,9 @@ def open_house() -> Open:
         logger.addHandler(hearing)
         try:
             async with server._app.make_runtime(store).open() as runtime:
-                house = House(server, runtime, Endpoint(runtime, config or HttpConfig()), events, metrics)
-                before = house.figures
-                bystander = await house.guest("stateful")
+                watched = WatchedServer(server, runtime, Endpoint(runtime, config or HttpConfig()), events, metrics)
+                before = watched.figures
+                bystander = await watched.guest("stateful")
                 assert isinstance(bystander, StatefulCanary)
                 stopwatch = Stopwatch()
                 trio.lowlevel.add_instrument(stopwatch)
@@ -237,16 +239,16 @@ def open_house() -> Open:
                     await nursery.start(overhear, bystander)
                     nursery.start_soon(stand_by, bystander, stopwatch, waits)
                     await wait_all_tasks_blocked()
-                    yield house
+                    yield watched
                     await trio.sleep(1)  # the bystander asks once more
                     nursery.cancel_scope.cancel()
-                await house.leave()
+                await watched.leave()
                 check_waits(usual, waits)
-                left = [task.name for task in house.tasks]
-                assert house.figures == before, f"I3: something was left behind: {left}"
+                left = [task.name for task in watched.tasks]
+                assert watched.figures == before, f"I3: something was left behind: {left}"
         finally:
             logger.removeHandler(hearing)
-        check_log(hearing.told, house.causes)
+        check_log(hearing.told, watched.causes)
 
     return open_it
 

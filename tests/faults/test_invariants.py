@@ -170,20 +170,20 @@ def logged_twice(server: Server) -> None:
     ("spoil", "broken"), [(slow_for_others, "I2: .* s,"), (queued_for_others, "I2: .* turns,"), (logged_twice, "I4")]
 )
 async def test_broken_invariants_of_a_server_are_noticed(
-    spoil: Callable[[Server], None], broken: str, open_house: Open, autojump_clock: MockClock
+    spoil: Callable[[Server], None], broken: str, open_watched: Open, autojump_clock: MockClock
 ) -> None:
     server = make_server()
     spoil(server)
     with notices(broken):
-        async with open_house(server) as house:
-            guest = await house.guest("stateful")
-            await house.call(guest, "spoil")
+        async with open_watched(server) as watched:
+            guest = await watched.guest("stateful")
+            await watched.call(guest, "spoil")
             if broken == "I4":
-                house.blame("it failed", guest, 1)
+                watched.blame("it failed", guest, 1)
 
 
-async def test_a_session_that_is_left_behind_is_noticed(open_house: Open, autojump_clock: MockClock) -> None:
+async def test_a_session_that_is_left_behind_is_noticed(open_watched: Open, autojump_clock: MockClock) -> None:
     with notices("I3"):
-        async with open_house(make_server()) as house:
-            await house.guest("stateful")
-            house.guests.pop()
+        async with open_watched(make_server()) as watched:
+            await watched.guest("stateful")
+            watched.guests.pop()

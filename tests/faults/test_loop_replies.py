@@ -161,10 +161,10 @@ def made(name: str) -> Callable[[bytes], Pieces]:
 
 
 @pytest.mark.defect("S3")
-@pytest.mark.parametrize("life", BOTH if "MCPTRIO_FAULTS" in os.environ else [NEW])
+@pytest.mark.parametrize("date", BOTH if "MCPTRIO_FAULTS" in os.environ else [NEW])
 @pytest.mark.parametrize("name", sample(REPLIES, *list(REPLIES)[::5]))
 @at_most(LIMIT)
-async def test_a_reply_does_not_block_the_loop_of_a_client(name: str, life: str) -> float:
+async def test_a_reply_does_not_block_the_loop_of_a_client(name: str, date: str) -> float:
     reply, body = REPLIES[name], made(name)
 
     first = [frame({**DONE, **tools(1, {"type": "object"})})]  # loads what is imported late
@@ -175,9 +175,9 @@ async def test_a_reply_does_not_block_the_loop_of_a_client(name: str, life: str)
             return Answer(200, first.pop()(request_id), JSON_TYPE)
         return Answer(reply.status, body(request_id), dict(reply.headers))
 
-    web = Web(stateful(life, answer) if life == OLD else stateless(life, answer))
+    web = Web(stateful(date, answer) if date == OLD else stateless(date, answer))
     with trio.fail_after(120):
-        async with to(web, protocol=life, reconnect=Reconnect(tries=0)) as client:
+        async with to(web, protocol=date, reconnect=Reconnect(tries=0)) as client:
             await reply.ask(client)
             async with open_probe() as probe:
                 with suppress(MCPTrioError):

@@ -19,7 +19,7 @@ from mcptrio.transports.stdio.server import LinePipe
 from tests.e2e.canary import STATEFUL
 from tests.e2e.fault_proxy import Fault, faulty_pair
 
-from .conftest import House, Open
+from .conftest import Open, WatchedServer
 from .serving import Trail, make_server
 
 Json = dict[str, Any]
@@ -66,14 +66,14 @@ class Peer:
 
 
 @asynccontextmanager
-async def connected(house: House, fault: Fault, **limits: Any) -> AsyncIterator[Peer]:
+async def connected(watched: WatchedServer, fault: Fault, **limits: Any) -> AsyncIterator[Peer]:
     async with trio.open_nursery() as nursery:
         client, server = faulty_pair(nursery, fault)
         peer = Peer(client)
 
         async def serve() -> None:
             pipe = LinePipe(partial(server.receive_some, 65536), server.send_all)
-            peer.session = await serve_pipe(house.runtime, pipe, transport="stdio", limits=PipeLimits(**limits))
+            peer.session = await serve_pipe(watched.runtime, pipe, transport="stdio", limits=PipeLimits(**limits))
             peer.over.set()
             await server.aclose()
 
@@ -85,9 +85,9 @@ async def connected(house: House, fault: Fault, **limits: Any) -> AsyncIterator[
         nursery.cancel_scope.cancel()
 
 
-async def test_fault_a_slow_line_delays_and_loses_nothing(open_house: Open, autojump_clock: MockClock) -> None:
+async def test_fault_a_slow_line_delays_and_loses_nothing(open_watched: Open, autojump_clock: MockClock) -> None:
     """F14, F37: 200 bytes a second, and everything comes, in order, for as long as it takes."""
-    async with open_house(make_server(call_timeout=900)) as house, connected(house, Fault(rate=200.0)) as peer:
+    async with open_watched(make_server(call_timeout=900)) as watched, connected(watched, Fault(rate=200.0)) as peer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.read)
             began = trio.current_time()
@@ -104,11 +104,11 @@ async def test_fault_a_slow_line_delays_and_loses_nothing(open_house: Open, auto
 
 
 async def test_fault_a_peer_that_is_done_sending_still_gets_its_answers(
-    open_house: Open, autojump_clock: MockClock
+    open_watched: Open, autojump_clock: MockClock
 ) -> None:
     """The way back stays open: whatever ends in time is answered, the rest is cancelled."""
     trail = Trail()
-    async with open_house(make_server(trail)) as house:
+    async with open_watched(make_server(trail)) as watched:
         async with trio.open_nursery() as nursery:
             client, server = faulty_pair(nursery, Fault(half_close_after=10_000))
             peer = Peer(client)
@@ -118,7 +118,7 @@ async def test_fault_a_peer_that_is_done_sending_still_gets_its_answers(
             await client.send_all(b" " * 10_000)
             pipe = LinePipe(partial(server.receive_some, 65536), server.send_all)
             nursery.start_soon(peer.read)
-            await serve_pipe(house.runtime, pipe, transport="stdio", limits=PipeLimits(linger=5.0))
+            await serve_pipe(watched.runtime, pipe, transport="stdio", limits=PipeLimits(linger=5.0))
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
     assert trail.done == ["begun", "begun", "finished", "cancelled"]
@@ -129,12 +129,12 @@ async def test_fault_a_peer_that_is_done_sending_still_gets_its_answers(
 @pytest.mark.parametrize("cut", [0, 1, 60, 200, 400, 700])
 @pytest.mark.parametrize("ending", ["fin", "black hole"])
 async def test_fault_a_line_that_is_cut_anywhere_ends_its_session_only(
-    cut: int, ending: Any, open_house: Open, autojump_clock: MockClock
+    cut: int, ending: Any, open_watched: Open, autojump_clock: MockClock
 ) -> None:
     """F01, F03: nothing is left of it; a line that swallows everything ends when the peer is gone at last."""
     trail = Trail()
     fault = Fault(cut_after=cut, ending=ending)
-    async with open_house(make_server(trail, call_timeout=900)) as house, connected(house, fault) as peer:
+    async with open_watched(make_server(trail, call_timeout=900)) as watched, connected(watched, fault) as peer:
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(peer.read)
@@ -153,10 +153,10 @@ async def test_fault_a_line_that_is_cut_anywhere_ends_its_session_only(
 
 @pytest.mark.parametrize("place", [0, 5, 40, 300, 450])
 async def test_fault_a_byte_that_changes_spoils_one_line(
-    place: int, open_house: Open, autojump_clock: MockClock
+    place: int, open_watched: Open, autojump_clock: MockClock
 ) -> None:
     """The reader of the other side loses at most what the byte stood in, and nothing of what comes after it."""
-    async with open_house(make_server()) as house, connected(house, Fault(corrupt_at=place)) as peer:
+    async with open_watched(make_server()) as watched, connected(watched, Fault(corrupt_at=place)) as peer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.read)
             for number in range(1, 9):

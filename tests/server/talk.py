@@ -170,8 +170,8 @@ Join = Callable[..., AbstractAsyncContextManager[Talk]]
 
 
 @asynccontextmanager
-async def open_house(server: Server) -> AsyncIterator[Join]:
-    """A running server that several clients may join: `async with open_house(server) as join, join() as talk:`."""
+async def open_server(server: Server) -> AsyncIterator[Join]:
+    """A running server that several clients may join: `async with open_server(server) as join, join() as talk:`."""
     async with server._app.make_runtime().open() as runtime:
 
         def join(
@@ -210,5 +210,5 @@ async def talking(
     server: Server, era: Era = NEWEST, capabilities: Json | None = None, script: Script | None = None
 ) -> AsyncIterator[Talk]:
     """One client of a server of its own."""
-    async with open_house(server) as join, join(era, capabilities, script) as talk:
+    async with open_server(server) as join, join(era, capabilities, script) as talk:
         yield talk

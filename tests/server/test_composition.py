@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from mcptrio import Context, MCPError, Server, telemetry
 from mcptrio.errors import INVALID_PARAMS, METHOD_NOT_FOUND, DeclarationError
 from mcptrio.types import CallToolParams, ListToolsResult, Tool
-from tests.server.talk import open_house, refusal, talking
+from tests.server.talk import open_server, refusal, talking
 
 
 def crm() -> Server:
@@ -233,7 +233,7 @@ async def test_listeners_hear_of_sessions_and_calls_and_cannot_break_them() -> N
     def broken(event: Any) -> None:
         raise ValueError("a listener's own trouble")
 
-    async with open_house(server) as join, join() as talk:
+    async with open_server(server) as join, join() as talk:
         await talk.text("find", name="Ada")
     kinds = [type(event) for event in events]
     assert kinds[0] is telemetry.SessionOpened

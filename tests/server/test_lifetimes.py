@@ -15,7 +15,7 @@ from mcptrio.errors import INTERNAL_ERROR, ConnectionLost
 from mcptrio.server.context import SessionHandle
 from tests.stateless.kit import meta
 
-from .talk import open_house, refusal, talking
+from .talk import open_server, refusal, talking
 
 # -- timeouts
 
@@ -191,7 +191,7 @@ async def test_background_tasks_of_a_stateless_request_on_a_pipe_end_with_it(aut
         ctx.session.start_soon(stay)  # it never has a turn before the end
         return "left"
 
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         await talk.call("leave", {}, _meta=meta())
         await talk.settled()
         assert steps.count("begun") == steps.count("ended") >= 1
@@ -251,7 +251,7 @@ def test_ctrl_c_in_a_child_task_of_user_code_reaches_the_main_task(where: str, s
         return "done"
 
     async def main() -> None:
-        async with open_house(server) as join:
+        async with open_server(server) as join:
             with trio.fail_after(60):
                 async with join(opened=not stateless) as talk:
                     await talk.call("work", {}, **({"_meta": meta()} if stateless else {}))
@@ -315,6 +315,6 @@ async def test_a_stateless_request_has_no_session_to_end(autojump_clock: MockClo
         ctx.session.end("now")
         return "left"
 
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         error = await refusal(talk, "prompts/get", name="leave", _meta=meta())
         assert (error.code, "belongs to no session" in error.message) == (INTERNAL_ERROR, True)

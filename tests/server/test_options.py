@@ -11,7 +11,7 @@ import trio
 
 from mcptrio import Context, DeclarationError, Schema, Server, SessionHandle, types
 from mcptrio.extensions.apps import Ui
-from tests.server.talk import open_house, talking
+from tests.server.talk import open_server, talking
 
 
 async def plain() -> str:
@@ -145,7 +145,7 @@ def sizes(server: Server) -> tuple[int, ...]:
 @pytest.mark.parametrize("options", [{}, {"ui": Ui("ui://page", html="<p>")}], ids=["task", "page"])
 async def test_a_tool_that_is_refused_while_serving_adds_no_extension(options: Any) -> None:
     server = Server("x")
-    async with open_house(server):
+    async with open_server(server):
         for _ in range(2):  # the second try is refused as well
             with pytest.raises(DeclarationError, match="before serving begins"):
                 server.add_tool(plain, task=True, **options)
@@ -168,7 +168,7 @@ async def test_a_session_function_that_is_refused_while_serving_is_not_set() -> 
     async def session(handle: SessionHandle) -> AsyncIterator[str]:
         yield "state"
 
-    async with open_house(server):
+    async with open_server(server):
         for _ in range(2):
             with pytest.raises(DeclarationError, match="before serving begins"):
                 server.session(session)
@@ -181,7 +181,7 @@ async def test_an_include_that_is_refused_while_serving_changes_nothing() -> Non
     other.add_tool(of_x, ui=Ui("ui://page", html="<p>"))  # its extension alone could be added while serving
     other.add_tool(plain, task=True)
     other.add_prompt(plain)
-    async with open_house(server):
+    async with open_server(server):
         for _ in range(2):
             with pytest.raises(DeclarationError, match="before serving begins"):
                 server.include(other)

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server, telemetry
 from mcptrio._actors.limits import Limits
-from tests.server.talk import Silence, open_house, refusal, talking
+from tests.server.talk import Silence, open_server, refusal, talking
 from tests.stateless.kit import Poster, accept, posting
 
 
@@ -139,7 +139,7 @@ def plain(threads: int = 1, **limits: Any) -> tuple[Server, threading.Event, lis
 @pytest.mark.defect("S10")
 async def test_a_plain_function_that_finds_no_thread_is_answered_as_overloaded() -> None:
     server, release, events = plain()
-    async with open_house(server) as join, join() as talk:
+    async with open_server(server) as join, join() as talk:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk.text, "block")
             await wait_all_tasks_blocked()

@@ -11,7 +11,7 @@ from mcptrio import Audio, Context, Image, Message, ResourceLink, Server, assist
 from mcptrio._peer.era import Era
 from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from mcptrio.types import Completion, GetPromptResult, PromptMessage, TextContent
-from tests.server.talk import Json, Talk, eras_where, every_era, open_house, refusal, talking
+from tests.server.talk import Json, Talk, eras_where, every_era, open_server, refusal, talking
 
 
 class Mood(enum.Enum):
@@ -128,7 +128,7 @@ async def test_a_hidden_prompt_is_neither_listed_nor_got_nor_completed() -> None
         return kind
 
     asked = {"ref": {"type": "ref/prompt", "name": "secret"}, "argument": {"name": "kind", "value": ""}}
-    async with open_house(server) as join, join() as guest, join(capabilities={"roots": {}}) as staff:
+    async with open_server(server) as join, join() as guest, join(capabilities={"roots": {}}) as staff:
         names = [prompt["name"] for prompt in (await guest.request("prompts/list"))["prompts"]]
         assert "secret" not in names
         assert (await refusal(guest, "prompts/get", name="secret", arguments={"kind": "a"})).code == INVALID_PARAMS

@@ -19,7 +19,7 @@ from mcptrio._peer.era import Era
 from mcptrio._wire.objects.converter import structure
 from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from mcptrio.types import Annotations, BlobResourceContents, ReadResourceResult, TextResourceContents
-from tests.server.talk import Talk, every_era, open_house, refusal, talking
+from tests.server.talk import Talk, every_era, open_server, refusal, talking
 
 
 @dataclass
@@ -212,7 +212,7 @@ async def test_a_hidden_resource_is_neither_listed_nor_read_nor_subscribed_to() 
     async def numbers(prefix: str) -> list[str]:
         return ["1"]
 
-    async with open_house(server) as join, join() as guest, join(capabilities={"sampling": {}}) as staff:
+    async with open_server(server) as join, join() as guest, join(capabilities={"sampling": {}}) as staff:
         assert (await guest.request("resources/list"))["resources"] == []
         assert (await guest.request("resources/templates/list"))["resourceTemplates"] == []
         for uri in ("vault://gold", "vault://box/1"):
@@ -234,7 +234,7 @@ UPDATED = "notifications/resources/updated"
 @every_era
 async def test_a_change_is_sent_to_subscribers_only(era: Era) -> None:
     server = library()
-    async with open_house(server) as join, join(era) as one, join(era) as other:
+    async with open_server(server) as join, join(era) as one, join(era) as other:
         assert await one.request("resources/subscribe", uri="notes://today") == {}
         assert await one.request("resources/subscribe", uri="notes://today") == {}, "twice is once"
         assert await one.request("resources/subscribe", uri="notes://1999/a") == {}
@@ -270,7 +270,7 @@ async def test_a_subscription_to_what_does_not_exist_is_refused() -> None:
 
 async def test_a_session_that_ended_gets_no_more_changes() -> None:
     server = library()
-    async with open_house(server) as join:
+    async with open_server(server) as join:
         async with join() as talk:
             await talk.request("resources/subscribe", uri="notes://today")
         server.notify_resource_updated("notes://today")
@@ -288,7 +288,7 @@ async def test_a_change_can_be_sent_to_one_client_alone(in_thread: bool) -> None
         await trio.to_thread.run_sync(notify) if in_thread else notify()
         return "told"
 
-    async with open_house(server) as join, join() as one, join() as other, join() as third:
+    async with open_server(server) as join, join() as one, join() as other, join() as third:
         for talk in (one, other):
             await talk.request("resources/subscribe", uri="notes://today")
         await one.text("whisper")
@@ -329,7 +329,7 @@ async def test_a_session_may_not_subscribe_without_end(monkeypatch: pytest.Monke
 @pytest.mark.defect("S7")
 async def test_the_subscriptions_of_all_sessions_have_a_bound() -> None:
     server = library(limits=Limits(max_subscriptions=8))
-    async with open_house(server) as join, join() as first:
+    async with open_server(server) as join, join() as first:
         async with join() as second:
             for number in range(3):
                 await first.request("resources/subscribe", uri=f"notes://190{number}/a")

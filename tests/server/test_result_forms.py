@@ -21,7 +21,7 @@ from mcptrio.stores import MemoryStore, StoreLimits
 from mcptrio.stores.sqlite import SqliteStore
 from mcptrio.types import Tool
 from tests.extensions.kit import WITH_TASKS
-from tests.server.talk import NEWEST, Talk, eras_where, every_era, open_house, refusal, talking
+from tests.server.talk import NEWEST, Talk, eras_where, every_era, open_server, refusal, talking
 from tests.stateless.kit import Poster, meta, posting
 
 LIMIT = 1000
@@ -207,7 +207,7 @@ async def test_max_reply_stays_the_hard_limit() -> None:
 
 
 async def test_neg_another_session_does_not_find_the_result() -> None:
-    async with open_house(large()) as join, join() as one, join() as other:
+    async with open_server(large()) as join, join() as one, join() as other:
         uri = linked(await one.call("text", {"n": 3000}))
         for session, wrong in ((other, uri), (one, uri[:-2] + "xx"), (one, "result://"), (one, uri + "x")):
             refused = await refusal(session, "resources/read", uri=wrong)

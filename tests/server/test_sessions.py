@@ -17,7 +17,7 @@ from mcptrio._peer.era import Era
 from mcptrio._peer.messages import Cause
 from mcptrio.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, ConnectionLost, DeclarationError
 from mcptrio.types import Icon, PromptsCapability, ServerCapabilities, ToolsCapability
-from tests.server.talk import NEWEST, every_era, initialize, open_house, refusal, talking
+from tests.server.talk import NEWEST, every_era, initialize, open_server, refusal, talking
 from tests.stateless.kit import posting
 
 
@@ -54,7 +54,7 @@ async def test_a_server_says_who_it_is_in_the_words_of_the_date(era: Era) -> Non
 
 async def test_only_the_chosen_protocol_versions_are_spoken() -> None:
     server = Server("picky", protocols=[NEWEST.date])
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         params = {"protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         assert (await talk.request("initialize", **params))["protocolVersion"] == NEWEST.date
     with pytest.raises(DeclarationError, match=r"unknown protocol version 1999-01-01; known are .*" + NEWEST.date):
@@ -85,7 +85,7 @@ def counting(seen: list[Any]) -> Server:
 @every_era
 async def test_each_session_has_its_own_state_and_learns_why_it_ended(era: Era) -> None:
     seen: list[Any] = []
-    async with open_house(counting(seen)) as join:
+    async with open_server(counting(seen)) as join:
         async with join(era) as one, join(era) as other:
             assert [await one.text("more"), await one.text("more"), await other.text("more")] == ["1", "2", "1"]
             assert seen == [("begins", era.date, "talk", None)] * 2
@@ -106,7 +106,7 @@ async def test_requests_wait_for_a_session_function_that_takes_its_time(autojump
     async def read(ctx: Context) -> str:
         return str(ctx.state)
 
-    async with open_house(server) as join, join(opened=False) as talk, trio.open_nursery() as nursery:
+    async with open_server(server) as join, join(opened=False) as talk, trio.open_nursery() as nursery:
         nursery.start_soon(initialize, talk)
         await talk.settled()
         assert await talk.text("read") == "ready"
@@ -124,7 +124,7 @@ async def test_a_session_function_may_refuse_and_the_client_may_try_again() -> N
         yield
 
     server.add_tool(_nothing, name="x")
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         params = {"protocolVersion": NEWEST.date, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         error = await refusal(talk, "initialize", **params)
         assert (error.code, error.message) == (INVALID_REQUEST, "come back with a name")
@@ -143,7 +143,7 @@ async def test_a_session_function_that_crashes_ends_only_that_session() -> None:
         yield
 
     server.add_tool(_nothing, name="x")
-    async with open_house(server) as join, join() as well, join(opened=False) as ill:
+    async with open_server(server) as join, join() as well, join(opened=False) as ill:
         params = {
             "protocolVersion": NEWEST.date,
             "capabilities": {"roots": {}},
@@ -162,7 +162,7 @@ async def test_a_session_function_that_fails_at_the_end_is_logged(caplog: pytest
         yield
         raise ValueError("at the end")
 
-    async with open_house(server) as join:
+    async with open_server(server) as join:
         async with join():
             pass
         async with join() as talk:
@@ -182,7 +182,7 @@ async def test_a_session_function_may_offer_less() -> None:
             session.capabilities = ServerCapabilities(tools=ToolsCapability())
         yield
 
-    async with open_house(server) as join, join() as less, join(capabilities={"roots": {}}) as more:
+    async with open_server(server) as join, join() as less, join(capabilities={"roots": {}}) as more:
         assert less.opening["capabilities"] == {"tools": {}}
         assert set(more.opening["capabilities"]) == {"logging", "tools", "prompts"}
         assert (await refusal(less, "prompts/list")).code == METHOD_NOT_FOUND
@@ -226,7 +226,7 @@ async def test_background_work_of_a_session_ends_with_it() -> None:
         session.start_soon(fail)
         yield
 
-    async with open_house(server) as join:
+    async with open_server(server) as join:
         async with join() as talk:
             await talk.settled()
             assert not ended.is_set()
@@ -251,7 +251,7 @@ async def test_nothing_can_be_started_in_the_background_of_a_session_that_is_ove
         yield
         start(session)
 
-    async with open_house(server) as join:
+    async with open_server(server) as join:
         async with join() as talk:
             await talk.settled()
         start(handles[0])
@@ -297,7 +297,7 @@ async def test_the_lifespan_is_entered_once_and_left_after_the_sessions() -> Non
     async def look(ctx: Context) -> str:
         return str(ctx.lifespan["db"])
 
-    async with open_house(server) as join:
+    async with open_server(server) as join:
         async with join() as one, join() as other:
             assert [await one.text("look"), await other.text("look")] == ["connected", "connected"]
     assert order == ["open alive", "session over", "session over", "closed"]

@@ -18,7 +18,7 @@ from mcptrio import Audio, Context, Image, MCPError, ResourceLink, Server, ToolE
 from mcptrio._peer.era import Era
 from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, DeclarationError, MCPTrioError, Overloaded
 from mcptrio.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
-from tests.server.talk import NEWEST, eras_where, every_era, open_house, refusal, talking
+from tests.server.talk import NEWEST, eras_where, every_era, open_server, refusal, talking
 
 CANARY = "canary-7f3a"
 
@@ -216,7 +216,7 @@ async def test_a_hidden_tool_is_neither_listed_nor_callable() -> None:
     async def vault() -> str:
         return "gold"
 
-    async with open_house(server) as join, join() as guest, join(capabilities={"sampling": {}}) as staff:
+    async with open_server(server) as join, join() as guest, join(capabilities={"sampling": {}}) as staff:
         assert (await guest.request("tools/list"))["tools"] == []
         assert (await refusal(guest, "tools/call", name="vault")).message == "unknown tool: 'vault'"
         assert await staff.text("vault") == "gold"
@@ -553,7 +553,7 @@ async def test_a_serial_tool_takes_one_call_at_a_time_in_each_session(autojump_c
     crowd = Crowd()
     server = Server("museum")
     server.add_tool(crowd.visit, serial=True)
-    async with open_house(server) as join, join() as one, join() as other:
+    async with open_server(server) as join, join() as one, join() as other:
         await _call_many([one], "visit", 3)
         assert crowd.most == 1
         await _call_many([one, other], "visit", 3)
@@ -564,7 +564,7 @@ async def test_a_limited_tool_takes_so_many_calls_at_a_time_in_all_sessions(auto
     crowd = Crowd()
     server = Server("museum")
     server.add_tool(crowd.visit, limit=2)
-    async with open_house(server) as join, join() as one, join() as other:
+    async with open_server(server) as join, join() as one, join() as other:
         await _call_many([one, other], "visit", 4)
     assert crowd.most == 2
 
@@ -575,7 +575,7 @@ async def test_calls_that_wait_for_their_turn_in_a_session_take_no_place_from_ot
     crowd = Crowd()
     server = Server("museum")
     server.add_tool(crowd.visit, serial=True, limit=2)
-    async with open_house(server) as join, join() as crowded, join() as other, trio.open_nursery() as nursery:
+    async with open_server(server) as join, join() as crowded, join() as other, trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(crowded.text, "visit")
         await crowded.settled()
@@ -634,7 +634,7 @@ async def test_a_tool_that_needs_a_capability_is_refused_without_it(era: Era) ->
     async def think() -> str:
         return "thought"
 
-    async with open_house(server) as join, join(era) as plain, join(era, {"sampling": {}}) as able:
+    async with open_server(server) as join, join(era) as plain, join(era, {"sampling": {}}) as able:
         error = await refusal(plain, "tools/call", name="think")
         assert error.data == {"requiredCapabilities": {"sampling": {}}}
         assert await able.text("think") == "thought"

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from mcptrio import Context, RequestTimeout, Server
-from tests.server.talk import Refused, open_house, talking
+from tests.server.talk import Refused, open_server, talking
 
 from .kit import Trail, accept, ask, posting
 
@@ -75,7 +75,7 @@ async def test_an_answer_that_makes_the_form_raise_is_asked_for_again_by_a_repla
 
 @pytest.mark.defect("C23")
 async def test_a_form_that_raises_does_not_end_the_session_of_a_pipe(autojump_clock: MockClock) -> None:
-    async with open_house(replayed(even)()) as join, join(opened=False) as talk:
+    async with open_server(replayed(even)()) as join, join(opened=False) as talk:
         first = await ask(talk, "tools/call", name="run", arguments={})
         again = {"requestState": first["requestState"], "inputResponses": {"number": accept(number=-1)}}
         second = await ask(talk, "tools/call", name="run", arguments={}, **again)
@@ -218,7 +218,7 @@ async def test_two_tasks_cannot_wait_under_one_key(autojump_clock: MockClock) ->
             nursery.start_soon(lambda: ctx.elicit("Two?", Size, key="k"))
         return "never"
 
-    async with open_house(replayed(run)()) as join, join(opened=False) as talk:
+    async with open_server(replayed(run)()) as join, join(opened=False) as talk:
         result = await ask(talk, "tools/call", name="run", arguments={})
         assert result["isError"]
 
@@ -387,7 +387,7 @@ async def test_a_key_of_once_that_was_used_for_another_function_is_an_error(
 
 
 async def test_a_refused_state_of_another_version_does_not_end_the_session(autojump_clock: MockClock) -> None:
-    async with open_house(replayed(even)()) as join, join(opened=False) as talk:
+    async with open_server(replayed(even)()) as join, join(opened=False) as talk:
         with pytest.raises(Refused):
             await ask(talk, "tools/call", name="run", arguments={}, requestState="AQ" + "A" * 80, inputResponses={})
         await wait_all_tasks_blocked()

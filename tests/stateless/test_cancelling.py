@@ -59,7 +59,7 @@ def cancelled_at(step: int) -> Iterator[CancelAt]:
             trio.lowlevel.remove_instrument(instrument)
 
 
-class House:
+class AskingServer:
     """A server whose tool asks; the step at which the ask inside the handler is cancelled can be set."""
 
     def __init__(self, parked_ttl: float = 30) -> None:
@@ -127,12 +127,12 @@ async def cancel_calls_at_every_step(client: Client, tool: str) -> None:
 async def test_cancelling_the_client_at_any_step_leaves_nothing_behind(
     date: str, tool: str, autojump_clock: MockClock
 ) -> None:
-    house = House()
-    async with connect(house.server, protocol=date, elicit=elicit) as client:
+    asking = AskingServer()
+    async with connect(asking.server, protocol=date, elicit=elicit) as client:
         assert text(await client.call_tool(tool)) == "accept"
         await cancel_calls_at_every_step(client, tool)
         await trio.sleep(40)  # a call whose client went away between two rounds waits for `parked_ttl`
-        assert left_over(house.runtime) == []
+        assert left_over(asking.runtime) == []
         assert text(await client.call_tool(tool)) == "accept"
 
 
@@ -141,20 +141,20 @@ async def test_cancelling_the_client_at_any_step_leaves_nothing_behind(
 async def test_cancelling_the_ask_at_any_step_leaves_nothing_behind(
     date: str, tool: str, autojump_clock: MockClock
 ) -> None:
-    house = House()
+    asking = AskingServer()
     given_up = 0
-    async with connect(house.server, protocol=date, elicit=elicit) as client:
-        for house.step in range(1, MANY):
+    async with connect(asking.server, protocol=date, elicit=elicit) as client:
+        for asking.step in range(1, MANY):
             outcome = text(await client.call_tool(tool))
             assert outcome in ("given up", "accept")
             given_up += outcome == "given up"
             if outcome == "accept":
                 break
         assert given_up > 2
-        assert house.step < MANY - 1
-        house.step = 0
+        assert asking.step < MANY - 1
+        asking.step = 0
         await trio.sleep(40)
-        assert left_over(house.runtime) == []
+        assert left_over(asking.runtime) == []
         assert text(await client.call_tool(tool)) == "accept"
 
 
@@ -162,8 +162,8 @@ async def test_cancelling_the_ask_at_any_step_leaves_nothing_behind(
 async def test_cancelling_an_http_request_at_any_step_leaves_nothing_behind(
     tool: str, autojump_clock: MockClock
 ) -> None:
-    house = House()
-    async with posting(house.server) as poster:
+    asking = AskingServer()
+    async with posting(asking.server) as poster:
         for step in range(1, MANY):
             with cancelled_at(step) as instrument:
                 asked = await Poster(poster.endpoint).call(tool)
@@ -174,5 +174,5 @@ async def test_cancelling_an_http_request_at_any_step_leaves_nothing_behind(
                 break
         assert 4 < step < MANY - 1
         await trio.sleep(40)
-        assert left_over(house.runtime) == []
+        assert left_over(asking.runtime) == []
         assert poster.endpoint.calls == 0

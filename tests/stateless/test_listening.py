@@ -18,7 +18,7 @@ from mcptrio._peer.messages import Notified
 from mcptrio.extensions import Extension, Heard
 from mcptrio.server.features.listen import MAX_LISTENING, News
 from mcptrio.transports.http_server.config import HttpConfig
-from tests.server.talk import Talk, open_house, refusal
+from tests.server.talk import Talk, open_server, refusal
 from tests.transports.app_for_tests import Client, Reader, request
 
 from .kit import Poster, meta, posting
@@ -112,7 +112,7 @@ async def test_changes_are_sent_at_once(autojump_clock: MockClock) -> None:
 
 async def test_the_id_of_a_subscription_is_that_of_its_request_whatever_its_type(autojump_clock: MockClock) -> None:
     server = make_server()
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         for name in ("a", 2, "2"):
             params = {"_meta": meta(), "notifications": {"toolsListChanged": True}}
             await talk.send(id=name, method="subscriptions/listen", params=params)
@@ -316,7 +316,7 @@ async def test_on_a_pipe_a_drain_sends_the_result_and_then_a_notification(autoju
 @pytest.mark.parametrize("how", ["cancelled", "hung up"])
 async def test_after_the_client_ended_it_nothing_more_comes(how: str, autojump_clock: MockClock) -> None:
     server = make_server()
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         number = await talk.begin("subscriptions/listen", _meta=meta(), notifications=ALL)
         await wait_all_tasks_blocked()
         if how == "hung up":
@@ -391,7 +391,7 @@ async def test_one_publish_reaches_subscribers_and_listeners_alike(autojump_cloc
 
 
 async def test_listeners_take_no_place_from_calls_on_a_pipe(autojump_clock: MockClock) -> None:
-    async with open_house(make_server()) as join, join(opened=False) as talk:
+    async with open_server(make_server()) as join, join(opened=False) as talk:
         for _ in range(100):
             await talk.begin("subscriptions/listen", _meta=meta(), notifications=ALL)
         result = await talk.request("tools/call", _meta=meta(), name="a_tool", arguments={})
@@ -399,7 +399,7 @@ async def test_listeners_take_no_place_from_calls_on_a_pipe(autojump_clock: Mock
 
 
 async def test_a_pipe_has_only_so_many_listeners(autojump_clock: MockClock) -> None:
-    async with open_house(make_server()) as join, join(opened=False) as talk:
+    async with open_server(make_server()) as join, join(opened=False) as talk:
         for _ in range(MAX_LISTENING):
             await talk.begin("subscriptions/listen", _meta=meta(), notifications={})
         await talk.settled()  # handlers begin in random order: the last one would not always be the one too many
@@ -463,7 +463,7 @@ async def test_a_listen_request_that_fails_half_way_leaves_no_subscription(autoj
     server, fine = make_server(), Fine()
     server.add_extension(fine)
     server.add_extension(Broken())
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         (runtime,) = server._app.publisher.runtimes
 
         def subscriptions() -> dict[str, int]:

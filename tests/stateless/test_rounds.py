@@ -16,7 +16,7 @@ from mcptrio._actors import parking
 from mcptrio._actors.limits import Limits
 from mcptrio.stores import StoreLimits
 from mcptrio.stores.sqlite import SqliteStore
-from tests.server.talk import Refused, Talk, open_house
+from tests.server.talk import Refused, Talk, open_server
 
 from .kit import Poster, Reply, Trail, accept, ask, endpoint_of, meta, posting
 
@@ -191,7 +191,7 @@ async def test_answers_may_come_before_they_are_asked_for(autojump_clock: MockCl
 
 
 async def test_notifications_of_a_parked_call_are_dropped_and_its_result_waits(autojump_clock: MockClock) -> None:
-    async with open_house(make_server(Trail())) as join, join(opened=False) as talk:
+    async with open_server(make_server(Trail())) as join, join(opened=False) as talk:
         params = {"_meta": meta(progressToken="p"), "name": "works_on", "arguments": {}}
         asked = await talk.request("tools/call", **params)
         await trio.sleep(10)
@@ -214,7 +214,7 @@ async def test_progress_that_was_held_back_carries_the_token_of_the_retry(
         await ctx.elicit("Who?", Name, key="name")
         return "done"
 
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         params: dict[str, Any] = {"name": "work", "arguments": {}}
         asked = await talk.request("tools/call", _meta=meta(progressToken="first"), **params)
         again = {"requestState": asked["requestState"], "inputResponses": {"name": accept(name="A")}}
@@ -273,7 +273,7 @@ async def test_a_call_on_one_pipe_goes_on_for_a_retry_on_another(how: str, autoj
             raise
         return "done"
 
-    async with open_house(server) as join, join(opened=False) as one:
+    async with open_server(server) as join, join(opened=False) as one:
         asked = await ask(one, "tools/call", name="slow", arguments={})
         again = {"requestState": asked["requestState"], "inputResponses": {"name": accept(name="A")}}
         async with join(opened=False) as two:

@@ -19,7 +19,7 @@ from mcptrio.stores.base import StreamKey
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.message import Plain
 from mcptrio.transports.http_server.endpoint.remote_exchange import RemoteExchangeLink
-from tests.server.talk import Refused, open_house
+from tests.server.talk import Refused, open_server
 from tests.transports.app_for_tests import Client, exchange, head, initialize, plain, request, result_of
 
 from .kit import DATE, Poster, Trail, ask, meta, posting
@@ -230,7 +230,7 @@ async def test_an_argument_that_its_header_does_not_repeat_is_refused(
 
 
 async def test_header_arguments_are_not_checked_on_a_pipe(autojump_clock: MockClock) -> None:
-    async with open_house(make_server()) as join, join(opened=False) as talk:
+    async with open_server(make_server()) as join, join(opened=False) as talk:
         result = await ask(talk, "tools/call", name="region", arguments={"region": "eu"})
         assert result["content"][0]["text"] == "eu 0 False"
 
@@ -409,7 +409,7 @@ async def test_a_disconnect_before_anything_was_sent_cancels(config: HttpConfig,
 
 async def test_on_a_pipe_a_cancel_is_a_notification_and_nothing_follows_it(autojump_clock: MockClock) -> None:
     trail = Trail()
-    async with open_house(make_server(trail)) as join, join(opened=False) as talk:
+    async with open_server(make_server(trail)) as join, join(opened=False) as talk:
         number = await talk.begin("tools/call", _meta=meta(progressToken=1), name="slow", arguments={})
         await wait_all_tasks_blocked()
         assert len(talk.raw) == 1
@@ -444,7 +444,7 @@ async def test_stateful_and_stateless_clients_share_one_endpoint(autojump_clock:
 
 
 async def test_stateful_and_stateless_requests_share_one_pipe(autojump_clock: MockClock) -> None:
-    async with open_house(make_server()) as join, join() as talk:
+    async with open_server(make_server()) as join, join() as talk:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk.text, "slow")
             nursery.start_soon(lambda: ask(talk, "tools/call", name="slow", arguments={"seconds": 2}))
@@ -472,7 +472,7 @@ async def test_a_stateless_only_server_refuses_initialize_with_its_versions(auto
         assert (await poster.post("tools/list", mcp_session_id="x")).status == 200
         reply = await plain(poster.endpoint, head(), request(1, "tools/list"))
         assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, -32602)
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         with pytest.raises(Refused) as caught:
             await talk.request("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={})
         assert (caught.value.code, caught.value.data) == (-32022, expected)
@@ -485,7 +485,7 @@ async def test_a_stateful_only_server_refuses_discover_with_its_versions(autojum
     async with posting(server) as poster:
         reply = await poster.post("server/discover")
         assert (reply.status, reply.error["code"], reply.error["data"]) == (400, -32022, expected)
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         with pytest.raises(Refused) as caught:
             await ask(talk, "server/discover")
         assert (caught.value.code, caught.value.data) == (-32022, expected)
@@ -515,7 +515,7 @@ async def test_the_session_function_is_run_around_every_request(autojump_clock: 
         assert trail.done == [f"{DATE} kit True", "left"]
         await poster.post("tools/list")
         assert len(trail.done) == 4
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         await ask(talk, "tools/list")
         assert len(trail.done) == 6
 

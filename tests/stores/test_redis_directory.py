@@ -55,7 +55,7 @@ def note_fenced(store: RedisStore) -> list[str]:
 # -- sessions
 
 
-def without_life(claimed: Claimed | HomeAt | None) -> Claimed:
+def without_time_left(claimed: Claimed | HomeAt | None) -> Claimed:
     assert isinstance(claimed, Claimed)
     assert claimed.left is not None
     return replace(claimed, left=None)
@@ -68,7 +68,7 @@ async def test_a_session_has_one_home_at_a_time(url: str) -> None:
         assert await other.sessions.claim("alice") == HomeAt("one", "at one", 0)
         assert await one.sessions.release("alice", 0, b"second", ttl=60)
         assert await other.sessions.look("alice") is None
-        assert without_life(await other.sessions.claim("alice")) == Claimed(epoch=1, record=b"second", owner="a")
+        assert without_time_left(await other.sessions.claim("alice")) == Claimed(epoch=1, record=b"second", owner="a")
         assert await one.sessions.claim("alice") == HomeAt("other", "at other", 1)
         assert await one.sessions.look("alice") == HomeAt("other", "at other", 1)
         other.sessions.forget("alice", 1)
@@ -82,7 +82,7 @@ async def test_a_claim_of_a_session_at_home_here_does_not_raise_the_epoch(url: s
         one.sessions.put("alice", 0, b"record")
         assert await one.sessions.release("alice", 0, b"record", ttl=60)
         for _ in range(2):
-            assert without_life(await one.sessions.claim("alice")) == Claimed(epoch=1, record=b"record")
+            assert without_time_left(await one.sessions.claim("alice")) == Claimed(epoch=1, record=b"record")
 
 
 @pytest.mark.parametrize("how", ["declared dead", "lease ends", "not a worker", "denies"])
@@ -104,7 +104,7 @@ async def test_a_session_of_a_dead_worker_can_be_claimed(redis_server: RedisServ
         claimed = await other.sessions.claim("alice", denied)
         previous = one.sessions.worker
         expected = Claimed(epoch=1, record=b"record", previous=previous, calls={"1": b"call"})
-        assert without_life(claimed) == expected
+        assert without_time_left(claimed) == expected
         assert await other.reopen(KEY) == 2
         events.append((other.append(KEY, b"error", last=True), b"error"))
         await other.flush()
@@ -252,7 +252,7 @@ async def test_an_expired_worker_is_swept_and_joins_again_under_a_new_id(redis_s
         one.sessions.worker = "new"
         assert await one.sessions.renew("at one", LEASE, one.secret) == "live"
         claimed = await one.sessions.claim("alice")
-        assert without_life(claimed) == Claimed(epoch=1, record=b"record", previous="one")
+        assert without_time_left(claimed) == Claimed(epoch=1, record=b"record", previous="one")
 
 
 async def test_leases_that_expired_in_an_outage_of_the_server_cost_no_session(

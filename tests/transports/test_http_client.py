@@ -29,22 +29,22 @@ def answer(asked: Asked) -> Answer:
     return Answer(200, result(asked, **DONE, tools=[], contents=[]))
 
 
-async def call(handler: Handler, *, life: str = OLD, **options: Any) -> Any:
+async def call(handler: Handler, *, date: str = OLD, **options: Any) -> Any:
     """Call a tool on a server whose answer to it is `handler`'s; the connection's other parts work."""
-    shell = stateful if life == OLD else stateless
-    web = Web(shell(life, handler))
+    shell = stateful if date == OLD else stateless
+    web = Web(shell(date, handler))
     options.setdefault("reconnect", Reconnect(tries=0))
-    async with to(web, protocol=life, **options) as client:
+    async with to(web, protocol=date, **options) as client:
         return await client.call_tool("t", {})
 
 
 # -- headers and sessions
 
 
-@pytest.mark.parametrize("life", [OLD, NEW])
-async def test_headers_of_one_call_replace_those_of_the_connection_and_reach_no_other_request(life: str) -> None:
-    web = Web((stateful if life == OLD else stateless)(life, answer))
-    async with to(web, protocol=life, headers={"Authorization": "Bearer all", "X-All": "1"}) as client:
+@pytest.mark.parametrize("date", [OLD, NEW])
+async def test_headers_of_one_call_replace_those_of_the_connection_and_reach_no_other_request(date: str) -> None:
+    web = Web((stateful if date == OLD else stateless)(date, answer))
+    async with to(web, protocol=date, headers={"Authorization": "Bearer all", "X-All": "1"}) as client:
         async with trio.open_nursery() as nursery:
             for name in "abc":
                 headers = {"authorization": f"Bearer {name}", "X-Name": name}
@@ -166,7 +166,7 @@ async def test_a_header_that_was_missing_is_learnt_and_sent() -> None:
     assert [one.rpc for one in web.asked[1:]] == ["tools/call", "tools/list", "tools/call"]
 
 
-# -- which life
+# -- which date
 
 
 async def test_an_old_server_is_found_by_its_refusal() -> None:
@@ -236,8 +236,8 @@ async def test_the_oldest_transport_does_not_post_to_another_origin(endpoint: st
 # -- streams
 
 
-@pytest.mark.parametrize("life", BOTH)
-async def test_an_answer_may_come_as_a_stream(life: str) -> None:
+@pytest.mark.parametrize("date", BOTH)
+async def test_an_answer_may_come_as_a_stream(date: str) -> None:
     def handle(asked: Asked) -> Answer:
         token = asked.frame["params"]["_meta"]["progressToken"]
         progress = {"jsonrpc": "2.0", "method": "notifications/progress"}
@@ -245,7 +245,7 @@ async def test_an_answer_may_come_as_a_stream(life: str) -> None:
         whole = event({**progress, "params": params}) + event(result(asked, **DONE))
         return Answer(200, [bytes([byte]) for byte in whole])
 
-    assert (await call(handle, life=life)).content
+    assert (await call(handle, date=date)).content
 
 
 async def test_a_stream_that_was_closed_is_taken_up_again_to_the_millisecond(autojump_clock: MockClock) -> None:
@@ -292,7 +292,7 @@ async def test_a_stateless_stream_that_breaks_ends_the_call() -> None:
         return Answer(200, [event(None, id="e1"), httpx2.ReadError("reset")])
 
     with pytest.raises(ConnectionLost):
-        await call(handle, life=NEW)
+        await call(handle, date=NEW)
 
 
 @pytest.mark.parametrize("trouble", [httpx2.ConnectError("refused"), httpx2.ReadError("reset"), 503, 404])
@@ -336,13 +336,13 @@ async def test_a_stream_that_always_ends_at_once_with_a_fresh_id_ends_with_the_c
 
 
 async def test_cancelling_closes_the_stream_and_says_so_only_where_it_must(autojump_clock: MockClock) -> None:
-    for life, shell in ((OLD, stateful), (NEW, stateless)):
-        web = Web(shell(life, lambda asked: Answer(200, [3600.0]) if "id" in asked.frame else Answer(202)))
-        async with to(web, protocol=life) as client:
+    for date, shell in ((OLD, stateful), (NEW, stateless)):
+        web = Web(shell(date, lambda asked: Answer(200, [3600.0]) if "id" in asked.frame else Answer(202)))
+        async with to(web, protocol=date) as client:
             with trio.move_on_after(1):
                 await client.call_tool("t", {})
             await trio.testing.wait_all_tasks_blocked()
-            assert len(web.of("notifications/cancelled")) == (1 if life == OLD else 0)
+            assert len(web.of("notifications/cancelled")) == (1 if date == OLD else 0)
             assert web.closed == len(web.asked)
 
 
@@ -385,7 +385,7 @@ async def test_a_stateless_server_must_not_ask() -> None:
         return Answer(200, [event({"jsonrpc": "2.0", "id": "q", "method": "roots/list"}), 3600.0])
 
     with pytest.raises(RemoteProtocolError):
-        await call(handle, life=NEW, roots=["file:///a"])
+        await call(handle, date=NEW, roots=["file:///a"])
 
 
 # -- healing
@@ -410,8 +410,8 @@ async def test_a_forgotten_session_is_opened_again_and_the_call_repeated(autojum
     assert "mcp-session-id" not in web.of("initialize")[1].headers
 
 
-@pytest.mark.parametrize("life", BOTH)
-async def test_a_call_that_never_left_is_made_again(life: str, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("date", BOTH)
+async def test_a_call_that_never_left_is_made_again(date: str, autojump_clock: MockClock) -> None:
     failures = 3
 
     def handle(asked: Asked) -> Answer:
@@ -421,11 +421,11 @@ async def test_a_call_that_never_left_is_made_again(life: str, autojump_clock: M
             raise httpx2.ConnectError("refused")
         return Answer(200, result(asked, **DONE))
 
-    assert (await call(handle, life=life, reconnect=Reconnect())).content
+    assert (await call(handle, date=date, reconnect=Reconnect())).content
 
 
-@pytest.mark.parametrize("life", BOTH)
-async def test_a_call_that_may_have_arrived_is_not_made_again(life: str, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("date", BOTH)
+async def test_a_call_that_may_have_arrived_is_not_made_again(date: str, autojump_clock: MockClock) -> None:
     times = 0
 
     def handle(asked: Asked) -> Answer:
@@ -434,7 +434,7 @@ async def test_a_call_that_may_have_arrived_is_not_made_again(life: str, autojum
         raise httpx2.ReadError("reset")
 
     with pytest.raises(ConnectionLost):
-        await call(handle, life=life, reconnect=Reconnect())
+        await call(handle, date=date, reconnect=Reconnect())
     assert times == 1
 
 

@@ -17,7 +17,7 @@ from tests.transports.test_http_client import DONE, call
 
 OLD, NEW = BOTH
 SMALL = HttpClientConfig(max_reply=50_000)
-both_lives = pytest.mark.parametrize("life", BOTH)
+both_dates = pytest.mark.parametrize("date", BOTH)
 
 
 async def endless(piece: bytes, first: bytes = b"") -> AsyncIterator[bytes]:
@@ -27,7 +27,7 @@ async def endless(piece: bytes, first: bytes = b"") -> AsyncIterator[bytes]:
         yield piece
 
 
-@both_lives
+@both_dates
 @pytest.mark.parametrize(
     "answer",
     [
@@ -53,58 +53,58 @@ async def endless(piece: bytes, first: bytes = b"") -> AsyncIterator[bytes]:
     ids=lambda answer: f"{answer.status}-{str(answer.body)[:20]}",
 )
 async def test_a_reply_that_is_not_a_response_is_a_typed_error(
-    life: str, answer: Answer, autojump_clock: MockClock
+    date: str, answer: Answer, autojump_clock: MockClock
 ) -> None:
     with pytest.raises((RemoteProtocolError, ConnectionLost)):
-        await call(lambda _: answer, life=life)
+        await call(lambda _: answer, date=date)
 
 
-@both_lives
-async def test_an_endless_line_is_cut_off(life: str) -> None:
+@both_dates
+async def test_an_endless_line_is_cut_off(date: str) -> None:
     def handle(_: Asked) -> Answer:
         return Answer(200, endless(b"x" * 10_000, b"data: "), {"content-type": "text/event-stream"})
 
     with pytest.raises(RemoteProtocolError, match="50000"):
-        await call(handle, life=life, http=SMALL)
+        await call(handle, date=date, http=SMALL)
 
 
-@both_lives
-async def test_an_endless_event_of_many_lines_is_cut_off(life: str) -> None:
+@both_dates
+async def test_an_endless_event_of_many_lines_is_cut_off(date: str) -> None:
     def handle(_: Asked) -> Answer:
         return Answer(200, endless(b"data: xxxxxxxxxx\n" * 100), {"content-type": "text/event-stream"})
 
     with pytest.raises(RemoteProtocolError):
-        await call(handle, life=life, http=SMALL)
+        await call(handle, date=date, http=SMALL)
 
 
-@both_lives
-async def test_an_endless_reply_is_cut_off(life: str) -> None:
+@both_dates
+async def test_an_endless_reply_is_cut_off(date: str) -> None:
     def handle(_: Asked) -> Answer:
         return Answer(200, endless(b" " * 10_000), {"content-type": "application/json"})
 
     with pytest.raises(RemoteProtocolError, match="50000"):
-        await call(handle, life=life, http=SMALL)
+        await call(handle, date=date, http=SMALL)
 
 
-@both_lives
-async def test_an_endless_refusal_is_cut_off(life: str) -> None:
+@both_dates
+async def test_an_endless_refusal_is_cut_off(date: str) -> None:
     with pytest.raises(MCPTrioError):
-        await call(lambda _: Answer(500, endless(b"x" * 10_000), {}), life=life, http=SMALL)
+        await call(lambda _: Answer(500, endless(b"x" * 10_000), {}), date=date, http=SMALL)
 
 
-@both_lives
-async def test_a_flood_of_comments_does_not_extend_the_timeout(life: str, autojump_clock: MockClock) -> None:
+@both_dates
+async def test_a_flood_of_comments_does_not_extend_the_timeout(date: str, autojump_clock: MockClock) -> None:
     async def comments() -> AsyncIterator[bytes]:
         while True:
             await trio.sleep(1)
             yield b": still here\n\n"
 
     with pytest.raises(RequestTimeout):
-        await call(lambda _: Answer(200, comments(), {"content-type": "text/event-stream"}), life=life, timeout=30)
+        await call(lambda _: Answer(200, comments(), {"content-type": "text/event-stream"}), date=date, timeout=30)
 
 
-@both_lives
-async def test_odd_but_legal_streams_are_read(life: str) -> None:
+@both_dates
+async def test_odd_but_legal_streams_are_read(date: str) -> None:
     def handle(asked: Asked) -> Answer:
         answer = event(result(asked, **DONE))
         pieces = [
@@ -118,7 +118,7 @@ async def test_odd_but_legal_streams_are_read(life: str) -> None:
         ]
         return Answer(200, [*pieces])
 
-    got: Any = await call(handle, life=life)
+    got: Any = await call(handle, date=date)
     assert got.content
 
 

@@ -91,9 +91,9 @@ def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: int) -> 
 
 @pytest.mark.defect("E22")
 @pytest.mark.parametrize("status", LATER)
-@pytest.mark.parametrize("life", BOTH)
+@pytest.mark.parametrize("date", BOTH)
 async def test_a_list_is_asked_for_again_after_a_status_that_passes(
-    life: str, status: int, autojump_clock: MockClock
+    date: str, status: int, autojump_clock: MockClock
 ) -> None:
     left = 3
 
@@ -102,8 +102,8 @@ async def test_a_list_is_asked_for_again_after_a_status_that_passes(
         left -= 1
         return Answer(200, result(asked, tools=[])) if left < 0 else Answer(status, b"", {"retry-after": "5"})
 
-    web = Web((stateful if life == OLD else stateless)(life, handle))
-    async with to(web, protocol=life) as client:
+    web = Web((stateful if date == OLD else stateless)(date, handle))
+    async with to(web, protocol=date) as client:
         began = trio.current_time()
         assert await client.list_tools() == ()
         assert trio.current_time() - began == pytest.approx(15, abs=1)
@@ -137,11 +137,11 @@ async def test_a_busy_server_that_answers_in_json_is_busy_all_the_same(autojump_
             await client.call_tool("pay")
 
 
-@pytest.mark.parametrize("life", BOTH)
-async def test_the_first_connection_to_an_unknown_server_is_not_retried(life: str, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("date", BOTH)
+async def test_the_first_connection_to_an_unknown_server_is_not_retried(date: str, autojump_clock: MockClock) -> None:
     web = Web(lambda _: Answer(502))
     with pytest.raises(Overloaded):
-        async with to(web, protocol=life):
+        async with to(web, protocol=date):
             pass
     assert len(web.asked) == 1
 

@@ -48,7 +48,7 @@ class Tokens:
         return other is not None and self.access_token == other.access_token
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time to renew them: 30 s before they expire, or at the last quarter of a short life."""
+        """Return whether to renew them: 30 s before they expire, or in their last quarter if that is less."""
         if self.expires_at is None:
             return False
         before = RENEW_BEFORE
@@ -122,12 +122,12 @@ def read_tokens(
     if not isinstance(refresh, str) or not refresh:
         # RFC 6749 section 6: without a new one, keep the old
         refresh = previous.refresh_token if previous is not None else None
-    life = document.get("expires_in")
-    if isinstance(life, str) and life.isdecimal():
-        life = int(life[:12])
+    lifetime = document.get("expires_in")
+    if isinstance(lifetime, str) and lifetime.isdecimal():
+        lifetime = int(lifetime[:12])
     expires = None
-    if isinstance(life, int | float) and not isinstance(life, bool) and life == life:
-        expires = now + min(max(float(life), 0.0), _LONGEST_LIFE)
+    if isinstance(lifetime, int | float) and not isinstance(lifetime, bool) and lifetime == lifetime:
+        expires = now + min(max(float(lifetime), 0.0), _LONGEST_LIFE)
     return Tokens(
         access_token=access,
         refresh_token=refresh,

@@ -71,7 +71,7 @@ class TaskRun(Entity, kw_only=True):
     _request: int | str | None = None
     """The id of the call in its exchange; the request that it works for may have been repeated under another id."""
     _beginning: trio.Lock = field(default_factory=trio.Lock)
-    _life: trio.CancelScope | None = None
+    _scope: trio.CancelScope | None = None
     _shared: tuple[float, tuple[str, ...], int] = (0.0, (), 0)
     """When its state was last stored for other processes, with which questions, and with how many answers."""
     asks: TaskAsks = None  # type: ignore[assignment]  # set in `__post_init__`
@@ -107,7 +107,7 @@ class TaskRun(Entity, kw_only=True):
         """The head of the HTTP request that it began as, for its context; None elsewhere."""
         return self.origin._call.start.head
 
-    # -- life
+    # -- life cycle
 
     def launch(self) -> None:
         """Start the handler."""
@@ -149,8 +149,8 @@ class TaskRun(Entity, kw_only=True):
         self.begun = True
         if self.earlier is not None:
             self.earlier.begun = True
-        if self._life is not None:
-            self._life.deadline = self.until
+        if self._scope is not None:
+            self._scope.deadline = self.until
         self.ready.set()
 
     def cancel(self) -> None:
@@ -209,10 +209,10 @@ class TaskRun(Entity, kw_only=True):
             return failure(error, call.start.method)
 
     async def _proceed(self, ctx: Context) -> Outcome:
-        with trio.CancelScope() as life:
-            self._life = life
+        with trio.CancelScope() as scope:
+            self._scope = scope
             if self.begun:
-                life.deadline = self.until
+                scope.deadline = self.until
             result = encode_value(await self.proceed(ctx))
             if len(result) > self.max_result:
                 return Failed(INTERNAL_ERROR, f"the result is larger than {self.max_result} bytes")

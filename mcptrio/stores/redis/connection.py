@@ -188,17 +188,17 @@ class RedisConnection:
         """
         self._failures = 0
         await self._connect()
-        life = trio.CancelScope(shield=True)
+        scope = trio.CancelScope(shield=True)
 
         async def live() -> None:
-            with life:
+            with scope:
                 await self._run()
 
         async with open_tasks(live):
             try:
                 yield
             finally:
-                life.cancel()
+                scope.cancel()
 
     async def _run(self) -> None:
         try:

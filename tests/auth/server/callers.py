@@ -21,7 +21,7 @@ from tests.stateless.kit import DATE as STATELESS
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import LATEST, Reader, exchange, head, initialize, request
 
-LIVES = (LATEST, STATELESS)
+DATES = (LATEST, STATELESS)
 TOKENS = {name: name * 20 for name in ("ada", "bob", "eve", "mallory")}
 SCOPES = {"ada": "orders:read orders:write", "bob": "orders:read", "eve": "", "mallory": "orders:read orders:write"}
 STATIC = StaticTokens({TOKENS[name]: Principal(subject=name, scopes=SCOPES[name]) for name in TOKENS})
@@ -110,17 +110,17 @@ class Caller:
     """One caller, stateful or stateless."""
 
     endpoint: Endpoint
-    life: str
+    date: str
     token: str | None
     session: str | None = None
     last_id: int = 0
     extra: dict[str, Any] = field(factory=dict)
 
     @classmethod
-    async def open(cls, endpoint: Endpoint, life: str, name: str | None, **extra: Any) -> Caller:
-        caller = cls(endpoint, life, None if name is None else TOKENS.get(name, name), extra=extra)
-        if life != STATELESS:
-            reply = await exchange(endpoint, caller.head(), initialize(life, elicitation={}))
+    async def open(cls, endpoint: Endpoint, date: str, name: str | None, **extra: Any) -> Caller:
+        caller = cls(endpoint, date, None if name is None else TOKENS.get(name, name), extra=extra)
+        if date != STATELESS:
+            reply = await exchange(endpoint, caller.head(), initialize(date, elicitation={}))
             assert isinstance(reply, Plain)
             assert reply.status == 200, reply
             caller.session = dict(reply.headers)[b"mcp-session-id"].decode()
@@ -134,10 +134,10 @@ class Caller:
     async def ask(self, method: str, /, **params: Any) -> Answer:
         self.last_id += 1
         headers: dict[str, Any] = {}
-        if self.life == STATELESS:
+        if self.date == STATELESS:
             params["_meta"] = meta()
             named = NAMED_BY.get(method)
-            headers = {"mcp_protocol_version": self.life, "mcp_method": method}
+            headers = {"mcp_protocol_version": self.date, "mcp_method": method}
             if named is not None:
                 headers["mcp_name"] = params[named]
         return await self.send(self.head(**headers), request(self.last_id, method, **params))

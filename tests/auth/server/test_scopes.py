@@ -23,13 +23,13 @@ from mcptrio.transports.websocket.server import serve_websocket
 from tests.stateless.kit import meta
 from tests.transports.app_for_tests import Reader, exchange, head, initialize, notification, request
 
-from .callers import LIVES, STATELESS, STATIC, TOKENS, Caller, make_server, open_protected
+from .callers import DATES, STATELESS, STATIC, TOKENS, Caller, make_server, open_protected
 
-both_lives = pytest.mark.parametrize("life", LIVES)
+both_dates = pytest.mark.parametrize("date", DATES)
 
 
-@both_lives
-async def test_lists_hold_what_the_caller_may_use(life: str) -> None:
+@both_dates
+async def test_lists_hold_what_the_caller_may_use(date: str) -> None:
     expected = {
         "ada": ({"whoami", "order", "refund"}, {"orders://all"}, {"orders://{number}/invoice"}, {"complaint"}),
         "bob": ({"whoami", "order"}, {"orders://all"}, set(), set()),
@@ -37,7 +37,7 @@ async def test_lists_hold_what_the_caller_may_use(life: str) -> None:
     }
     async with open_protected() as endpoint:
         for name, wanted in [*expected.items(), *expected.items()]:  # twice: what was kept for one is not another's
-            caller = await Caller.open(endpoint, life, name)
+            caller = await Caller.open(endpoint, date, name)
             tools = (await caller.ask("tools/list")).result
             resources = (await caller.ask("resources/list")).result["resources"]
             templates = (await caller.ask("resources/templates/list")).result["resourceTemplates"]
@@ -52,14 +52,14 @@ async def test_lists_hold_what_the_caller_may_use(life: str) -> None:
             assert tools.get("cacheScope", "private") == "private"
 
 
-@both_lives
-async def test_a_list_that_differs_only_by_scopes_is_kept_for_each_set_of_them(life: str) -> None:
+@both_dates
+async def test_a_list_that_differs_only_by_scopes_is_kept_for_each_set_of_them(date: str) -> None:
     server = Server("s")
     server.add_tool(lambda: "x", name="a", scopes=["orders:write"])
     server.add_tool(lambda: "x", name="b", scopes=["orders:read"])
     async with open_protected(server) as endpoint:
         for name, wanted in [("ada", ["a", "b"]), ("bob", ["b"]), ("eve", []), ("ada", ["a", "b"])]:
-            caller = await Caller.open(endpoint, life, name)
+            caller = await Caller.open(endpoint, date, name)
             page = (await caller.ask("tools/list")).result
             assert [tool["name"] for tool in page["tools"]] == wanted
             assert page.get("cacheScope", "private") == "private"
@@ -85,13 +85,13 @@ REQUESTS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@both_lives
+@both_dates
 @pytest.mark.parametrize(("method", "params", "scopes"), REQUESTS)
 async def test_the_refusal_of_a_call_names_all_missing_scopes(
-    life: str, method: str, params: dict[str, Any], scopes: str
+    date: str, method: str, params: dict[str, Any], scopes: str
 ) -> None:
     async with open_protected() as endpoint:
-        bob = await Caller.open(endpoint, life, "bob")
+        bob = await Caller.open(endpoint, date, "bob")
         answer = await bob.ask(method, **params)
         assert (answer.status, answer.streamed) == (403, False)
         assert 'error="insufficient_scope"' in answer.challenge
@@ -103,7 +103,7 @@ async def test_the_refusal_of_a_call_names_all_missing_scopes(
 
 async def test_subscribing_is_allowed_like_reading() -> None:
     async with open_protected() as endpoint:
-        eve, bob = [await Caller.open(endpoint, LIVES[0], name) for name in ("eve", "bob")]
+        eve, bob = [await Caller.open(endpoint, DATES[0], name) for name in ("eve", "bob")]
         assert (await eve.ask("resources/subscribe", uri="orders://all")).status == 403
         assert (await bob.ask("resources/subscribe", uri="orders://all")).result == {}
 
@@ -121,10 +121,10 @@ async def test_a_listener_gets_only_changes_of_resources_that_it_may_read() -> N
         reply.events.detach("done")
 
 
-@both_lives
-async def test_an_entry_that_a_caller_may_not_see_is_unknown_to_it(life: str) -> None:
+@both_dates
+async def test_an_entry_that_a_caller_may_not_see_is_unknown_to_it(date: str) -> None:
     async with open_protected() as endpoint:
-        bob, ada = [await Caller.open(endpoint, life, name) for name in ("bob", "ada")]
+        bob, ada = [await Caller.open(endpoint, date, name) for name in ("bob", "ada")]
         hidden, missing = await bob.call("hidden"), await bob.call("never-was")
         assert (hidden.status, hidden.error["code"]) == (missing.status, missing.error["code"])
         seen = await ada.call("hidden")
@@ -132,10 +132,10 @@ async def test_an_entry_that_a_caller_may_not_see_is_unknown_to_it(life: str) ->
         assert 'scope="root"' in seen.challenge
 
 
-@both_lives
-async def test_handlers_see_who_calls_and_never_the_token(life: str) -> None:
+@both_dates
+async def test_handlers_see_who_calls_and_never_the_token(date: str) -> None:
     async with open_protected() as endpoint:
-        ada = await Caller.open(endpoint, life, "ada")
+        ada = await Caller.open(endpoint, date, "ada")
         assert (await ada.call("whoami")).text == "ada orders:read orders:write False"
 
 
@@ -144,7 +144,7 @@ async def test_in_a_session_the_scopes_are_those_of_each_request() -> None:
     much, little = "much" * 8, "little" * 8
     auth = StaticTokens({much: Principal(subject="ada", scopes="orders:read"), little: Principal(subject="ada")})
     async with open_protected(auth=auth) as endpoint:
-        ada = await Caller.open(endpoint, LIVES[0], much)
+        ada = await Caller.open(endpoint, DATES[0], much)
         assert (await ada.call("order", number=7)).text == "order 7"
         ada.token = little
         assert (await ada.call("order", number=7)).status == 403
@@ -180,7 +180,7 @@ async def test_a_batch_needs_the_scopes_of_all_its_members() -> None:
 
 async def test_with_auth_none_every_tool_is_open() -> None:
     async with open_protected(auth=None) as endpoint:
-        anonymous = await Caller.open(endpoint, LIVES[0], None)
+        anonymous = await Caller.open(endpoint, DATES[0], None)
         assert (await anonymous.call("order", number=7)).text == "order 7"
 
 
@@ -201,7 +201,7 @@ async def test_a_tool_added_later_with_scopes_is_refused_without_an_auth_setting
     app = server.asgi()
     async with app.open() as endpoint:  # type: ignore[attr-defined]
         server.add_tool(lambda: "x", name="late", scopes=["root"])
-        anonymous = await Caller.open(endpoint, LIVES[0], None)
+        anonymous = await Caller.open(endpoint, DATES[0], None)
         assert (await anonymous.call("late")).status == 403
 
 
@@ -219,7 +219,7 @@ async def test_an_authenticator_of_ones_own_may_grant_scopes_too() -> None:
 
     async with make_server()._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, authenticator=who)
-        ada = await Caller.open(endpoint, LIVES[0], "ada")
+        ada = await Caller.open(endpoint, DATES[0], "ada")
         assert (await ada.call("order", number=7)).text == "order 7"
         refused = await ada.call("refund")
         assert (refused.status, refused.challenge) == (
@@ -289,7 +289,7 @@ def test_an_invalid_scope_cannot_be_declared(scope: str) -> None:
         Server("s").add_tool(lambda: "x", name="x", scopes=[scope])
 
 
-@pytest.mark.parametrize("date", LIVES)
+@pytest.mark.parametrize("date", DATES)
 @pytest.mark.parametrize(("rate", "at_once", "wait"), [(2, 2, 1), (1, 1, 1), (0.5, 1, 2), (0.3, 1, 4), (0.01, 1, 100)])
 async def test_a_rate_limit_of_a_tool_counts_per_principal(
     rate: float, at_once: int, wait: int, date: str, autojump_clock: Any
@@ -312,7 +312,7 @@ async def test_a_rate_limit_of_a_tool_counts_per_principal(
         assert (await ada.call("often")).text == "ada"
 
 
-@pytest.mark.parametrize("date", LIVES)
+@pytest.mark.parametrize("date", DATES)
 async def test_a_handler_can_set_retry_after(date: str) -> None:
     """503 where the server has too much to do, with the handler's own seconds in header and error."""
     server = Server("s")
@@ -361,7 +361,7 @@ async def test_metrics_are_for_authenticated_callers(
 
 async def test_neg_session_other_principal_404() -> None:
     async with open_protected() as endpoint:
-        ada = await Caller.open(endpoint, LIVES[0], "ada")
+        ada = await Caller.open(endpoint, DATES[0], "ada")
         for method, body in [("POST", request(1, "ping")), ("POST", notification("x")), ("GET", b""), ("DELETE", b"")]:
             theirs = await ada.send(ada.head(method, authorization=f"Bearer {TOKENS['bob']}"), body)
             unknown = await ada.send(ada.head(method, mcp_session_id="never-was"), body)
@@ -371,7 +371,7 @@ async def test_neg_session_other_principal_404() -> None:
 
 async def test_neg_replay_other_session_cursor() -> None:
     async with open_protected() as endpoint:
-        ada, bob = [await Caller.open(endpoint, LIVES[0], name) for name in ("ada", "bob")]
+        ada, bob = [await Caller.open(endpoint, DATES[0], name) for name in ("ada", "bob")]
         reply = await exchange(endpoint, ada.head("GET"))
         assert isinstance(reply, Stream)
         reader = Reader(reply)
@@ -404,12 +404,12 @@ async def test_neg_request_state_other_principal() -> None:
 # -- what is open for longer than a token is good
 
 
-@both_lives
-async def test_a_stream_that_listens_ends_with_the_token_that_opened_it(life: str, autojump_clock: Any) -> None:
+@both_dates
+async def test_a_stream_that_listens_ends_with_the_token_that_opened_it(date: str, autojump_clock: Any) -> None:
     async with open_protected(auth=short_lived(60)) as endpoint:
-        ada = await Caller.open(endpoint, life, "s" * 20)
-        if life == STATELESS:
-            listening = ada.head(mcp_protocol_version=life, mcp_method="subscriptions/listen")
+        ada = await Caller.open(endpoint, date, "s" * 20)
+        if date == STATELESS:
+            listening = ada.head(mcp_protocol_version=date, mcp_method="subscriptions/listen")
             params = {"notifications": {"toolsListChanged": True}, "_meta": meta()}
             reply = await exchange(endpoint, listening, request(1, "subscriptions/listen", **params))
         else:

@@ -21,7 +21,7 @@ from mcptrio.transports.bearer.authorizer import Authorizer
 from mcptrio.transports.bearer.issuers import IssuerClient
 from mcptrio.transports.fetch import Fetcher
 from mcptrio.transports.http_server.endpoint.message import Plain
-from tests.auth.server.callers import LIVES, STATIC, TOKENS, Caller, open_protected
+from tests.auth.server.callers import DATES, STATIC, TOKENS, Caller, open_protected
 from tests.auth.server.kit import ISSUER, NOW, RESOURCE, ec, jwks, proof, settings, shown, sign, token
 from tests.transports.app_for_tests import head
 
@@ -325,7 +325,7 @@ async def test_certificates_need_a_connection_that_has_one() -> None:
 
 async def test_the_metadata_needs_no_token() -> None:
     async with open_protected(auth=settings(required_scopes="mcp")) as endpoint:
-        anonymous = Caller(endpoint, LIVES[0], None)
+        anonymous = Caller(endpoint, DATES[0], None)
         known = "/.well-known/oauth-protected-resource"
         for path in (known, f"{known}/mcp"):
             answer = await anonymous.send(anonymous.head("GET", path=path))

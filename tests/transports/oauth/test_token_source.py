@@ -42,14 +42,14 @@ class FakeGrant:
 
     work: Callable[[str], Any]
     own: Credentials | None = None
-    life: float | None = None
+    lifetime: float | None = None
     needs: list[Need] = field(factory=list)
 
     def obtain(self, need: Need) -> Flow[Tokens]:
         self.needs.append(need)
         name = yield from supply(self.work, f"token{len(self.needs)}")
         now = need.inputs.now()
-        return tokens(name, obtained_at=now, expires_at=None if self.life is None else now + self.life)
+        return tokens(name, obtained_at=now, expires_at=None if self.lifetime is None else now + self.lifetime)
 
     def renew(self, need: Need) -> Flow[Tokens | None]:
         found = yield from self.obtain(need)
@@ -62,9 +62,9 @@ async def slow(name: str) -> str:
 
 
 def signer(work: Callable[[str], Any] = slow, **more: Any) -> TokenSource:
-    life = more.pop("life", None)
+    lifetime = more.pop("lifetime", None)
     return TokenSource(
-        FakeGrant(work, life=life), "tokens", MemoryStorage(), SignInSettings(), now=trio.current_time, **more
+        FakeGrant(work, lifetime=lifetime), "tokens", MemoryStorage(), SignInSettings(), now=trio.current_time, **more
     )
 
 
@@ -216,7 +216,7 @@ async def test_a_websocket_is_authorized_as_the_get_that_it_begins_with() -> Non
 
 
 async def test_a_token_near_its_end_is_renewed_while_others_go_on_with_it(autojump_clock: MockClock) -> None:
-    auth = signer(life=100)
+    auth = signer(lifetime=100)
     assert await exchange(auth) == "token1"
     await trio.sleep(80)
     began = trio.current_time()
@@ -230,14 +230,14 @@ async def test_a_token_near_its_end_is_renewed_while_others_go_on_with_it(autoju
 
 
 async def test_an_expired_token_is_never_sent(autojump_clock: MockClock) -> None:
-    auth = signer(life=100)
+    auth = signer(lifetime=100)
     await exchange(auth)
     await trio.sleep(1000)
     assert (await auth.authorize(request()))["Authorization"] == "Bearer token2"
 
 
 async def test_a_renewal_that_fails_early_does_no_harm(autojump_clock: MockClock) -> None:
-    auth = signer(life=100)
+    auth = signer(lifetime=100)
     await exchange(auth)
 
     def broken(_: str) -> str:
@@ -376,7 +376,7 @@ def _claims(proof: str) -> Any:
 
 @pytest.mark.defect("E08")
 async def test_a_short_lived_token_is_used_for_three_quarters_of_its_life(autojump_clock: MockClock) -> None:
-    auth = signer(lambda name: name, life=20)
+    auth = signer(lambda name: name, lifetime=20)
     await exchange(auth)
     for _ in range(14):
         assert await exchange(auth) == "token1"
@@ -396,7 +396,7 @@ async def test_a_renewal_that_failed_is_not_tried_with_every_request(autojump_cl
         tried.append(name)
         raise FetchFailed("the authorization server is down")
 
-    auth = signer(lambda name: name, life=1000)
+    auth = signer(lambda name: name, lifetime=1000)
     await exchange(auth)
     auth.grant = evolve(auth.grant, work=broken)  # type: ignore[type-var]
     await trio.sleep(975)
@@ -415,7 +415,7 @@ async def test_a_request_that_starts_during_a_sign_in_waits_where_timeouts_are_p
     autojump_clock: MockClock,
 ) -> None:
     """`authorize` never waits for the user: only `on_response` is called with paused timeouts."""
-    auth = signer(life=100)
+    auth = signer(lifetime=100)
     await exchange(auth)
     await trio.sleep(200)  # expired
     auth._renew_after = float("inf")  # as after a renewal that failed

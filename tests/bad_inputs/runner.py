@@ -5,9 +5,9 @@ from __future__ import annotations
 from . import issuers, requests, session_actions, slow_actions, sockets, tokens  # noqa: F401  the steps register themselves
 from .actions import ACTIONS, Scene
 from .catalogue import Case, load
-from .judging import judge
 from .process import Servers
-from .speaking import DATES
+from .speaker import DATES
+from .verdicts import judge
 
 ROWS = load()
 CASES = [case for row in ROWS for case in row.cases]

@@ -13,7 +13,7 @@ from mcptrio import Context, Limits, Server, telemetry
 from mcptrio._peer.era import Era
 from mcptrio.errors import INVALID_PARAMS
 from mcptrio.types import LOGGING_LEVELS, LoggingLevel, ServerCapabilities, TextContent, ToolsCapability
-from tests.server.talk import Talk, every_era, initialize, open_house, refusal, talking
+from tests.server.talk import Talk, every_era, initialize, open_server, refusal, talking
 
 MESSAGE = "notifications/message"
 PROGRESS = "notifications/progress"
@@ -62,7 +62,7 @@ async def test_a_client_that_set_no_level_gets_info_and_above() -> None:
 
 
 async def test_levels_belong_to_a_session() -> None:
-    async with open_house(chatty()) as join, join() as one, join() as other:
+    async with open_server(chatty()) as join, join() as one, join() as other:
         await one.request("logging/setLevel", level="emergency")
         assert await levels_heard(one) == ["emergency"]
         assert "info" in await levels_heard(other)
@@ -251,7 +251,7 @@ async def test_every_client_is_notified_of_a_changed_list(era: Era, kind: str) -
     add, remove = CHANGES[kind]
     listed = "resources" if kind == "templates" else kind
     method = f"notifications/{listed}/list_changed"
-    async with open_house(server) as join, join(era) as one, join(era) as other:
+    async with open_server(server) as join, join(era) as one, join(era) as other:
         add(server)
         await one.settled()
         assert (len(one.heard(method)), len(other.heard(method))) == (1, 1)
@@ -268,7 +268,7 @@ async def test_every_client_is_notified_of_a_changed_list(era: Era, kind: str) -
 async def test_a_change_that_the_server_cannot_see_can_be_announced(era: Era, kind: str) -> None:
     server = full()
     method = f"notifications/{kind}/list_changed"
-    async with open_house(server) as join, join(era) as one, join(era) as other:
+    async with open_server(server) as join, join(era) as one, join(era) as other:
         notify = getattr(server, f"notify_{kind}_changed")
         notify()
         await trio.to_thread.run_sync(notify)
@@ -287,7 +287,7 @@ async def test_a_changed_list_can_be_announced_to_one_client_alone(kind: str) ->
         getattr(ctx.session, f"notify_{kind}_changed")()
         return "told"
 
-    async with open_house(server) as join, join() as one, join() as other:
+    async with open_server(server) as join, join() as one, join() as other:
         await one.text("whisper")
         await one.settled()
         assert (len(one.heard(method)), len(other.heard(method))) == (1, 0)
@@ -308,7 +308,7 @@ async def test_a_list_that_depends_on_the_caller_can_be_announced() -> None:
 
 async def test_nothing_is_announced_before_a_session_is_open() -> None:
     server = full()
-    async with open_house(server) as join, join(opened=False) as talk:
+    async with open_server(server) as join, join(opened=False) as talk:
         server.add_tool(_nothing, name="early")
         await talk.settled()
         assert talk.raw == []

@@ -12,8 +12,8 @@ Everything is in order, save what a case changes:
     stubborn      whether `tools/call` needs a scope that no token ever has
 
 Texts know `$PORT` and `$BASE`. What the caller gets is compared (`value`, or `error` and a part of its `text`), and
-what was asked of the servers: `never` paths, `most` requests for a path, `asked` metadata addresses; `life` bounds how
-long the tokens are believed to last. A request for `/trap`, or bytes that are no HTTP, fail every case.
+what was asked of the servers: `never` paths, `most` requests for a path, `asked` metadata addresses; `lifetime` bounds
+how long the tokens are believed to last. A request for `/trap`, or bytes that are no HTTP, fail every case.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .hostile import HostileServer, call_echo, check_undisturbed, connect_to
 
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 METADATA = "/.well-known/oauth-authorization-server/as"
-KNOWN = {"error", "text", "value", "never", "most", "asked", "life"}
+KNOWN = {"error", "text", "value", "never", "most", "asked", "lifetime"}
 TOKEN = "token-of-the-hostile-server"
 
 
@@ -152,10 +152,10 @@ async def run(case: Case) -> None:
     if "asked" in case.expect:
         asked = {path for path in authority.paths if path.startswith("/.well-known/") and path != RESOURCE}
         assert asked == set(case.expect["asked"])
-    if "life" in case.expect:
+    if "lifetime" in case.expect:
         kept = storage.load(f"tokens at {canonical(f'{authority.base}/mcp')}")
         assert kept is not None
-        least, most = case.expect["life"]
+        least, most = case.expect["lifetime"]
         assert least - 30 <= kept["expires_at"] - time.time() <= most
     await check_undisturbed()
 
