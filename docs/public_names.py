@@ -29,6 +29,7 @@ MADE_BY_THE_RUNTIME = {
     "Change",
     "Changes",
     "Clients",
+    "Completable",
     "LoadedSkill",
 }
 

@@ -43,9 +43,9 @@ def write_note(name: str, text: str) -> ResourceLink:
     if not name or "/" in name:
         raise ToolError("The name of a note is not empty and has no slashes.")
     ask("INSERT OR REPLACE INTO notes (name, text) VALUES (?, ?)", name, text)
-    server.notify_resource_updated(f"notes://note/{name}")  # from this thread, to every client that subscribed
+    server.notify_resource_updated(note.uri(name=name))  # from this thread, to every client that subscribed
     server.notify_resource_updated("notes://index")
-    return ResourceLink(f"notes://note/{name}", name=name)
+    return ResourceLink(note.uri(name=name), name=name)
 
 
 @server.tool(read_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mcptrio import Message, ResourceNotFound, Server, user
+from mcptrio import Message, ResourceNotFound, Server, ToolError, user
 
 server = Server("library", page_size=50)
 
@@ -30,7 +30,7 @@ async def catalogue() -> list[str]:
 async def book(key: str) -> Book:
     """One book."""
     if key not in BOOKS:
-        raise ResourceNotFound(f"library://books/{key}")
+        raise ResourceNotFound
     return BOOKS[key]
 
 
@@ -43,9 +43,9 @@ async def keys(prefix: str) -> list[str]:
 async def lend(key: str, to: str) -> str:
     """Lend a book."""
     if key not in BOOKS:
-        raise ResourceNotFound(f"library://books/{key}")
+        raise ToolError(f"There is no book {key!r}.")
     BOOKS[key].lent_to = to
-    server.notify_resource_updated(f"library://books/{key}")  # notifies every client that subscribed to it
+    server.notify_resource_updated(book.uri(key=key))  # notifies every client that subscribed to it
     return f"{BOOKS[key].title} is lent to {to}."
 
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import Context, MCPError, ResourceNotFound, Server, types
+from mcptrio import Context, MCPError, ResourceNotFound, Server, connect, types
 from mcptrio._actors.limits import Limits
 from mcptrio._peer.era import Era
 from mcptrio._wire.objects.converter import structure
@@ -443,3 +443,48 @@ async def test_a_completion_that_returns_one_text_is_one_value() -> None:
         ref = {"type": "ref/resource", "uri": "notes://{day}"}
         result = await talk.request("completion/complete", ref=ref, argument={"name": "day", "value": ""})
         assert result["completion"]["values"] == ["today"]
+
+
+async def test_the_uri_of_a_template_reaches_subscribers_whatever_its_variables_contain() -> None:
+    server = Server("notes")
+
+    @server.resource("notes://{title}{?page}")
+    async def note(title: str, page: int = 1) -> str:
+        return f"{title} {page}"
+
+    assert note.uri(title="a b/c?d%ü") == "notes://a%20b%2Fc%3Fd%25%C3%BC"
+    async with connect(server) as client:
+        uri = note.uri(title="a b/c?d%ü", page=2)
+        assert (await client.read_resource(uri)).contents[0] == TextResourceContents(
+            uri=uri, text="a b/c?d%ü 2", mime_type="text/plain"
+        )
+        async with client.listen(resources=[uri]) as changes:
+            server.notify_resource_updated(note.uri(title="another"))
+            server.notify_resource_updated(note.uri(title="a b/c?d%ü", page=2))
+            with trio.fail_after(5):
+                assert (await anext(aiter(changes))).uri == uri
+
+
+def test_a_uri_that_lacks_a_variable_is_refused_with_the_variables_of_the_template() -> None:
+    server = Server("notes")
+
+    @server.resource("notes://{title}{?page}")
+    async def note(title: str, page: int = 1) -> str:
+        return title
+
+    @server.resource("notes://index")
+    async def index() -> str:
+        return ""
+
+    @server.prompt
+    def praise(note: str) -> str:
+        return note
+
+    assert index.uri() == "notes://index"
+    for wrong in ({}, {"page": 1}, {"title": "a", "pgae": 1}):
+        with pytest.raises(TypeError, match=r"notes://\{title\}\{\?page\}: page, title"):
+            note.uri(**wrong)
+    with pytest.raises(TypeError, match="its URI is notes://index"):
+        index.uri(title="a")
+    with pytest.raises(TypeError, match="no URI"):
+        praise.uri(note="a")

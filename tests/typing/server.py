@@ -147,6 +147,9 @@ def days(prefix: str) -> list[str]:
     return [day for day in ("today", "tomorrow") if day.startswith(prefix)]
 
 
+assert_type(note.uri(day="today"), str)
+
+
 @server.prompt
 def complaint(order: int, tone: str = "calm") -> list[Message]:
     return [Message("user", f"{order} {tone}")]

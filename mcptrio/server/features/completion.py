@@ -32,7 +32,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Completable(Generic[P, R]):
-    """The object that `@server.prompt` and `@server.resource` return: callable like the function, with `complete`."""
+    """The object that `@server.prompt` and `@server.resource` return: callable like the function.
+
+    Its methods declare completion functions and build the URIs of a template.
+    """
 
     __slots__ = ("__wrapped__", "_entry")
 
@@ -68,6 +71,24 @@ class Completable(Generic[P, R]):
             return fn
 
         return decorate
+
+    def uri(self, **variables: Any) -> str:
+        """Return the URI of the resource, as clients write it: the variables of a template are percent-encoded.
+
+        Raises:
+            TypeError: a variable is missing or unknown, or this is a prompt.
+        """
+        if isinstance(self._entry, PromptEntry):
+            raise TypeError(f"{self!r} has no URI")
+        template = self._entry.template
+        if template is None:
+            if variables:
+                raise TypeError(f"{self!r} has no variables; its URI is {self._entry.wire['uri']}")
+            return str(self._entry.wire["uri"])
+        known = set(template.variables)
+        if variables.keys() - known or known - template.optional_variables - variables.keys():
+            raise TypeError(f"the URI of {self!r} takes the variables of {template.text}: {', '.join(sorted(known))}")
+        return template.expand(**variables)
 
     def _arguments(self) -> tuple[str, ...]:
         if isinstance(self._entry, PromptEntry):
