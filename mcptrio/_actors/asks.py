@@ -137,7 +137,8 @@ class Asks(Entity):
         """
         encoded = Raw(encode_value(params))
         link = self.session.link if call is None or call.start.link is None else call.start.link
-        await link.room()
+        if link.full:
+            await link.room()
         if self.session.service.role is Role.SERVER:
             # The notifications of all calls of one client must not fill a turn of the event loop: others wait for it.
             turns, owner = self.session.runtime.turns, self.session.owner

@@ -73,7 +73,7 @@ class Shares(Entity):
         """Take a place without waiting; return False if there is none."""
         if not self.has_room(owner, amount):
             return False
-        self._grant(owner, amount)
+        self.take_anyway(owner, amount)
         return True
 
     def has_room(self, owner: str, amount: int = 1) -> bool:
@@ -105,7 +105,8 @@ class Shares(Entity):
 
     def take_anyway(self, owner: str, amount: int) -> None:
         """Take places for something that is there already, whether there is room or not; see `has_room`."""
-        self._grant(owner, amount)
+        self.used += amount
+        self.held[owner] = self.held.get(owner, 0) + amount
 
     def give_back(self, owner: str, amount: int = 1) -> None:
         """Give a place back; it goes to the owner whose turn it is."""
@@ -131,7 +132,7 @@ class Shares(Entity):
                 self._queues[owner] = queue  # behind the others
             self.waiting -= 1
             place.granted = True
-            self._grant(owner, place.amount)
+            self.take_anyway(owner, place.amount)
             place.waiter.wake()
 
     def claimed(self, owner: str) -> int:
@@ -153,10 +154,6 @@ class Shares(Entity):
         if self.owners.several and not self._is_small(owner):
             amount += self.size // 4
         return taken + amount <= self.size or not taken  # something larger than the table is let in alone
-
-    def _grant(self, owner: str, amount: int) -> None:
-        self.used += amount
-        self.held[owner] = self.held.get(owner, 0) + amount
 
     def _drop_last(self, owner: str) -> bool:
         """Refuse the last waiting request of the longest queue; return False if that is the owner's own."""

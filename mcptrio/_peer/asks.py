@@ -134,14 +134,14 @@ class PeerAsks(Entity, kw_only=True):
             if told.method in self.era.lacks:
                 return [Ignored("notification_of_another_date")]
             return [Send(Notice(told.method, told.params), None)]
-        if told.call not in self.ledger:
+        entry = self.ledger.calls.get(told.call)
+        if entry is None:
             return [Ignored("late_notification")]
-        start = self.ledger[told.call].start
-        if told.method in start.era.lacks:
+        if told.method in entry.start.era.lacks:
             return [Ignored("notification_of_another_date")]
-        if self._is_parked(told.call):
+        if entry.round is not None and entry.round.parked:
             return [Ignored("parked_notification")]  # its request was answered and has not been repeated yet
-        return [Send(Notice(told.method, told.params), start.link)]
+        return [Send(Notice(told.method, told.params), entry.start.link)]
 
     # -- input requests that travel in results
 

@@ -60,6 +60,8 @@ class MemoryStream(Entity):
     def trim(self, limits: StoreLimits) -> None:
         """Drop the oldest events until the stream is within its bounds; the newest one always stays."""
         floor, size = self.floor, self.size
+        if self.last - floor <= limits.stream_events and size <= limits.stream_bytes:
+            return
         end = self.droppable(self.last)
         while floor < end and (
             self.last - floor > limits.stream_events or (size > limits.stream_bytes and self.last - floor > 1)
