@@ -19,6 +19,7 @@ from mcptrio.client.features.elicitation import ElicitAnswer
 from mcptrio.client.features.roots import RootLike
 from mcptrio.client.features.sampling import SampleAnswer
 from mcptrio.errors import METHOD_NOT_FOUND, MCPError, RemoteProtocolError, RequestTimeout
+from mcptrio.telemetry.log import escape
 from mcptrio.types import CreateMessageParams, ElicitParams, LoggingMessageParams
 
 logger = logging.getLogger("mcptrio.client")
@@ -147,7 +148,7 @@ class HostCallbacks:
                 if self.on_notification is not None:
                     await _call(self.on_notification, method, params)
             except StructureError as error:
-                logger.warning("%s cannot be read: %s", method, error)
+                logger.warning("%s cannot be read: %s", method, escape(error, 1000))
             except Exception:
                 logger.exception("the callback for %s failed", method)
 

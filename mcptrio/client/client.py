@@ -39,6 +39,7 @@ from mcptrio.client.requests import Requests
 from mcptrio.client.targets import Target, TransportOptions, transport_for
 from mcptrio.client.timeouts import PausingAuth
 from mcptrio.errors import DeclarationError, LocalProtocolError, MCPError
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.retry import Reconnect
 from mcptrio.types import Implementation, LoggingLevel, ServerCapabilities
 
@@ -284,7 +285,7 @@ class Client(Requests):
             try:
                 await connection.ask("logging/setLevel", {"level": level})
             except MCPError as error:
-                logger.warning("the server rejected the log level: %s", error)
+                logger.warning("the server rejected the log level: %s", escape(error, 1000))
         await self._listeners.on_open(connection)
 
 

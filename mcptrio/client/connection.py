@@ -35,6 +35,7 @@ from mcptrio.client.config import ClientConfig
 from mcptrio.client.methods import METHODS
 from mcptrio.client.timeouts import TimedReply, Timeouts
 from mcptrio.errors import ConnectionLost, MCPError, RemoteProtocolError, RequestTimeout
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import ClientLink, ClientTransport, failure
 from mcptrio.transports.pipe.server import refuse
 from mcptrio.types import LoggingLevel, ServerCapabilities
@@ -229,7 +230,7 @@ class Connection(SessionLink):
                 # 2026-07-28 basic/patterns: servers MUST NOT initiate requests, and clients do not send responses. So
                 # it cannot be refused, and on a pipe it cannot be assigned to a call.
                 self._fault = f"the server sent a request ({request.method:.80}), which its protocol version forbids"
-                logger.warning("%s", self._fault)
+                logger.warning("%s", escape(self._fault, 1000))
                 self.lost(self._fault)
                 raise ConnectionLost(self._fault)
             if isinstance(frame, Notification) and frame.method == "notifications/cancelled":

@@ -26,6 +26,7 @@ from mcptrio.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.http_status import meaning_of
 from mcptrio.types import DiscoverResult, Implementation, InitializeResult, ServerCapabilities
 
@@ -80,7 +81,7 @@ async def perform_handshake(connection: Connection, known: Era | None = None) ->
         try:
             return await _initialize(connection)
         except (MCPError, RemoteProtocolError) as error:
-            logger.info("the server's protocol version changed (%s); negotiating again", error)
+            logger.info("the server's protocol version changed (%s); negotiating again", escape(error, 1000))
     eras = connection.service.eras
     modern = eras.newest_stateless
     if modern is None or connection.transport.name == "sse":  # HTTP+SSE is older than every stateless date
@@ -92,7 +93,7 @@ async def perform_handshake(connection: Connection, known: Era | None = None) ->
             return await _probe(connection, modern)
         return await _probe_pipe(connection, modern)
     except _LegacyServer as older:
-        logger.debug("the server does not know server/discover: %s", older.why)
+        logger.debug("the server does not know server/discover: %s", escape(older.why, 1000))
     return await _initialize(connection)
 
 

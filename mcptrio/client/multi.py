@@ -15,6 +15,7 @@ from mcptrio.client.exceptions import open_unwrapped_nursery
 from mcptrio.client.host_config import read_entry
 from mcptrio.client.requester import How
 from mcptrio.errors import LocalProtocolError, MCPTrioError
+from mcptrio.telemetry.log import escape
 from mcptrio.types import CallToolResult, GetPromptResult, Prompt, Resource, Tool
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Clients:
             try:
                 found[name] = await getattr(client, method)()
             except MCPTrioError as error:
-                logger.warning("%s of %r failed: %s", method, name, error)
+                logger.warning("%s of %r failed: %s", method, name, escape(error, 1000))
 
         async with trio.open_nursery() as nursery:
             for name, client in self._clients.items():
@@ -181,7 +182,7 @@ async def _open(
         client = entry if isinstance(entry, Client) else make_client(entry, **options)
         clients._clients[name] = await nursery.start(_hold, client, leave, name)
     except Exception as error:  # noqa: BLE001 - one failing server does not take the others
-        logger.warning("%r could not be connected to: %s", name, error)
+        logger.warning("%r could not be connected to: %s", name, escape(error, 1000))
         clients.failed[name] = error
 
 

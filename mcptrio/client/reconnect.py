@@ -19,6 +19,7 @@ from mcptrio.client.exceptions import unwrap
 from mcptrio.client.handshake import MODERN, HandshakeResult, perform_handshake
 from mcptrio.client.targets import older
 from mcptrio.errors import ConnectionLost, LocalProtocolError, MCPError, MCPTrioError
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import ClientTransport, NotDelivered
 from mcptrio.transports.retry import RETRYABLE, Retries
 
@@ -138,7 +139,7 @@ class Connector:
             except RETRYABLE as error:
                 if self.closed:
                     raise
-                logger.info("the server cannot be reached: %s", error)
+                logger.info("the server cannot be reached: %s", escape(error, 1000))
                 retries.failed(error)
                 await retries.pause(error)
 

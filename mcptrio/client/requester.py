@@ -31,6 +31,7 @@ from mcptrio.errors import (
     Overloaded,
     RemoteProtocolError,
 )
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import NotDelivered
 from mcptrio.transports.retry import Retries
 from mcptrio.types import ProgressParams
@@ -270,7 +271,7 @@ class Requester:
     def _may_repeat(self, plan: _RequestPlan, error: ConnectionLost | Overloaded) -> bool:
         if self.connector.closed or not (plan.repeat or isinstance(error, NotDelivered)):
             return False
-        logger.info("%s may be repeated: %s", plan.method, error)
+        logger.info("%s may be repeated: %s", plan.method, escape(error, 1000))
         return True
 
     async def _once(

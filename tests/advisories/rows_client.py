@@ -16,6 +16,17 @@ MULTI, LISTEN, STDIO_CLIENT = (
 )
 
 MUTANTS = [
+    # -- texts of servers in the log
+    Mutant(
+        "S15", "lines of a program's standard error are escaped in the log", "transports/stdio/client.py",
+        "escape(text, READ_SIZE)", "text",
+        "tests/client/test_logged_texts.py", "test_a_program_cannot_forge_lines_of_the_log",
+    ),
+    Mutant(
+        "S15", "answers of a web server are escaped in the log", "transports/http_client/streamable.py",
+        'method or "an answer", escape(error, 1000))', 'method or "an answer", error)',
+        "tests/client/test_logged_texts.py", "test_a_web_server_cannot_forge_lines_of_the_log",
+    ),
     Mutant(
         "H3", "a result for headers of one's own is not cached", "client/requester.py",
         'for option in ("answers", "state", "headers")', 'for option in ("answers", "state")',

@@ -17,6 +17,7 @@ from mcptrio.client.features import headers
 from mcptrio.client.features.headers import HeaderArgument, InvalidHeaderMark
 from mcptrio.client.features.peer_schema import compile_schema
 from mcptrio.errors import DeclarationError, RemoteProtocolError, ToolError
+from mcptrio.telemetry.log import escape
 from mcptrio.types import CallToolResult, Tool
 
 logger = logging.getLogger("mcptrio.client")
@@ -43,7 +44,7 @@ class KnownTools:
                     marks = headers.find_marks(tool.input_schema)
                 except InvalidHeaderMark as error:
                     # 2026-07-28 basic/transports/streamable-http: such a tool MUST be left out, the others stay
-                    logger.warning("the tool %r is left out: %s", tool.name, error)
+                    logger.warning("the tool %r is left out: %s", tool.name, escape(error, 1000))
                     self.forget(tool.name)
                     continue
             usable.append(tool)

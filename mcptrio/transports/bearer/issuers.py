@@ -19,6 +19,7 @@ from mcptrio.auth.server.errors import CredentialsRefused, Unavailable
 from mcptrio.auth.server.keys import Decision, IssuerKeys, Key, metadata_urls, read_json, read_jwks_uri, read_keys
 from mcptrio.auth.server.tokens import WantIntrospection, WantKeys
 from mcptrio.errors import DeclarationError
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.fetch import Fetcher
 
 logger = logging.getLogger("mcptrio.auth")
@@ -112,7 +113,7 @@ class IssuerClient:
         except Unavailable as error:
             problem = str(error)
         books.missed(trio.current_time())
-        logger.error("cannot fetch the keys of %s: %s", issuer, problem)
+        logger.error("cannot fetch the keys of %s: %s", issuer, escape(problem, 1000))
 
     async def _published(self, issuer: str) -> Any:
         uri = self.auth.key_urls.get(issuer)
@@ -153,7 +154,7 @@ class IssuerClient:
                     return await self._document(step)
         except Unavailable as error:
             problem = str(error)
-        logger.error("token introspection failed: %s", problem)
+        logger.error("token introspection failed: %s", escape(problem, 1000))
         raise Unavailable(f"the token cannot be introspected: {problem}")
 
     async def _document(self, step: Fetch) -> Any:

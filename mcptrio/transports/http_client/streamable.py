@@ -25,6 +25,7 @@ from mcptrio._peer.era import Era
 from mcptrio._wire.headers import encode_header_value, is_visible_ascii
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, RequestId, Response
 from mcptrio.errors import ConnectionLost, MCPTrioError, Overloaded, RemoteProtocolError
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import Receiver, SessionGone, decode_received, failure, hand_over, same_id
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import (
@@ -175,7 +176,7 @@ class HttpClientLink:
         elif method == INITIALIZED:
             self._refused = error
         else:
-            logger.warning("%s did not arrive: %s", method or "an answer", error)
+            logger.warning("%s did not arrive: %s", method or "an answer", escape(error, 1000))
 
     async def _tell(self, data: bytes, frame: dict[str, Any]) -> None:
         """Send a notification or an answer."""
@@ -246,7 +247,7 @@ class HttpClientLink:
         """Skip an event that is not a message, on a stream that no call waits for."""
         self._skipped += 1
         if self._skipped <= _WARNINGS:
-            logger.warning("the server's own stream had an event that is not a message: %s", error)
+            logger.warning("the server's own stream had an event that is not a message: %s", escape(error, 1000))
 
     def _resumable(self, stream: EventStream) -> bool:
         era = self._era
@@ -310,12 +311,12 @@ class HttpClientLink:
             self.receiver.lost(str(gone))
         except HttpRefused as refused:
             if not meaning_of(refused.status).no_stream:
-                logger.warning("the server refused to open its own stream: %s", refused)
+                logger.warning("the server refused to open its own stream: %s", escape(refused, 1000))
         except (ConnectionLost, Overloaded) as failed:
             self._deaf = True
-            logger.warning("the server's own stream is closed until the server answers again: %s", failed)
+            logger.warning("the server's own stream is closed until the server answers again: %s", escape(failed, 1000))
         except Exception as broken:  # noqa: BLE001 - includes exceptions of the user's authorization
-            logger.warning("the server's own stream cannot be read; its messages are missed: %s", broken)
+            logger.warning("the server's own stream cannot be read; its messages are missed: %s", escape(broken, 1000))
         finally:
             stream.opened.set()
 

@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 from mcptrio._peer.era import Era
 from mcptrio._wire.sse import FED_AT_ONCE, SseReader
 from mcptrio.errors import ConnectionLost, MCPTrioError, RemoteProtocolError
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import Receiver, failure, hand_over
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import EVENTS, JSON, Http, HttpClientConfig, feed, kind_of, lent_or_own
@@ -86,7 +87,7 @@ class LegacySseClientLink:
                 with suppress(ConnectionLost):
                     await self.receiver.deliver(failure(frame["id"], error))
             else:
-                logger.warning("%s did not arrive: %s", frame.get("method", "an answer"), error)
+                logger.warning("%s did not arrive: %s", frame.get("method", "an answer"), escape(error, 1000))
         finally:
             if frame.get("method") == "notifications/initialized":
                 self._told.set()
@@ -114,7 +115,8 @@ class LegacySseClientLink:
                             elif event.event == "message" and event.data and started:
                                 error = await hand_over(self.receiver, event.data)
                                 if error is not None:
-                                    logger.warning("the server's stream had an event that is not a message: %s", error)
+                                    why = escape(error, 1000)
+                                    logger.warning("the server's stream had an event that is not a message: %s", why)
                         await trio.lowlevel.checkpoint()
                     return False
 

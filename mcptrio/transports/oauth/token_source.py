@@ -30,6 +30,7 @@ from mcptrio.auth.client.token_request import Need
 from mcptrio.auth.client.tokens import Tokens
 from mcptrio.auth.ssrf import FetchPolicy, UrlRefused, check_url, is_loopback_url, origin_of
 from mcptrio.errors import LocalProtocolError
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.fetch import Fetcher
 from mcptrio.transports.oauth.runner import Runner, SignInSettings
 
@@ -252,7 +253,7 @@ class TokenSource:
         try:
             renewed = await self._run(renew(self.grant, need))
         except AuthorizationFailed as error:
-            logger.warning("the access token for %s could not be renewed: %s", self.endpoint, error)
+            logger.warning("the access token for %s could not be renewed: %s", self.endpoint, escape(error, 1000))
             renewed = None
         if renewed is not None:
             self._take(renewed)

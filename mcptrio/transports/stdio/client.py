@@ -22,6 +22,7 @@ from attrs import define, field, frozen
 
 from mcptrio._wire.lines import LineReader, LineTooLong
 from mcptrio.errors import DeclarationError
+from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import NotDelivered, Receiver
 from mcptrio.transports.pipe.client import MAX_MESSAGE, PipeClientLink, open_client_link
 from mcptrio.transports.stdio.process import Process, spawn
@@ -158,7 +159,7 @@ class _Child:
             if not hand_on:
                 continue
             if self.on_stderr is None:
-                stderr_logger.info("%s", text)
+                stderr_logger.info("%s", escape(text, READ_SIZE))
                 continue
             try:
                 self.on_stderr(text)
