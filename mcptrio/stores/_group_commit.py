@@ -37,7 +37,7 @@ TIDY_EVERY: Final = 60.0
 SLOW_COMMIT: Final = 3.0  # longer than SQLite waits for a lock
 
 
-class GroupCommit(StoredStreams):
+class GroupCommit:
     """Streams and records in memory, committed in groups to a backend.
 
     Owns: the backend, the streams, and while it is open a writer and a janitor.   Borrows: `on_state`, see `Health`.
@@ -50,9 +50,11 @@ class GroupCommit(StoredStreams):
     def __init__(
         self, backend: StreamBackend, limits: StoreLimits | None, on_state: Callable[[str | None], None] | None
     ) -> None:
-        super().__init__(limits or StoreLimits())
+        self.limits = limits or StoreLimits()
         self.health = Health(on_state)
+        self.on_fenced: Callable[[str], None] = lambda session: None
         self._backend = backend
+        self._streams = StoredStreams(self.limits, self._changed)
         self._tables = Tables(self.limits, self._changed, expire_there=backend.expires_records)
         self._home = HomeSessions(self._changed)
         self._open = False
@@ -87,48 +89,38 @@ class GroupCommit(StoredStreams):
     # -- the protocol; only `flush` waits
 
     def begin(self, key: StreamKey, *, owner: str = "", call: bytes | None = None) -> None:
-        if self._index.find(key) is None:
-            self._begin(key, owner).call = call
+        if self._streams.index.find(key) is None:
+            self._begin(key, owner, call)
             self._changed()
 
     def append(self, key: StreamKey, data: bytes, *, last: bool = False, keep_after: int | None = None) -> int:
+        streams = self._streams
         try:
-            stream = self._index.writable(key) or self._begin(key)
+            stream = streams.index.writable(key) or self._begin(key)
         except LocalProtocolError:
-            fenced = self._index.find(key)
+            fenced = streams.index.find(key)
             if fenced is None or not fenced.fenced:
                 raise
             return fenced.last  # its new writer continues it
-        before = stream.tail_size
-        self._index.add(stream, data, keep_after)
-        self._recent.weigh(stream, before)
-        self._dirty[stream] = None
+        streams.append(stream, data, last=last, keep_after=keep_after)
         self._backlog += 1
         self._backlog_bytes += len(data)
-        if last:
-            self._index.end(stream, trio.current_time())
-        if self._index.size > self.limits.total_bytes:
-            self._lose_weight(stream)
         if self.health.problem is not None:
-            self._show(stream, stream.last)
-            self._recent.trim((stream,), lossy=True)
+            streams.show_unstored((stream,))
         elif self._backlog > self.limits.backlog_events or self._backlog_bytes > self.limits.backlog_bytes:
             self._degrade(f"{self._backend.name} is behind by {self._backlog} events, {self._backlog_bytes} bytes")
         self._changed()
         return stream.last
 
     def finish(self, key: StreamKey) -> None:
-        stream = self._index.find(key)
+        stream = self._streams.index.find(key)
         if stream is not None and stream.ended is None:
-            self._index.end(stream, trio.current_time())
-            self._dirty[stream] = None
-            self._changed()
-            stream.wake()
+            self._streams.finish(stream)
 
     async def reopen(self, key: StreamKey, *, owner: str = "") -> int:
         await self.prepare_follow(key)
-        stream = self._index.find(key)
-        return 0 if stream is None else self._continue(stream)
+        stream = self._streams.index.find(key)
+        return 0 if stream is None else self._streams.reopen(stream)
 
     async def prepare_follow(self, key: StreamKey) -> None:
         """Do nothing: the streams of an earlier process were loaded with their session."""
@@ -137,12 +129,10 @@ class GroupCommit(StoredStreams):
         await self.flush()
 
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
-        return StreamFollower(check_cursor(self._index.find(key), after), after, self._fetch)
+        return StreamFollower(check_cursor(self._streams.index.find(key), after), after, self._fetch)
 
     def forget(self, session: str) -> None:
-        for stream in self._index.of_session(session):
-            self._index.end(stream, trio.current_time())
-            self._remove(stream)
+        self._streams.forget(session)
 
     async def flush(self) -> None:
         goal = self._accepted
@@ -169,13 +159,13 @@ class GroupCommit(StoredStreams):
 
     def _load(self, contents: Contents) -> None:
         self._secret = contents.secret
-        self._reset()  # not the streams of an earlier opening
+        self._streams.reset()  # not the streams of an earlier opening
         self._failures, self._damaged = 0, False
         self._tables.tasks.load(contents.tasks)
         self._tables.marks.load(contents.marks)
-        self._index.serial = contents.serial
+        self._streams.index.serial = contents.serial
         for row in contents.streams:
-            self._adopt(row).stored = True
+            self._streams.adopt(row)
 
     # -- the writer: the one task that commits
 
@@ -195,12 +185,12 @@ class GroupCommit(StoredStreams):
                 await self._idle.park()
 
     def _has_work(self) -> bool:
-        return bool(self._dirty or self._removed or self._tables.changed or self._home.changes)
+        return bool(self._streams.changed or self._tables.changed or self._home.changes)
 
     async def _commit(self) -> None:
         settles = self._accepted
-        dirty, self._dirty = list(self._dirty), {}
-        removed = self._take_removed({stream.key for stream in dirty})
+        streams = self._streams
+        dirty, removed = streams.take()
         taken = tasks, marks = self._tables.take()
         sessions = self._home.changes.take()
         changes = [stream.take_change() for stream in dirty]
@@ -211,8 +201,7 @@ class GroupCommit(StoredStreams):
             stored = await self._backend.commit(group)
         except BaseException as error:  # the guard of the writer; after a cancellation the last commit writes the rest
             self._writing = ()
-            self._dirty = {stream: None for stream in dirty if self._index.find(stream.key) is stream} | self._dirty
-            self._removed = removed + self._removed
+            streams.give_back(dirty, removed)
             self._tables.give_back(taken)
             self._home.changes.give_back(sessions)
             if not isinstance(error, Exception):
@@ -221,18 +210,22 @@ class GroupCommit(StoredStreams):
         else:
             for stream, change, newest in zip(dirty, changes, stored, strict=True):
                 if newest == FENCED:
-                    self._fence(stream)
+                    streams.fence(stream)
+                    self._on_refused(stream.key.session)
                 elif newest < change.start:
-                    self._rewind(stream, newest)
+                    streams.rewind(stream, newest)
                 else:
                     stream.written, stream.saved_floor = change.last, change.floor
-                    self._show(stream, change.last)
+                    streams.show(stream, change.last)
             self._writing = ()
-            self._recent.trim(dirty, lossy=self.degraded is not None)
+            streams.recent.trim(dirty, lossy=self.degraded is not None)
             self._failures = 0
             self.health.recover()
         self._settled = settles
         self._flushing.unpark_all()
+
+    def _on_refused(self, session: str) -> None:
+        """Handle that another process writes the streams of a session now. The backend of one process never says so."""
 
     def _on_failure(self, error: Exception) -> None:
         self._failures += 1
@@ -248,10 +241,7 @@ class GroupCommit(StoredStreams):
     def _degrade(self, reason: str) -> None:
         """Show events before they are stored, from now on."""
         self._backlog = self._backlog_bytes = 0
-        hidden = tuple(dict.fromkeys((*self._writing, *self._dirty)))
-        for stream in hidden:
-            self._show(stream, stream.last)
-        self._recent.trim(hidden, lossy=True)
+        self._streams.show_unstored(tuple(dict.fromkeys((*self._writing, *self._streams.dirty))))
         self._flushing.unpark_all()
         self.health.degrade(reason)
 
@@ -270,18 +260,9 @@ class GroupCommit(StoredStreams):
             await trio.sleep(self._backend.retry_after[-1])
             return
         self._damaged, self._failures = False, 0
-        self._removed.clear()
         self._tables.put_all_again()
         self._home.put_all_again()
-        for stream in list(self._index):
-            stream.written = stream.saved_floor = 0
-            stream.stored = False
-            if stream.ended is not None and not stream.tail:
-                self._remove(stream)
-            else:
-                self._index.drop_to(stream, stream.tail_floor)
-                self._dirty[stream] = None
-                stream.wake()
+        self._streams.put_all_again()
         if not self._has_work():  # otherwise the commit of it decides
             self.health.recover()
 
@@ -291,8 +272,8 @@ class GroupCommit(StoredStreams):
             # Commits take real time, also under a mock clock.
             if self._writing and not self.degraded and time.monotonic() - self._writing_since > SLOW_COMMIT:
                 self._degrade(f"a commit takes longer than {SLOW_COMMIT:.0f} s")
-            for stream in self._index.expired(trio.current_time()):
-                self._remove(stream)
+            for stream in self._streams.index.expired(trio.current_time()):
+                self._streams.remove(stream)
             self._tables.expire()
             self.health.check()
 
@@ -321,14 +302,14 @@ class GroupCommit(StoredStreams):
                 await self._commit()
                 if self._failures:
                     break
-        lost = sum(stream.last - max(stream.written, stream.floor) for stream in self._dirty)
+        lost = sum(stream.last - max(stream.written, stream.floor) for stream in self._streams.dirty)
         if lost:
             logger.error("the store is closed without %d events that could not be written", lost)
 
-    def _begin(self, key: StreamKey, owner: str = "") -> StoredStream:
+    def _begin(self, key: StreamKey, owner: str = "", call: bytes | None = None) -> StoredStream:
         if self._secret is None:
             raise LocalProtocolError("the store is not open")
-        return super()._begin(key, owner)
+        return self._streams.begin(key, owner, call)
 
     def _changed(self) -> None:
         self._accepted += 1

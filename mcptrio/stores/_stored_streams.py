@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Collection, Iterable
 
 import trio
 from msgspec import field
@@ -138,119 +138,180 @@ class RecentEvents:
 
 
 class StoredStreams:
-    """The lower half of `GroupCommit`: it changes streams in memory and never waits for the backend."""
+    """The streams of a durable store. It changes them in memory and never waits for the backend.
 
-    def __init__(self, limits: StoreLimits) -> None:
-        self.limits = limits
-        self.on_fenced: Callable[[str], None] = lambda session: None
-        self._reset()
+    `take`, `give_back` and `put_all_again` are for the writer, as those of `Tables` and `HomeSessions`.
+    """
 
-    def _reset(self) -> None:
-        self._index: StreamIndex[StoredStream] = StreamIndex(self.limits, StoredStream)
-        self._recent = RecentEvents(self.limits, self._index)
-        self._dirty: dict[StoredStream, None] = {}  # changed since the last commit began
+    def __init__(self, limits: StoreLimits, changed: Callable[[], None]) -> None:
+        self._limits = limits
+        self._changed = changed
+        """Has the writer look for changes."""
+        self.epoch_of: Callable[[str], int] = lambda session: 0
+        """Returns the fencing epoch of a session."""
+        self.may_show: Callable[[StoredStream, int], bool] = lambda stream, upto: True
+        """Returns whether followers may see the events up to a number, which may not be stored yet."""
+        self.reset()
+
+    def reset(self) -> None:
+        self.index: StreamIndex[StoredStream] = StreamIndex(self._limits, StoredStream)
+        self.recent = RecentEvents(self._limits, self.index)
+        self.dirty: dict[StoredStream, None] = {}  # changed since the last commit began
         self._removed: list[tuple[StreamKey, int]] = []
 
-    def _changed(self) -> None:
-        """Have the writer look for changes."""
-        raise NotImplementedError
+    # -- changes in memory
 
-    # -- streams of other processes, and of sessions that were released
-
-    def _adopt(self, row: StreamRow, owner: str = "") -> StoredStream:
-        """Make the stored stream of another process known, or one of a session that had left the memory."""
-        # An earlier one was removed and begun again; the process died before the removal was written.
-        if (earlier := self._index.find(row.key)) is not None:
-            self._remove(earlier)
-        stream = StoredStream(
-            row.key, row.serial, row.floor, row.last, visible=row.last, size=row.size, tail_floor=row.last
-        )
-        stream.written, stream.saved_floor, stream.call = row.last, row.floor, row.call
-        stream.sizes.extend(row.sizes)
-        self._index.adopt(stream, owner)
-        if row.age is not None:
-            self._index.end(stream, trio.current_time() - row.age)
+    def begin(self, key: StreamKey, owner: str = "", call: bytes | None = None) -> StoredStream:
+        while (crowded := self.index.crowded()) is not None:
+            self.remove(crowded)
+        stream = self.index.begin(key, owner)
+        stream.epoch, stream.call = self.epoch_of(key.session), call
+        self.dirty[stream] = None
         return stream
 
-    def _unload(self, session: str) -> None:
-        """Drop the streams of a released session from memory; the backend keeps them."""
-        for stream in self._index.of_session(session):
-            self._index.remove(stream)
-            self._recent.forget(stream)
+    def append(self, stream: StoredStream, data: bytes, *, last: bool, keep_after: int | None) -> None:
+        before = stream.tail_size
+        self.index.add(stream, data, keep_after)
+        self.recent.weigh(stream, before)
+        self.dirty[stream] = None
+        if last:
+            self.index.end(stream, trio.current_time())
+        if self.index.size > self._limits.total_bytes:
+            self._lose_weight(stream)
 
-    def _continue(self, stream: StoredStream) -> int:
-        """Let this process append to a stream that another one began."""
-        stream.stored = True
-        if len(stream.sizes) < stream.last - stream.floor:  # their sizes are not known: only their number counts
-            stream.sizes = array("I", [0] * (stream.last - stream.floor))
-            self._index.resized(stream, -stream.size)
-            stream.size = 0
-        self._index.reopen(stream)
-        return stream.last
+    def finish(self, stream: StoredStream) -> None:
+        """End a stream that gets no further events."""
+        self.index.end(stream, trio.current_time())
+        self.dirty[stream] = None
+        self._changed()
+        stream.wake()
 
-    # -- in memory
+    def forget(self, session: str) -> None:
+        """Remove the streams of a session that is over."""
+        for stream in self.index.of_session(session):
+            self.index.end(stream, trio.current_time())
+            self.remove(stream)
 
-    def _begin(self, key: StreamKey, owner: str = "") -> StoredStream:
-        while (crowded := self._index.crowded()) is not None:
-            self._remove(crowded)
-        stream = self._index.begin(key, owner)
-        self._dirty[stream] = None
-        return stream
-
-    def _remove(self, stream: StoredStream) -> None:
+    def remove(self, stream: StoredStream) -> None:
         """Remove a stream. Open followers still get its events in memory, stored or not: the session is over."""
-        self._index.remove(stream)
-        self._dirty.pop(stream, None)
-        self._recent.forget(stream)
+        self.index.remove(stream)
+        self.dirty.pop(stream, None)
+        self.recent.forget(stream)
         if stream.stored:
             self._removed.append((stream.key, stream.serial))
         stream.floor = stream.tail_floor
-        self._show(stream, stream.last)
+        self.show(stream, stream.last)
         self._changed()
 
     def _lose_weight(self, growing: StoredStream) -> None:
-        finished, running = self._index.overweight(growing)
+        finished, running = self.index.overweight(growing)
         for stream in finished:
-            self._remove(stream)
+            self.remove(stream)
         for stream in running:
             before = stream.tail_size
-            self._index.drop_to(stream, stream.droppable(stream.visible))
-            self._recent.weigh(stream, before)
-            self._dirty[stream] = None
+            self.index.drop_to(stream, stream.droppable(stream.visible))
+            self.recent.weigh(stream, before)
+            self.dirty[stream] = None
             stream.wake()
 
-    def _show(self, stream: StoredStream, upto: int) -> None:
-        stream.visible = max(stream.visible, upto)
-        stream.wake()
+    def show(self, stream: StoredStream, upto: int) -> None:
+        """Let followers see the events up to a number."""
+        if self.may_show(stream, upto):
+            stream.visible = max(stream.visible, upto)
+            stream.wake()
 
-    # -- replies of the backend
+    def show_unstored(self, streams: Collection[StoredStream]) -> None:
+        """Let followers see events that are not stored. What memory cannot hold of them is lost."""
+        for stream in streams:
+            self.show(stream, stream.last)
+        self.recent.trim(streams, lossy=True)
 
-    def _take_removed(self, written: Set[StreamKey]) -> list[tuple[StreamKey, int]]:
-        """Return some of the removals, and each of a stream whose name is about to be written again."""
-        some, rest = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
-        self._removed = [removal for removal in rest if removal[0] not in written]
-        return some + [removal for removal in rest if removal[0] in written]
+    # -- streams of other processes, and of sessions that were released
 
-    def _fence(self, stream: StoredStream) -> None:
+    def adopt(self, row: StreamRow, owner: str = "") -> StoredStream:
+        """Make the stored stream of another process known, or one of a session that had left the memory."""
+        # An earlier one was removed and begun again; the process died before the removal was written.
+        if (earlier := self.index.find(row.key)) is not None:
+            self.remove(earlier)
+        stream = StoredStream(
+            row.key, row.serial, row.floor, row.last, visible=row.last, size=row.size, tail_floor=row.last
+        )
+        stream.written, stream.saved_floor, stream.call, stream.stored = row.last, row.floor, row.call, True
+        stream.sizes.extend(row.sizes)
+        self.index.adopt(stream, owner)
+        if row.age is not None:
+            self.index.end(stream, trio.current_time() - row.age)
+        return stream
+
+    def reopen(self, stream: StoredStream) -> int:
+        """Let this process append to a stream that another one began."""
+        stream.stored, stream.epoch = True, self.epoch_of(stream.key.session)
+        if len(stream.sizes) < stream.last - stream.floor:  # their sizes are not known: only their number counts
+            stream.sizes = array("I", [0] * (stream.last - stream.floor))
+            self.index.resized(stream, -stream.size)
+            stream.size = 0
+        self.index.reopen(stream)
+        return stream.last
+
+    def unload(self, session: str) -> None:
+        """Drop the streams of a released session from memory; the backend keeps them."""
+        for stream in self.index.of_session(session):
+            self.index.remove(stream)
+            self.recent.forget(stream)
+
+    def fence(self, stream: StoredStream) -> None:
         """End a stream that another process writes now: discard what was not shown, and delete nothing."""
         logger.warning("a stream of session %s is written by another process now", stream.key.session)
         stream.fenced, stream.stored = True, False
-        self._dirty.pop(stream, None)
-        if self._index.find(stream.key) is stream:
+        self.dirty.pop(stream, None)
+        if self.index.find(stream.key) is stream:
             before, size = stream.tail_size, stream.size
             stream.cut(stream.visible)
-            self._index.resized(stream, stream.size - size)
-            self._recent.weigh(stream, before)
-            self._index.end(stream, trio.current_time())
+            self.index.resized(stream, stream.size - size)
+            self.recent.weigh(stream, before)
+            self.index.end(stream, trio.current_time())
         stream.wake()
 
-    def _rewind(self, stream: StoredStream, newest: int) -> None:
+    # -- for the writer
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self.dirty or self._removed)
+
+    def take(self) -> tuple[list[StoredStream], list[tuple[StreamKey, int]]]:
+        """Return the streams to write and those to remove: some, and each whose name is about to be written again."""
+        dirty, self.dirty = list(self.dirty), {}
+        written = {stream.key for stream in dirty}
+        some, rest = self._removed[:REMOVED_AT_ONCE], self._removed[REMOVED_AT_ONCE:]
+        self._removed = [removal for removal in rest if removal[0] not in written]
+        return dirty, some + [removal for removal in rest if removal[0] in written]
+
+    def give_back(self, dirty: list[StoredStream], removed: list[tuple[StreamKey, int]]) -> None:
+        """Take back what could not be written."""
+        self.dirty = {stream: None for stream in dirty if self.index.find(stream.key) is stream} | self.dirty
+        self._removed = removed + self._removed
+
+    def rewind(self, stream: StoredStream, newest: int) -> None:
         """Write the end of a stream again that the backend has lost; a gap that memory cannot fill is cut off."""
-        if self._index.find(stream.key) is not stream:
+        if self.index.find(stream.key) is not stream:
             return
         logger.error("the store has lost events of session %s; writing them again", stream.key.session)
         stream.written, stream.saved_floor = newest, min(stream.saved_floor, newest)
         if newest < stream.tail_floor:
-            self._index.drop_to(stream, stream.tail_floor)
+            self.index.drop_to(stream, stream.tail_floor)
             stream.wake()
-        self._dirty[stream] = None
+        self.dirty[stream] = None
+
+    def put_all_again(self) -> None:
+        """Write everything that memory holds into a storage that has lost it."""
+        self._removed.clear()
+        for stream in list(self.index):
+            stream.written = stream.saved_floor = 0
+            stream.stored = False
+            if stream.ended is not None and not stream.tail:
+                self.remove(stream)
+            else:
+                self.index.drop_to(stream, stream.tail_floor)
+                self.dirty[stream] = None
+                stream.wake()

@@ -15,7 +15,7 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
-from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents, StoredSession, StreamRow
+from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents, StoredSession
 from mcptrio.stores._file_directory import FileDirectory
 from mcptrio.stores._group_commit import GroupCommit
 from mcptrio.stores._sqlite_file import FileGone, SqliteFile, is_damage
@@ -44,12 +44,9 @@ class SqliteStore(GroupCommit):
         backend = FileBackend(self._file)
         super().__init__(backend, limits, on_state)
         self.sessions = FileDirectory(
-            self._home, claim=backend.claim, load=self._load_stream, unload=self._unload, flush=self.flush
+            self._home, claim=backend.claim, load=self._streams.adopt, unload=self._streams.unload, flush=self.flush
         )
         self.tasks, self.marks = self._tables.tasks, self._tables.marks
-
-    def _load_stream(self, row: StreamRow, owner: str) -> None:
-        self._adopt(row, owner).stored = True
 
     @property
     def moved_aside(self) -> Path | None:

@@ -107,7 +107,7 @@ async def test_progress_and_the_answer_come_from_the_other_worker(redis_server: 
         assert (await reader.frame())["result"]["content"][0]["text"] == "told Ada"
         assert await reader.frame() is None
         reader.hang_up()
-        await until(lambda: not list(one.store._index))  # nothing is left of it
+        await until(lambda: not list(one.store._streams.index))  # nothing is left of it
 
 
 async def test_a_stream_of_another_worker_is_followed_when_the_store_answers_again(

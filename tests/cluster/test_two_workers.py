@@ -653,7 +653,7 @@ async def test_a_call_whose_session_was_taken_over_is_answered(url: str) -> None
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call)
-            await until(lambda: client.session_id in {stream.key.session for stream in one.store._index})
+            await until(lambda: client.session_id in {stream.key.session for stream in one.store._streams.index})
             one.store.sessions.lose(str(client.session_id))
             one.store.holds_back = False
         assert error_of(replies[0])["data"] == {"mayHaveRun": True}

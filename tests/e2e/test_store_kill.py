@@ -41,7 +41,7 @@ async def main(run):
         while True:
             for _ in range(random.randrange(1, 8)):
                 name = random.choice(names)
-                seq = store._index.find(StreamKey("alice", name)).last + 1
+                seq = store._streams.index.find(StreamKey("alice", name)).last + 1
                 assert store.append(StreamKey("alice", name), f"{name}#{seq}".encode()) == seq
             await trio.sleep(random.random() * 0.002)
 

@@ -374,7 +374,7 @@ async def test_an_idle_session_leaves_the_memory_and_comes_back(path: Path, mock
         while endpoint.runtime.supervisor.sessions or endpoint.runtime.homes.moving:  # type: ignore[union-attr]
             await trio.lowlevel.checkpoint()
         assert telemetry.SessionPassivated(session=client.session_id) in events
-        assert list(endpoint.runtime.store._index) == []  # type: ignore[attr-defined]
+        assert list(endpoint.runtime.store._streams.index) == []  # type: ignore[attr-defined]
         assert (await tool(client, "who"))["epoch"] == 1
         assert telemetry.SessionTakenOver(session=client.session_id, reason="passivated") in events
         assert sum(type(event) is telemetry.SessionOpened for event in events) == 1
@@ -393,7 +393,7 @@ async def test_a_passivated_session_holds_nothing_in_memory(path: Path) -> None:
         assert not runtime.homes.moving
         assert not runtime.supervisor.sessions
         assert len(runtime.store._home) == 0  # type: ignore[attr-defined]
-        assert list(runtime.store._index) == []  # type: ignore[attr-defined]
+        assert list(runtime.store._streams.index) == []  # type: ignore[attr-defined]
 
 
 async def test_a_session_with_a_connection_or_a_call_stays(path: Path) -> None:

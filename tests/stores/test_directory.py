@@ -106,9 +106,9 @@ async def test_a_released_session_leaves_the_memory_and_its_streams_come_back(pa
         events = fill(store, 5)
         over = fill(store, 2, StreamKey("alice", "2"), last=True)
         await store.sessions.release("alice", 0, b"one", ttl=60)
-        assert list(store._index) == []
+        assert list(store._streams.index) == []
         assert len(store._home) == 0
-        assert store._recent.total == 0
+        assert store._streams.recent.total == 0
         with pytest.raises(UnknownCursor):
             store.follow(KEY)
         await store.sessions.claim("alice")

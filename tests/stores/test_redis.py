@@ -128,7 +128,7 @@ async def test_a_stream_that_is_begun_again_has_nothing_of_the_earlier_one(redis
         for key in keys:
             store.append(key, b"new", last=True)
         await store.flush()
-        await wait_until(lambda: not store._removed)
+        await wait_until(lambda: not store._streams.changed)
         await store.flush()
         for key in keys:
             assert await drain(store.follow(key)) == [(1, b"new")]
@@ -323,7 +323,7 @@ async def test_killed_connections_cost_no_event(redis_server: RedisServer, url: 
             events += fill(store, 5)
         events += fill(store, 1, last=True)
         assert await drain(follower) == events
-        await wait_until(lambda: store.degraded is None and not store._dirty)
+        await wait_until(lambda: store.degraded is None and not store._streams.dirty)
         await store.flush()
         assert stored(redis_server, url) == events
 

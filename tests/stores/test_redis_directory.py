@@ -190,7 +190,7 @@ async def test_a_release_waits_for_the_events(own_server: RedisServer) -> None:
         events = fill(one, 300)
         assert await one.sessions.release("alice", 0, b"record", ttl=60)
         assert stored(own_server, url) == events
-        assert list(one._index) == []
+        assert list(one._streams.index) == []
         await other.sessions.claim("alice")
         own_server.stop()
         fill(other, 1)

@@ -270,8 +270,8 @@ async def test_memory_for_tails_is_bounded_over_all_streams(path: Path) -> None:
         for key in keys:
             store.append(key, bytes(1_000), last=True)
         await store.flush()
-        assert store._recent.total <= 10_000
-        assert store._recent.total == sum(len(data) for stream in store._index for data in stream.tail)
+        assert store._streams.recent.total <= 10_000
+        assert store._streams.recent.total == sum(len(data) for stream in store._streams.index for data in stream.tail)
         for key in keys:
             assert await drain(store.follow(key)) == [(1, bytes(1_000))]
 

@@ -113,7 +113,7 @@ class Model:
 
     def check_the_books(self) -> None:
         store = self.store
-        streams = list(store._index)
+        streams = list(store._streams.index)
         for stream in streams:
             log = self.logs[stream.key]
             assert stream.last == len(log)
@@ -122,11 +122,11 @@ class Model:
             assert list(stream.sizes) == [len(data) for data in log[stream.floor :]]
             assert stream.size == sum(stream.sizes)
             assert stream.tail_size == sum(map(len, stream.tail))
-        assert set(store._recent.streams) == {stream for stream in streams if stream.tail}
-        assert store._recent.total == sum(stream.tail_size for stream in streams)
-        assert store._index.size == sum(stream.size for stream in streams)
-        assert store._index.count == len(streams) <= LIMITS.streams
-        assert set(store._dirty) <= set(streams)
+        assert set(store._streams.recent.streams) == {stream for stream in streams if stream.tail}
+        assert store._streams.recent.total == sum(stream.tail_size for stream in streams)
+        assert store._streams.index.size == sum(stream.size for stream in streams)
+        assert store._streams.index.count == len(streams) <= LIMITS.streams
+        assert set(store._streams.dirty) <= set(streams)
 
     def check_the_file(self, path: Path) -> None:
         with contextlib.closing(sqlite3.connect(path)) as file:
@@ -135,7 +135,7 @@ class Model:
                 "SELECT id, session, stream, floor, last FROM streams"
             ):
                 held[serial] = self.logs[StreamKey(session, name)][floor:last]
-            assert sorted(held) == sorted(stream.serial for stream in self.store._index)
+            assert sorted(held) == sorted(stream.serial for stream in self.store._streams.index)
             found: dict[int, list[bytes]] = {serial: [] for serial in held}
             for serial, data in file.execute("SELECT stream, data FROM events ORDER BY stream, seq"):
                 found[serial].append(data)
@@ -177,7 +177,7 @@ async def test_under_faults_no_follower_sees_a_gap_and_the_file_catches_up(
         model.check_the_file(path)
         again = SqliteStore(path, limits=LIMITS)
         async with again.open():
-            for stream in store._index:
+            for stream in store._streams.index:
                 log = model.logs[stream.key]
                 follower = again.follow(stream.key, stream.saved_floor)
                 assert [event.data async for event in follower] == log[stream.saved_floor :]

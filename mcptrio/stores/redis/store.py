@@ -66,7 +66,8 @@ class RedisStore(GroupCommit):
         self.sessions = storage.directory = RedisDirectory(
             self._home, self.connection, keys, limits.session_age, flush=self.flush, unwritten=self._unwritten
         )
-        self.sessions.on_lost, self.sessions.on_gone = self._on_lost, self._unload
+        self.sessions.on_lost, self.sessions.on_gone = self._on_lost, self._streams.unload
+        self._streams.epoch_of, self._streams.may_show = self.sessions.epoch_of, self._may_show
         self.mirrors = Mirrors(self.connection, keys, limits.streams)
         self._on_news: Callable[[bytes], None] | None = None
         self._holds_back = False
@@ -109,7 +110,7 @@ class RedisStore(GroupCommit):
 
     async def prepare_follow(self, key: StreamKey) -> None:
         """Make a mirror of a stream that another process writes or has written."""
-        known = self._index.find(key)
+        known = self._streams.index.find(key)
         if known is None or known.fenced:
             await self.mirrors.prepare(key)
         elif known.visible < known.last:
@@ -122,12 +123,12 @@ class RedisStore(GroupCommit):
             while self.holds_back:
                 await self._let_go.park()
                 await self.flush()
-        known = self._index.find(key)
+        known = self._streams.index.find(key)
         if known is not None and known.fenced:
             raise UnknownCursor("the session of this stream has another home now")
 
     def follow(self, key: StreamKey, after: int = 0) -> StreamFollower:
-        known = self._index.find(key)
+        known = self._streams.index.find(key)
         mirror = self.mirrors.find(key)
         if mirror is not None and (known is None or known.fenced):
             return self.mirrors.follow(mirror, after, self._fetch)
@@ -161,19 +162,16 @@ class RedisStore(GroupCommit):
         return emptied
 
     def finish(self, key: StreamKey) -> None:
-        if self._index.find(key) is None and (mirror := self.mirrors.find(key)) is not None:
+        if self._streams.index.find(key) is None and (mirror := self.mirrors.find(key)) is not None:
             mirror.end()
         super().finish(key)
 
     async def reopen(self, key: StreamKey, *, owner: str = "") -> int:
-        stream = self._index.find(key)
+        stream = self._streams.index.find(key)
         if stream is None or stream.fenced:
             found = await self.mirrors.look(key)
-            stream = None if found is None else self._adopt(found, owner)
-        if stream is None:
-            return 0
-        stream.epoch = self.sessions.epoch_of(key.session)
-        return self._continue(stream)
+            stream = None if found is None else self._streams.adopt(found, owner)
+        return 0 if stream is None else self._streams.reopen(stream)
 
     # -- the cluster
 
@@ -199,30 +197,26 @@ class RedisStore(GroupCommit):
 
     # -- sessions with another home
 
-    def _begin(self, key: StreamKey, owner: str = "") -> StoredStream:
-        stream = super()._begin(key, owner)
-        stream.epoch = self.sessions.epoch_of(key.session)
-        return stream
-
-    def _show(self, stream: StoredStream, upto: int) -> None:
+    def _may_show(self, stream: StoredStream, upto: int) -> bool:
         # R2: what the server may refuse later is not shown.
-        if upto <= stream.written or not (self.holds_back or stream.epoch == LOST):
-            super()._show(stream, upto)
+        return upto <= stream.written or not (self.holds_back or stream.epoch == LOST)
 
-    def _fence(self, stream: StoredStream) -> None:
-        super()._fence(stream)
+    def _on_refused(self, session: str) -> None:
         self.sessions.fenced += 1
-        self.sessions.lose(stream.key.session)
+        self.sessions.lose(session)
 
     def _on_lost(self, session: str) -> None:
-        for stream in self._index.of_session(session):
+        for stream in self._streams.index.of_session(session):
             if not stream.fenced:
-                super()._fence(stream)
+                self._streams.fence(stream)
         self.on_fenced(session)
 
     def _unwritten(self, session: str) -> bool:
         """Return whether some change of a session's streams is not stored yet."""
-        return any(stream in self._dirty or stream in self._writing for stream in self._index.of_session(session))
+        return any(
+            stream in self._streams.dirty or stream in self._writing
+            for stream in self._streams.index.of_session(session)
+        )
 
     # -- the tasks
 
