@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _IDLE = 60.0
 _TOTAL = 900.0
 _OPENING = 30.0
+_CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key"})
+"""Headers whose values others must not read."""
 
 
 @asynccontextmanager
@@ -118,7 +120,7 @@ def _env(options: ConnectionOptions) -> dict[str, str]:
 
 
 def _auth(where: Target, headers: Mapping[str, str], options: ConnectionOptions, terminal: Terminal) -> HttpAuth | None:
-    has_own = _has_credentials(headers)
+    has_own = any(name.lower() == "authorization" for name in headers)
     if options.auth == "oauth":
         if where.url is None:
             raise UsageError("--auth oauth needs a URL")
@@ -147,15 +149,14 @@ def check_encryption(where: Target, headers: Mapping[str, str]) -> None:
     Raises:
         UsageError: others could read them on the way.
     """
-    if where.url is not None and _has_credentials(headers) and not _is_private(where):
+    if where.url is None or _is_private(where):
+        return
+    secret = any(name.lower() in _CREDENTIALS for name in headers)
+    if secret or "@" in urlsplit(where.url).netloc:
         raise UsageError(
-            f"the token would be sent unencrypted to {urlsplit(where.url).hostname}, where others can read it: "
+            f"the credentials would be sent unencrypted to {urlsplit(where.url).hostname}, where others can read it: "
             "use https, or add --allow-http"
         )
-
-
-def _has_credentials(headers: Mapping[str, str]) -> bool:
-    return any(name.lower() == "authorization" for name in headers)
 
 
 def _is_private(where: Target) -> bool:

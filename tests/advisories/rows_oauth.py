@@ -77,8 +77,18 @@ MUTANTS = [
     ),
     Mutant(
         "S17", "no token over plain http", "cli/connection.py",
-        "_has_credentials(headers) and not _is_private(where):", "False:",
+        "    if secret or \"@\" in urlsplit(where.url).netloc:", "    if False:",
         SECRETS, "test_a_token_is_not_sent_unencrypted_to_another_machine",
+    ),
+    Mutant(
+        "S17", "a password in a URL is one too", "cli/connection.py",
+        "    if secret or \"@\" in urlsplit(where.url).netloc:", "    if secret:",
+        SECRETS, "test_a_password_in_a_url_is_not_sent_unencrypted_to_another_machine",
+    ),
+    Mutant(
+        "S17", "a token for this machine goes to no proxy", "transports/http_client/http.py",
+        ", mounts=_DIRECT", "",
+        "tests/client/test_proxies.py", "test_a_server_on_this_machine_is_reached_without_a_proxy",
     ),
     Mutant(
         "S17", "a file that the group can read is reported", "cli/auth.py",

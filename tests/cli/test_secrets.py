@@ -24,16 +24,44 @@ TOKEN = "secret-" + "t" * 30
 @pytest.mark.defect("S17")
 @pytest.mark.parametrize(
     "options",
-    [ConnectionOptions(token=TOKEN), ConnectionOptions(header=[f"authorization: Bearer {TOKEN}"])],
-    ids=["token", "header"],
+    [
+        ConnectionOptions(token=TOKEN),
+        ConnectionOptions(header=[f"authorization: Bearer {TOKEN}"]),
+        ConnectionOptions(header=[f"Cookie: session={TOKEN}"]),
+        ConnectionOptions(header=[f"X-API-Key: {TOKEN}"]),
+    ],
+    ids=["token", "header", "cookie", "key"],
 )
-@pytest.mark.parametrize("url", ["http://example.org/mcp", "ws://example.org/mcp", "http://127.0.0.1.example.org/mcp"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org/mcp",
+        "ws://example.org/mcp",
+        "http://127.0.0.1.example.org/mcp",
+        "http://localhost.example.org/mcp",
+        "http://localhost@example.org/mcp",
+        "http://127.1/mcp",
+        "http://2130706433/mcp",
+        "http://[::ffff:127.0.0.1]/mcp",
+        "http://0.0.0.0/mcp",
+    ],
+)
 async def test_a_token_is_not_sent_unencrypted_to_another_machine(url: str, options: ConnectionOptions) -> None:
     terminal = Terminal(err=Console(file=io.StringIO()), interactive=False)
     with pytest.raises(UsageError, match="--allow-http") as caught:
         async with open_client(url, options, terminal):
             pass
     assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.defect("S17")
+async def test_a_password_in_a_url_is_not_sent_unencrypted_to_another_machine() -> None:
+    terminal = Terminal(err=Console(file=io.StringIO()), interactive=False)
+    with pytest.raises(UsageError, match="--allow-http") as caught:
+        async with open_client(f"http://ada:{TOKEN}@example.org/mcp", ConnectionOptions(), terminal):
+            pass
+    assert TOKEN not in str(caught.value)
+    check_encryption(read_target(f"https://ada:{TOKEN}@example.org/mcp"), {})
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ EVENTS: Final = "text/event-stream"
 HTML: Final = "text/html"
 _MAX_HOPS: Final = 5
 MAX_AUTH: Final = 8
+_DIRECT: Final = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
+"""Hosts that are reached without the proxies of the environment: what is sent to this machine stays there."""
 _REDIRECTS: Final = {"GET": (301, 302, 303, 307, 308), "POST": (307, 308), "DELETE": (307, 308)}
 _QUOTED: Final = 200
 _TAIL: Final = 0.1
@@ -333,4 +335,6 @@ async def lent_or_own(lent: httpx2.AsyncClient | None, config: HttpClientConfig)
 def open_http(config: HttpClientConfig) -> httpx2.AsyncClient:
     timeout = httpx2.Timeout(None, connect=config.connect_timeout, write=config.write_timeout)
     limits: Any = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
-    return httpx2.AsyncClient(timeout=timeout, limits=limits, verify=config.verify, follow_redirects=False)
+    return httpx2.AsyncClient(
+        timeout=timeout, limits=limits, verify=config.verify, follow_redirects=False, mounts=_DIRECT
+    )
