@@ -27,6 +27,8 @@ def auth_settings(arguments: RunSettings, server: Server, *, warn: bool = True) 
     token_file, client_ca = arguments.token_file, arguments.client_ca
     if warn and arguments.state_key_file:
         warn_if_readable(arguments.state_key_file)
+    if warn and arguments.store and (password_file := os.environ.get("MCPTRIO_STORE_PASSWORD_FILE")):
+        warn_if_readable(password_file)
     if arguments.transport == "stdio":
         if given := arguments.given & {"token_file", "client_ca"}:
             option = "--token-file" if "token_file" in given else "--client-ca"
@@ -39,7 +41,7 @@ def auth_settings(arguments: RunSettings, server: Server, *, warn: bool = True) 
     if client_ca:
         if not arguments.certfile:
             raise DeclarationError("--client-ca needs --certfile: client certificates require TLS")
-        _read(client_ca, "--client-ca")
+        read_secret(client_ca, "--client-ca")
         settings["client_ca"] = client_ca
     if token_file:
         settings["auth"] = _tokens(token_file, warn)
@@ -58,7 +60,7 @@ def auth_settings(arguments: RunSettings, server: Server, *, warn: bool = True) 
 def _tokens(path: str, warn: bool) -> StaticTokens:
     from mcptrio.auth.server import StaticTokens
 
-    text = _read(path, "--token-file")
+    text = read_secret(path, "--token-file")
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
         raise DeclarationError(f"--token-file {path} has no token: write one line TOKEN NAME [SCOPE ...] per caller")
     if warn:
@@ -79,7 +81,12 @@ def warn_if_readable(path: str) -> None:
         print(f"mcptrio: other users of this machine can read {path}: chmod 600 {path}", file=sys.stderr)
 
 
-def _read(path: str, option: str) -> str:
+def read_secret(path: str, option: str) -> str:
+    """Return the text of a file that an option or a variable names.
+
+    Raises:
+        DeclarationError: it cannot be read; the text says why in one line.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MAX_FILE + 1)

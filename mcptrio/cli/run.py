@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcptrio.cli.auth import auth_settings
+from mcptrio.cli.auth import auth_settings, read_secret
 from mcptrio.cli.exit_codes import Failure
 from mcptrio.cli.run_options import parser as parser
 from mcptrio.cli.settings import RunSettings, read_settings
@@ -179,27 +179,22 @@ def _state_keys(settings: RunSettings) -> list[str]:
         return keys
     if not file:
         return []
-    try:
-        with open(file, encoding="utf-8") as lines:
-            return [*lines]
-    except OSError as error:
-        raise DeclarationError(f"--state-key-file {file}: {error.strerror}") from None
+    return read_secret(file, "--state-key-file").splitlines()
 
 
 def store_password() -> str | None:
     """Return the password from the file that the environment names, if it names one.
 
     Raises:
-        DeclarationError: the file cannot be read.
+        DeclarationError: the file cannot be read, or is empty.
     """
     file = os.environ.get("MCPTRIO_STORE_PASSWORD_FILE")
     if not file:
         return None
-    try:
-        with open(file, encoding="utf-8") as text:
-            return text.read().strip()
-    except OSError as error:
-        raise DeclarationError(f"MCPTRIO_STORE_PASSWORD_FILE {file}: {error.strerror}") from None
+    password = read_secret(file, "MCPTRIO_STORE_PASSWORD_FILE").strip()
+    if not password:
+        raise DeclarationError(f"MCPTRIO_STORE_PASSWORD_FILE {file} is empty: write the password into it")
+    return password
 
 
 def _store(url: str) -> str | Store:

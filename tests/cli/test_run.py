@@ -156,6 +156,11 @@ def test_the_password_of_a_store_comes_from_a_file(
     monkeypatch.setenv("MCPTRIO_STORE_PASSWORD_FILE", str(file))
     with running_server("--requirepass", "right") as server:
         assert "No such file" in refused(capsys, *HTTP, server.url)[1]
+        file.touch(0o600)
+        file.write_bytes(b"\xff")
+        assert "not a text file in UTF-8" in refused(capsys, *HTTP, server.url)[1]
+        file.write_text("\n")
+        assert "is empty: write the password into it" in refused(capsys, *HTTP, server.url)[1]
         file.write_text("wrong\n")
         said = refused(capsys, *HTTP, server.url)[1]
         assert "refused user 'default': check name and password" in said

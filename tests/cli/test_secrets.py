@@ -84,15 +84,19 @@ def test_without_a_token_plain_http_is_fine() -> None:
 
 @pytest.mark.defect("S17")
 @pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
-@pytest.mark.parametrize("option", ["keyfile", "certfile", "state_key_file", "token_file"])
+@pytest.mark.parametrize(
+    "option", ["keyfile", "certfile", "state_key_file", "token_file", "MCPTRIO_STORE_PASSWORD_FILE"]
+)
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o600])
 def test_a_secret_file_that_others_can_use_is_reported(
-    option: str, mode: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: str, mode: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "secret"
     file.write_text(f"{TOKEN} ada\n")
     file.chmod(mode)
     names = ("token_file", "client_ca", "certfile", "keyfile", "state_key_file")
     arguments = {name: str(file) if name == option else None for name in names}
-    auth_settings(Namespace(transport="http", **arguments), Server("s"))
+    if option not in names:
+        monkeypatch.setenv(option, str(file))
+    auth_settings(Namespace(transport="http", store="redis://h", **arguments), Server("s"))
     assert (f"chmod 600 {file}" in capsys.readouterr().err) == (mode != 0o600)

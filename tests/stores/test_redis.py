@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio.errors import DeclarationError
 from mcptrio.stores import LaggedBehind, StoreLimits, StreamKey, UnknownCursor, open_store
+from mcptrio.stores.base import StoreFailed
 from mcptrio.stores.redis import RedisStore, backend
 from mcptrio.stores.redis.connection import StoreUnavailable
 from tests.redis_server import RedisServer, running_server
@@ -745,6 +746,50 @@ ACL = (
     "+smembers +xadd +xtrim +xrange +xrevrange +publish +subscribe +unsubscribe"
 )
 """As docs/howto/redis.md has it."""
+
+
+CHECKED = ("hello", "ping", "select", "wait", "script|load", "evalsha", "eval", "subscribe", "unsubscribe")
+"""Rights that the login, or a later command of its own, shows to be missing."""
+
+
+async def test_a_right_that_the_user_lacks_is_named_at_the_start(redis_server: RedisServer) -> None:
+    rights = ACL.replace("NAME", "rights").split()
+    url = f"redis+unix://poor:secret@{redis_server.path}?name=rights"
+    needed = [right[1:] for right in rights if right[0] == "+" and right[1:] not in CHECKED]
+    for right in needed:
+        redis_server.command("ACL", "SETUSER", "poor", "reset", "on", ">secret", *rights, f"-{right}")
+        with pytest.raises(StoreFailed, match=rf"NOPERM: \+{right} .*the how-to page on Redis"):
+            async with make(url).open():
+                pass
+    redis_server.command("ACL", "SETUSER", "poor", "reset", "on", ">secret", *rights, "-subscribe")
+    async with (store := make(url)).open():
+        with pytest.raises(StoreFailed, match=r"'subscribe' command .*the how-to page on Redis"):
+            await store.listen_to_workers(lambda message: None)
+    redis_server.command("ACL", "SETUSER", "poor", "reset", "on", ">secret", *rights)
+    async with make(url).open():
+        pass
+    left = redis_server.command("KEYS", "mcptrio:{rights}:*")
+    assert not any(b":check:" in key for key in left)
+
+
+@pytest.mark.parametrize(
+    ("options", "setting", "how"),
+    [
+        ((), ("REPLICAOF", "127.0.0.1", "1"), "name the primary"),
+        (("--maxmemory", "1"), (), "raise its maxmemory"),
+    ],
+    ids=["replica", "full"],
+)
+async def test_a_server_that_cannot_be_written_is_refused_with_advice(
+    options: tuple[str, ...], setting: tuple[str, ...], how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_server(*options) as server:
+        if setting:
+            server.command(*setting)
+        with pytest.raises(StoreFailed, match=how):
+            async with make(server.url).open():
+                pass
+    assert caplog.messages == []
 
 
 async def test_the_documented_acl_is_sufficient(redis_server: RedisServer) -> None:

@@ -130,8 +130,10 @@ class RedisUrl(Struct, frozen=True, kw_only=True):
             raise ValueError("no address")
         if sentinel and not path.strip("/"):
             raise ValueError("no service")
+        if ca is not None and parts.scheme != "rediss":
+            raise ValueError("ca= is for rediss://")
         if parts.scheme == "rediss" and tls is None:
-            tls = ssl.create_default_context(cafile=ca)
+            tls = _tls(ca)
         port = SENTINEL_PORT if sentinel else PORT
         address = RedisAddress(
             hosts=() if unix else tuple(_host(host, port) for host in hosts.split(",")),
@@ -155,4 +157,14 @@ def _host(text: str, port: int) -> tuple[str, int]:
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError("no host")
+    if parts.port == 0:
+        raise ValueError("port 0")
     return parts.hostname, parts.port or port
+
+
+def _tls(ca: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:  # also one of TLS: there is no certificate in the file
+        text = "no certificate in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ValueError(f"ca={ca}: {text}") from None

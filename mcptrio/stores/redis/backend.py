@@ -17,7 +17,7 @@ from mcptrio.stores._records import Row
 from mcptrio.stores._streams import open_tasks
 from mcptrio.stores.base import StoreFailed, StoreLimits, StreamKey
 from mcptrio.stores.redis import scripts
-from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
+from mcptrio.stores.redis.connection import REPLICAS, RedisConnection, StoreUnavailable, advice
 from mcptrio.stores.redis.directory import RedisDirectory
 from mcptrio.stores.redis.keys import Keys
 from mcptrio.stores.redis.tasks import SharedTasks
@@ -58,10 +58,11 @@ class RedisBackend:
     async def open(self, secret: bytes, on_damage: Callable[[str], None]) -> AsyncIterator[Contents]:
         async with self._connection.open():
             try:
+                await self._check_rights()
                 await self._share_secret(secret)
                 await self._check_settings()
             except BackendFailed as error:
-                raise StoreFailed(f"cannot use the Redis server {self.name}: {error}") from error
+                raise StoreFailed(f"cannot use the Redis server {error}{advice(str(error))}") from error
 
             async def check() -> None:
                 """Notice that the server was emptied, also while nothing is written."""
@@ -99,6 +100,14 @@ class RedisBackend:
 
     def _identity(self) -> list[tuple[Argument, ...]]:
         return [("GET", self._keys.secret), ("GET", self._keys.generation)]
+
+    async def _check_rights(self) -> None:
+        """Find out now what the server would refuse later."""
+        if self._connection.role in REPLICAS:
+            raise BackendFailed(f"{self.name}: READONLY, its role is {self._connection.role.decode()}")
+        (refused,) = await self._run([scripts.RIGHTS.command(self._keys.unused, self._keys.cluster)])
+        if refused:
+            raise BackendFailed(f"{self.name}: NOPERM: +{b' +'.join(refused).decode()}")
 
     async def _check_settings(self) -> None:
         (found,) = await self._execute([("CONFIG", "GET", "maxmemory-policy")])

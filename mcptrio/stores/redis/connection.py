@@ -52,6 +52,22 @@ LONGEST_PAUSE: Final = 1.0
 _LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, RemoteProtocolError)
 
 
+REPLICAS: Final = (b"replica", b"slave")
+_ADVICE: Final = {
+    "READONLY": "a read-only replica cannot be written: name the primary, or use redis+sentinel://",
+    "OOM": "its memory is full: raise its maxmemory, or remove data",
+    "NOPERM": "the user lacks rights: the how-to page on Redis lists those that it needs",
+    "DB index": "the URL names a database that the server does not have: raise its setting databases, or leave it out",
+    "CERTIFICATE_VERIFY": "name the authority of its certificate (?ca=FILE), and the host as the certificate does",
+}
+"""Codes and words in errors -> how to repair what causes them."""
+
+
+def advice(text: str) -> str:
+    """Return how to repair what an error is about, to be appended to it; empty if that is not known."""
+    return next((f" ({found})" for word, found in _ADVICE.items() if word in text), "")
+
+
 class StoreUnavailable(Overloaded):
     """The Redis server cannot be reached or is too slow; the request may be repeated soon.
 
@@ -88,6 +104,8 @@ class RedisConnection:
     ) -> None:
         self.address = address
         self.problem = "not connected yet"
+        self.role = b""
+        """The role of the server: master or replica."""
         self.on_roundtrip: Callable[[float], None] | None = None
         """Called with the seconds that each group of commands took."""
         self._scripts = scripts or {}  # by hash
@@ -227,14 +245,21 @@ class RedisConnection:
             if stream is not None:
                 await trio.aclose_forcefully(stream)
             if isinstance(error, trio.TooSlowError):
-                raise StoreFailed(f"no answer from the Redis server {self.address}") from None
+                tls = "" if self.address.tls is None else " (does it use TLS at this port?)"
+                raise StoreFailed(f"no answer from the Redis server {self.address}{tls}") from None
             if isinstance(error, _LOST):
                 why = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error  # TLS: the cause
                 text = str(why) or type(error).__name__
-                raise StoreFailed(f"cannot reach the Redis server {self.address}: {text}") from error
+                how = advice(text) or self._how_to_reach(stream is not None)
+                raise StoreFailed(f"cannot reach the Redis server {self.address}: {text}{how}") from error
             raise
         self._stream, self._failures, self._heard = stream, 0, time.monotonic()
         self._connecting.unpark_all()
+
+    def _how_to_reach(self, connected: bool) -> str:
+        if not connected:
+            return " (start it, or correct the address in the URL of the store)"
+        return " (if it uses TLS at this port, write rediss://)" if self.address.tls is None else ""
 
     async def _log_in(self, stream: trio.abc.Stream) -> None:
         address = self.address
@@ -250,10 +275,10 @@ class RedisConnection:
             if not data:
                 raise OSError("the server closed the connection")
             replies += self._parser.feed(data)
-        _check_hello(replies[0], address)
+        self.role = _check_hello(replies[0], address)
         for reply in replies[1:]:
             if isinstance(reply, ServerError):
-                raise StoreFailed(f"the Redis server {address} refused to be used: {reply}")
+                raise StoreFailed(f"the Redis server {address} refused to be used: {reply}{advice(str(reply))}")
 
     # -- while connected
 
@@ -337,13 +362,20 @@ class RedisConnection:
                 self.lose(f"no reply for {SILENT:g} s")
 
 
-def _check_hello(reply: Reply, address: RedisAddress) -> None:
+def _check_hello(reply: Reply, address: RedisAddress) -> bytes:
+    """Check whether the server can be used; return its role."""
     if isinstance(reply, ServerError):
         if reply.code in ("WRONGPASS", "NOAUTH") or "AUTH" in str(reply):
-            raise StoreFailed(f"the Redis server {address} refused user {address.username!r}: check name and password")
+            check = "check name and password"
+            if address.password is None:
+                check += "; there is none: name a file with it in MCPTRIO_STORE_PASSWORD_FILE, or pass password="
+            raise StoreFailed(f"the Redis server {address} refused user {address.username!r}: {check}")
         if "unknown command" in str(reply):
             raise StoreFailed(f"the Redis server {address} is too old: 6.2 or later is needed")
-        raise StoreFailed(f"the Redis server {address} refused to be used: {reply}")
-    version = reply.get(b"version", b"0").decode("ascii", "replace") if isinstance(reply, dict) else "0"
+        raise StoreFailed(f"the Redis server {address} refused to be used: {reply}{advice(str(reply))}")
+    hello: dict[bytes, Any] = reply if isinstance(reply, dict) else {}
+    version = hello.get(b"version", b"0").decode("ascii", "replace")
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < MIN_VERSION:
         raise StoreFailed(f"the Redis server {address} has version {version}: 6.2 or later is needed")
+    role: bytes = hello.get(b"role", b"")
+    return role

@@ -16,6 +16,8 @@ class Keys:
         self.workers = f"{self.prefix}workers"
         self.cluster = f"{self.prefix}cluster"
         """The channel of news about workers."""
+        self.unused = tuple(f"{self.prefix}check:{number}" for number in range(4))
+        """Keys for trying commands."""
         self.homes = f"{self.prefix}homes"
         """The workers that have tasks."""
 

@@ -18,12 +18,12 @@ from mcptrio.stores._backend import BackendFailed
 from mcptrio.stores._group_commit import GroupCommit
 from mcptrio.stores._stored_streams import StoredStream
 from mcptrio.stores._streams import MemoryStream, StreamFollower, open_tasks
-from mcptrio.stores.base import LaggedBehind, StoreLimits, StreamKey, UnknownCursor
+from mcptrio.stores.base import LaggedBehind, StoreFailed, StoreLimits, StreamKey, UnknownCursor
 from mcptrio.stores.redis import scripts
 from mcptrio.stores.redis.address import RedisAddress, RedisUrl
 from mcptrio.stores.redis.backend import RedisBackend
 from mcptrio.stores.redis.bus import RedisBus
-from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
+from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable, advice
 from mcptrio.stores.redis.directory import LOST, RedisDirectory
 from mcptrio.stores.redis.keys import Keys
 from mcptrio.stores.redis.mirrors import Mirrors
@@ -187,9 +187,16 @@ class RedisStore(GroupCommit):
             self._let_go.unpark_all()
 
     async def listen_to_workers(self, on_news: Callable[[bytes], None]) -> None:
-        """Call a function with the news about workers, from now on."""
+        """Call a function with the news about workers, from now on.
+
+        Raises:
+            StoreFailed: the server refuses that, or has gone.
+        """
         self._on_news = on_news
-        await self.connection.ask("SUBSCRIBE", self._keys.cluster)
+        try:
+            await self.connection.ask("SUBSCRIBE", self._keys.cluster)
+        except StoreUnavailable as error:
+            raise StoreFailed(f"cannot use the Redis server {error.reason}{advice(error.reason)}") from None
 
     def note_emptied(self) -> None:
         """Write everything that memory holds again: the server was found empty."""

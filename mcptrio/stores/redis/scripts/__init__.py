@@ -33,11 +33,12 @@ PUT_TASK: Final = Script("put_task")
 CLAIM_TASK: Final = Script("claim_task")
 MARK: Final = Script("mark")
 PUBLISH: Final = Script("publish")
+RIGHTS: Final = Script("rights")
 TEXTS: Final = {
     script.sha: script.text
     for script in (
         *(APPEND, REMOVE, CLAIM, PUT, RELEASE, FORGET),
         *(RENEW, SWEEP, DECLARE_DEAD),
-        *(PUT_TASK, CLAIM_TASK, MARK, PUBLISH),
+        *(PUT_TASK, CLAIM_TASK, MARK, PUBLISH, RIGHTS),
     )
 }
