@@ -21,7 +21,7 @@ from mcptrio import telemetry
 from mcptrio._actors.call import Call
 from mcptrio._actors.cancellation import abandon_nurseries, is_cancelled
 from mcptrio._actors.journal import Journal
-from mcptrio._actors.parking import REFUSED
+from mcptrio._actors.parking import refusal
 from mcptrio._actors.relay import Relay
 from mcptrio._actors.reports import LONGEST_NAME, call_parked, call_resumed, call_started
 from mcptrio._actors.router import Finish, Route, failure, foreign_cancelled, pass_on_interrupt
@@ -29,7 +29,8 @@ from mcptrio._peer.effects import Effect, Start
 from mcptrio._peer.messages import Answered, Asked, Cause, Expired, Failed, Finished, HandedOver, Outcome, Resumed
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, Response, encode
-from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, ConnectionLost, LocalProtocolError, MCPError, Overloaded
+from mcptrio.auth.request_state import StateRefused
+from mcptrio.errors import INTERNAL_ERROR, INVALID_PARAMS, ConnectionLost, LocalProtocolError, Overloaded
 
 if TYPE_CHECKING:
     from mcptrio._actors.lending import Lendable, Loan
@@ -173,11 +174,9 @@ class Handlers(Entity):
     async def _handle_inside(self, call: Call, start: Start, manager: AbstractAsyncContextManager[Any]) -> Outcome:
         """Run a stateless handler inside the user's session function, or one that is replayed."""
         service = self.session.service
-        if call.ticket is not None and not await self.session.runtime.parking.is_new(
-            call.ticket, start, self.session.owner
-        ):
+        if call.ticket and not await self.session.runtime.parking.is_new(call.ticket, self.session.owner):
             call.refused = True
-            return Failed(INVALID_PARAMS, REFUSED)
+            return refusal(start, "it was used before")
         outcome: Outcome = _SUPPRESSED
         try:
             async with manager as call.state:
@@ -283,9 +282,9 @@ class Handlers(Entity):
             return Journal(given=answers)
         parking = session.runtime.parking
         try:
-            taken = parking.take(start, session, may_replay=session.service.may_replay(start))
-        except MCPError as error:
-            return session.peer.step(Finished(start.call, Failed(error.code, error.message)))
+            taken = parking.take(start, session)
+        except StateRefused as why:
+            return session.peer.step(Finished(start.call, refusal(start, why)))
         if isinstance(taken, Journal):
             return taken
         # The parked call answers this request from now on.
@@ -322,8 +321,7 @@ class Handlers(Entity):
         session, link = self.session, start.link or self.session.link
         parking = session.runtime.parking
         try:
-            replayable = session.service.may_replay(start)
-            result = parking.leave(self._running[start.call], questions, replayable=replayable)
+            result = parking.leave(self._running[start.call], questions)
         except LocalProtocolError as error:
             logger.error("%s (id %r): %s", start.method, start.request_id, error)
             refusal = Error(start.request_id, INTERNAL_ERROR, str(error))

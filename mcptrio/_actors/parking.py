@@ -23,10 +23,10 @@ from mcptrio._actors.places import ThreadPlace
 from mcptrio._actors.shares import Shares
 from mcptrio._actors.store import WORKER_MARK
 from mcptrio._peer.effects import Start
-from mcptrio._peer.messages import Asked, Expired
+from mcptrio._peer.messages import Asked, Expired, Failed
 from mcptrio._struct import Entity
 from mcptrio.auth.request_state import MAX_STATE, KeyRing, RequestState, StateRefused, bind_to, digest
-from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, MCPError
+from mcptrio.errors import INVALID_PARAMS, LocalProtocolError
 
 if TYPE_CHECKING:
     from mcptrio._actors.call import Call
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcptrio.parking")
 
 REFUSED: Final = "requestState is not valid for this request; begin again without it"
-"""The one reply to every state that is refused. The reason is logged only."""
 _MAX_USED: Final = 100_000
 _MAX_IN_THREADS: Final = 256
 """Parked calls of plain functions: each keeps a thread, which takes a hundred times the memory of a task."""
@@ -97,7 +96,7 @@ class Parking(Entity, kw_only=True):
                 self._let_go(token)
         self.worker = worker
 
-    def leave(self, call: Call, questions: Mapping[str, Asked], *, replayable: bool) -> dict[str, Any]:
+    def leave(self, call: Call, questions: Mapping[str, Asked]) -> dict[str, Any]:
         """Park a call; return the result that its request is answered with.
 
         The state holds the journal only if the call may be replayed.
@@ -105,10 +104,9 @@ class Parking(Entity, kw_only=True):
         Raises:
             LocalProtocolError: the journal is too large for the state.
         """
-        token = secrets.token_urlsafe(16)
-        journal = call.journal.seal(questions) if replayable else None
+        start, token = call.start, secrets.token_urlsafe(16)
+        journal = call.journal.seal(questions) if call.session.service.may_replay(start) else None
         state = RequestState(secrets.token_bytes(16), time.time() + self.ttl, token, journal, self.worker)
-        start = call.start
         sealed = self.keys.seal(state, self._binding(start.method, start.params, call.session.principal))
         if len(sealed) > MAX_STATE:
             raise LocalProtocolError("the answers and recorded results of this call are too large for its state")
@@ -126,18 +124,6 @@ class Parking(Entity, kw_only=True):
         requests = {key: {"method": asked.method, "params": asked.params} for key, asked in questions.items()}
         return {"resultType": "input_required", "inputRequests": requests, "requestState": sealed}
 
-    def take(self, start: Start, session: Actor, *, may_replay: bool) -> Parked | Journal:
-        """Find the parked call that a retry belongs to, or the journal to replay it with.
-
-        Raises:
-            MCPError: the state is refused, always with the same text.
-        """
-        try:
-            return self._take(start, session, may_replay)
-        except StateRefused as why:
-            logger.warning("%s (id %r): a requestState was refused: %s", start.method, start.request_id, why)
-            raise MCPError(INVALID_PARAMS, REFUSED) from None
-
     def worker_of(self, method: str, params: Mapping[str, Any], principal: Principal | None) -> str | None:
         """Return another worker that holds the call of a retry; None if the retry is to be served, or refused, here."""
         sealed = params.get("requestState")
@@ -149,7 +135,12 @@ class Parking(Entity, kw_only=True):
             return None
         return None if state.worker in ("", self.worker) or state.parked in self._parked else state.worker
 
-    def _take(self, start: Start, session: Actor, may_replay: bool) -> Parked | Journal:
+    def take(self, start: Start, session: Actor) -> Parked | Journal:
+        """Find the parked call that a retry belongs to, or the journal to replay it with.
+
+        Raises:
+            StateRefused: the state is not valid for this request; answer it with `refusal`.
+        """
         sealed = start.params["requestState"]
         if type(sealed) is not str:
             raise StateRefused("not a string")
@@ -162,7 +153,7 @@ class Parking(Entity, kw_only=True):
             self._uncount(parked.token)
             self._use(state, session.owner)
             return parked
-        if state.journal is None or not may_replay:
+        if state.journal is None or not session.service.may_replay(start):
             raise StateRefused(
                 "the call is not held by this process, and its handler may not be run again: declare the tool "
                 "read_only, idempotent or replay=True if it may"
@@ -185,7 +176,7 @@ class Parking(Entity, kw_only=True):
         if self.marks is not None and "requestState" in start.params:
             self.marks.done("state", _mark_of(start), _DONE, self.ttl, owner=owner)
 
-    async def is_new(self, ticket: str, start: Start, owner: str) -> bool:
+    async def is_new(self, ticket: str, owner: str) -> bool:
         """Return whether a state whose call is to be replayed was neither answered nor accepted here before.
 
         A mark of another process is one of an earlier process, unless several processes share the store: then it may
@@ -194,10 +185,7 @@ class Parking(Entity, kw_only=True):
         used = None
         if self.marks is not None:
             used = await self.marks.use("state", ticket, self.process, self.ttl, owner=owner)
-        if used is None or (used not in (_DONE, self.process) and not self.shared):
-            return True
-        logger.warning("%s: a requestState was refused: it was used before", start.method)
-        return False
+        return used is None or (used not in (_DONE, self.process) and not self.shared)
 
     def _binding(self, method: str, params: Mapping[str, Any], principal: Principal | None) -> bytes:
         who = "" if principal is None else str(principal.key)
@@ -245,6 +233,12 @@ class Parking(Entity, kw_only=True):
         for token in [token for token, parked in self._parked.items() if parked.session is session]:
             del self._parked[token]
             self._uncount(token)
+
+
+def refusal(start: Start, why: object) -> Failed:
+    """Return the failure of a request whose state is refused. The reason is logged only."""
+    logger.warning("%s (id %r): a requestState was refused: %s", start.method, start.request_id, why)
+    return Failed(INVALID_PARAMS, REFUSED)
 
 
 def _mark_of(start: Start) -> str:
