@@ -6,7 +6,7 @@ from time import time
 from typing import Final
 from wsgiref.handlers import format_date_time
 
-from mcptrio.transports.http_server.endpoint.message import EVENTS, JSON, Headers, Plain
+from mcptrio.transports.http_server.endpoint.message import JSON, WHOLE_EVENTS, Headers, Plain
 from mcptrio.transports.http_server.listener.framing import REASON_PHRASES
 
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -14,7 +14,7 @@ _USUAL: Final = {  # by identity: most responses have one of these
     id(headers): b"HTTP/1.1 200 OK\r\n"
     + b"".join(b"%b: %b\r\n" % header for header in headers)
     + b"content-length: %d\r\n%b%b"
-    for headers in (JSON, EVENTS)
+    for headers in (JSON, WHOLE_EVENTS)
 }
 
 

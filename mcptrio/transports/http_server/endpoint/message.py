@@ -28,8 +28,10 @@ JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 TEXT: Final[Headers] = ((b"content-type", b"text/plain; charset=utf-8"),)
 CLOSE: Final = (b"connection", b"close")
 SECRET_HEADERS: Final = frozenset({b"authorization", b"proxy-authorization", b"dpop", b"cookie"})
+WHOLE_EVENTS: Final[Headers] = ((b"content-type", b"text/event-stream"),)
+"""For a stream that is sent with its length, so that nothing can hold events back."""
 EVENTS: Final[Headers] = (
-    (b"content-type", b"text/event-stream"),
+    *WHOLE_EVENTS,
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),  # a proxy that buffers would hold events back
 )

@@ -23,7 +23,7 @@ from mcptrio.stores.base import UnknownCursor
 
 from .calls import CRASHED, MAY_HAVE_RUN, encode_call, may_have_run
 from .event_stream import LOST, StreamLog, is_notification
-from .message import EVENTS, JSON, Headers, HttpRequest, Plain, Stream, refuse, unknown_session
+from .message import EVENTS, JSON, WHOLE_EVENTS, Headers, HttpRequest, Plain, Stream, refuse, unknown_session
 from .parts import EndpointParts
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class PostStream(Pending, kw_only=True):
         if self.phase is ReplyPhase.STREAMING:
             whole = self._whole()
             if whole is not None:
-                return Plain(200, EVENTS + self.headers if self.headers else EVENTS, whole)
+                return Plain(200, WHOLE_EVENTS + self.headers if self.headers else WHOLE_EVENTS, whole)
             try:
                 await http.prepare_cursor(self.name)
                 response = self._connect()
@@ -233,7 +233,7 @@ class PostStream(Pending, kw_only=True):
         if http.closed or http.session.ended is not None:
             return unknown_session()
         # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one: send an empty one.
-        return Plain(202) if self.parts.config.json_only else Plain(200, EVENTS + self.headers, b":\n\n")
+        return Plain(202) if self.parts.config.json_only else Plain(200, WHOLE_EVENTS + self.headers, b":\n\n")
 
     def _become_stream(self) -> bool:
         """Turn into a stream, because the answer takes too long; return False if that is not possible."""
