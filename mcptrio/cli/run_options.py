@@ -82,6 +82,52 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         allow_abbrev=False,  # --prot is a typo of --port, not --protocol
     )
+    _add_target(run)
+    run.add_argument(
+        "--transport",
+        type=_transport,
+        metavar="stdio|http|sse",
+        default="stdio",
+        help="stdio (default): one host, which starts this command; http: many clients, over Streamable HTTP and "
+        "WebSocket; sse: http, and also HTTP+SSE, which old clients need",
+    )
+    _add_http_options(run.add_argument_group("HTTP"))
+    _add_worker_options(run.add_argument_group("several processes, over HTTP"))
+    run.add_argument(
+        "--store",
+        metavar="URL",
+        help="where resumable streams are kept: memory (default), sqlite:///FILE.db, where sessions survive a restart "
+        "too, or redis://HOST[:PORT][?name=NAME] (a file with the password: MCPTRIO_STORE_PASSWORD_FILE)",
+    )
+    run.add_argument(
+        "--drain-timeout",
+        type=float,
+        default=25.0,
+        metavar="S",
+        help="seconds that running calls may take to finish at SIGTERM or Ctrl-C (default: 25)",
+    )
+    run.add_argument("--protocol", metavar="DATES", help="serve only these protocol versions (comma-separated)")
+    run.add_argument(
+        "--state-key-file",
+        metavar="FILE",
+        help="keys that seal the state of questions, one per line; the first one seals, all of them open "
+        "(or keys in MCPTRIO_STATE_KEYS, separated by commas; default: a random one)",
+    )
+    _add_log_options(run)
+    run.add_argument(
+        "--reload",
+        action="store_true",
+        help="start again when a Python file next to FILE changes (development, over HTTP); needs the extra `reload`",
+    )
+    run.add_argument(
+        "--config",
+        metavar="FILE",
+        help="read the table [tool.mcptrio] of this TOML file (default: the pyproject.toml next to FILE)",
+    )
+    return run
+
+
+def _add_target(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "target",
         nargs="?",
@@ -94,25 +140,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="MODULE[:NAME]",
         help="import a module instead, from the working directory or an installed package",
     )
-    run.add_argument("--transport", type=_transport, metavar="stdio|http|sse", default="stdio", help="default: stdio")
-    _add_http_options(run.add_argument_group("HTTP"))
-    _add_worker_options(run.add_argument_group("several processes, over HTTP"))
-    run.add_argument(
-        "--store",
-        metavar="URL",
-        help="where resumable streams are kept: memory (default), sqlite:///FILE.db, where sessions survive a restart "
-        "too, or redis://HOST[:PORT][?name=NAME] (a file with the password: MCPTRIO_STORE_PASSWORD_FILE)",
-    )
-    run.add_argument(
-        "--drain-timeout", type=float, default=25.0, metavar="S", help="seconds that running calls may take to finish"
-    )
-    run.add_argument("--protocol", metavar="DATES", help="serve only these protocol versions (comma-separated)")
-    run.add_argument(
-        "--state-key-file",
-        metavar="FILE",
-        help="keys that seal the state of questions, one per line; the first one seals, all of them open "
-        "(or keys in MCPTRIO_STATE_KEYS, separated by commas; default: a random one)",
-    )
+
+
+def _transport(name: str) -> str:
+    if name in ("stdio", "http", "sse"):
+        return name
+    from mcptrio._hints import unknown_transport
+
+    raise argparse.ArgumentTypeError(unknown_transport(name))
+
+
+def _add_log_options(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--log-level",
         type=str.lower,
@@ -128,20 +166,6 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="make OpenTelemetry spans and metrics (extra otel); opentelemetry-instrument sets up the SDK",
     )
-    run.add_argument(
-        "--config",
-        metavar="FILE",
-        help="read the table [tool.mcptrio] of this TOML file (default: the pyproject.toml next to FILE)",
-    )
-    return run
-
-
-def _transport(name: str) -> str:
-    if name in ("stdio", "http", "sse"):
-        return name
-    from mcptrio._hints import unknown_transport
-
-    raise argparse.ArgumentTypeError(unknown_transport(name))
 
 
 def _add_http_options(http: argparse._ArgumentGroup) -> None:
@@ -238,11 +262,6 @@ def _add_worker_options(workers: argparse._ArgumentGroup) -> None:
         ("--forward-key", "its key (PEM)"),
     ):
         workers.add_argument(option, metavar="FILE", help=what)
-    workers.add_argument(
-        "--reload",
-        action="store_true",
-        help="start again when a Python file next to FILE changes, for development; needs the extra `reload`",
-    )
 
 
 def _count_workers(text: str) -> int:

@@ -34,7 +34,9 @@ EXAMPLES: Final = """\
 examples:
   mcptrio shell server.py
   mcptrio shell mcp.json:github
-  echo 'call add a=1 b=2' | mcptrio shell server.py --json"""
+  echo 'call add a=1 b=2' | mcptrio shell server.py --json
+
+lines: call TOOL name=value …, read URI, prompt NAME name=value …, list, help, quit"""
 HELP: Final = """\
 call TOOL name=value …      call a tool; or: call TOOL {"name": "value"}
 read URI                    read a resource
