@@ -166,3 +166,9 @@ def test_a_hint_is_for_a_missing_name_and_names_existing_ones(kind: str, name: s
     ):
         member = member.replace("{name}", name)
         assert member in {*dir(WHERE[owner]), "auth", "extensions", "stores", "types"}, f"there is no {owner}.{member}"
+
+
+def test_a_client_in_a_plain_with_statement_names_the_two_that_work() -> None:
+    client: Any = connect(SERVER)
+    with pytest.raises(TypeError, match=r"`async with`.*mcptrio\.blocking\.connect"), client:
+        pass

@@ -108,7 +108,10 @@ class Watchdog(Entity):
         self._told[culprit] = now
         where = (frame.f_code.co_filename, frame.f_lineno)
         stack = "".join(traceback.format_stack(frame, _STACK_DEPTH)).rstrip()
-        text = "the event loop is blocked by %s; no other request is served meanwhile"
+        text = (
+            "the event loop is blocked by %s; no other request is served meanwhile. "
+            "Code that blocks belongs in a plain `def` function, which runs in a thread"
+        )
         logger.handle(logger.makeRecord(logger.name, logging.WARNING, *where, text, (culprit,), None, sinfo=stack))
 
     # -- in the loop

@@ -140,13 +140,16 @@ def _is_injected(hint: Any, injected: Callable[[Any], bool]) -> bool:
 
 def _check_parameter(title: str, parameter: inspect.Parameter, hint: Any) -> None:
     name = parameter.name
+    hint_at_wraps = "; if a decorator made it, put `@functools.wraps(fn)` above its inner function"
     match parameter.kind:
         case parameter.VAR_POSITIONAL:
             raise DeclarationError(
-                f"`{title}` takes `*{name}`; arguments have names, so take `{name}: list[…]` instead"
+                f"`{title}` takes `*{name}`; arguments have names, so take `{name}: list[…]` instead{hint_at_wraps}"
             )
         case parameter.VAR_KEYWORD:
-            raise DeclarationError(f"`{title}` takes `**{name}`; name each one, or take `{name}: dict[str, …]` instead")
+            raise DeclarationError(
+                f"`{title}` takes `**{name}`; name each one, or take `{name}: dict[str, …]` instead{hint_at_wraps}"
+            )
         case parameter.POSITIONAL_ONLY:
             raise DeclarationError(f"`{name}` of `{title}` is positional-only; arguments have names, so remove the `/`")
     if hint is MISSING:

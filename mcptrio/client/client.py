@@ -185,6 +185,14 @@ class Client(Requests):
 
             return missing_attribute("client", self, name)
 
+        def __enter__(self):
+            raise TypeError(
+                "write `async with` in place of `with`; a program without an event loop uses mcptrio.blocking.connect"
+            )
+
+        def __exit__(self, *_):
+            """Let `with` get as far as `__enter__`."""
+
     # -- life cycle
 
     async def __aenter__(self) -> Client:

@@ -434,6 +434,7 @@ def test_a_tool_that_blocks_the_event_loop_over_stdio_is_named(tmp_path: Path) -
     done = mcptrio("call", str(file), "block")
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert "the event loop is blocked by tools/call: block (server.py:6)" in done.stderr
+    assert "in a plain `def` function, which runs in a thread" in done.stderr
 
 
 def test_a_missing_resource_is_named() -> None:

@@ -725,8 +725,8 @@ def late(a: Late) -> None: ...
 @pytest.mark.parametrize(
     ("fn", "text"),
     [
-        (star, "`star` takes `*a`; arguments have names, so take `a: list[…]` instead"),
-        (stars, "`stars` takes `**a`; name each one, or take `a: dict[str, …]` instead"),
+        (star, "`star` takes `*a`; arguments have names, so take `a: list[…]` instead; if a decorator made it"),
+        (stars, "`stars` takes `**a`; name each one, or take `a: dict[str, …]` instead; if a decorator made it"),
         (positional, "`a` of `positional` is positional-only; arguments have names, so remove the `/`"),
         (bare, "`a` of `bare` has no annotation; write for example `a: str`"),
         (unknown, "parameter `a` of `unknown`: `Plain` has no JSON form; use a dataclass"),

@@ -24,6 +24,7 @@ async def by_hand(arguments: dict[str, Any]) -> str:
 
 TOOL: list[tuple[dict[str, Any], str]] = [
     ({"scopes": [1]}, "1 is not a scope"),
+    ({"scopes": "orders:read orders:write"}, "write a list of several"),
     ({"requires": "sampling"}, r"requires is a list of capabilities: write requires=\['sampling'\]"),
     ({"requires": ["samplng"]}, "there is no client capability 'samplng'; there are elicitation"),
     ({"visible": True}, "visible= is a function"),

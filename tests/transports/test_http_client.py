@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 import trio
+import trustme
 from trio.testing import MockClock
 
 from mcptrio import Client, ConnectionLost, MCPError, Overloaded, Reconnect, RemoteProtocolError, connect
@@ -531,3 +534,29 @@ async def test_a_refusal_that_stays_is_reported() -> None:
 def test_the_bounds_are_checked_when_they_are_declared() -> None:
     with pytest.raises(ValueError):
         HttpClientConfig(max_reply=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "trusted", "hint"),
+    [("127.0.0.1", False, True), ("elsewhere.example", True, False)],
+    ids=["unknown authority", "another name"],
+)
+async def test_an_untrusted_certificate_names_the_setting_only_if_it_helps(
+    name: str, trusted: bool, hint: bool, nursery: trio.Nursery
+) -> None:
+    authority, ours, theirs = trustme.CA(), ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name).configure_cert(theirs)
+    if trusted:
+        authority.configure_trust(ours)
+
+    async def accept(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        with suppress(trio.BrokenResourceError):
+            await stream.do_handshake()
+
+    listeners = await nursery.start(partial(trio.serve_ssl_over_tcp, accept, 0, theirs, host="127.0.0.1"))
+    url = f"https://127.0.0.1:{listeners[0].transport_listener.socket.getsockname()[1]}/mcp"
+    with pytest.raises(ConnectionLost, match="its certificate is not trusted") as caught:
+        async with connect(url, http=HttpClientConfig(verify=ours)):
+            pass
+    assert ("SSL_CERT_FILE or HttpClientConfig.verify" in str(caught.value)) is hint
+    nursery.cancel_scope.cancel()

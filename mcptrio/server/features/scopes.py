@@ -38,7 +38,10 @@ def declared_scopes(scopes: str | Sequence[str]) -> tuple[str, ...]:
     listed = (scopes,) if isinstance(scopes, str) else tuple(scopes)
     for scope in listed:
         if type(scope) is not str or not scope or not scope.isascii() or not scope.isprintable() or set(scope) & _SIGNS:
-            raise DeclarationError(f'{scope!r} is not a scope; scopes look like "orders:write" (RFC 6749 section 3.3)')
+            raise DeclarationError(
+                f'{scope!r} is not a scope; scopes look like "orders:write" (RFC 6749 section 3.3); '
+                "write a list of several"
+            )
     return tuple(dict.fromkeys(listed))
 
 

@@ -305,12 +305,17 @@ def _at(error: httpx2.RequestError) -> str:
     return f" at {url.scheme}://{url.netloc.decode()}"
 
 
+_UNKNOWN_AUTHORITY: Final = (18, 19, 20, 21)  # of OpenSSL: self-signed, or issued by an unknown authority
+
+
 def _why(error: BaseException) -> str:
     """Return the operating system's message for an error, because httpx2 gives little or no text."""
     below = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
     match error:
         case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted, {error.verify_message}"
+            unknown = error.verify_code in _UNKNOWN_AUTHORITY
+            hint = "; SSL_CERT_FILE or HttpClientConfig.verify name the authorities to trust" if unknown else ""
+            return f"its certificate is not trusted, {error.verify_message}{hint}"
         case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
             return "it does not speak TLS, so its URL begins with http or ws"
         case ssl.SSLError():
