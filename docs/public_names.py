@@ -70,7 +70,9 @@ def describe(name: str, thing: Any, *, documented_only: bool = False) -> str:
     struct = issubclass(thing, msgspec.Struct)
     own = thing if struct else thing.__dict__.get("__init__")
     has_fields = struct or attrs.has(thing)
-    if own is not None and name not in MADE_BY_THE_RUNTIME:
+    if getattr(thing, "_is_protocol", False):  # of `typing.Protocol`: its constructor says nothing
+        parts.append(f"```python\nclass {name}(Protocol)\n```")
+    elif own is not None and name not in MADE_BY_THE_RUNTIME:
         parts.append(spell(name, own))
     parts.append(prose(thing))
     if own is not None and not has_fields and own.__doc__:
