@@ -32,7 +32,10 @@ logger = logging.getLogger("mcptrio.asks")
 
 
 class Asks(Entity):
-    """The outgoing requests and notifications of one session or exchange. They only post."""
+    """The outgoing requests and notifications of one session or exchange.
+
+    It has no state: it posts messages to the inbox and waits for the reply. The machine keeps the open requests.
+    """
 
     session: Actor
 

@@ -55,6 +55,7 @@ class Handlers(Entity):
     on_left: Callable[[], None] | None = None
     """Called when the session is over and its last handler has ended."""
     loan: Loan | None = None
+    """The offer of the reader to run the handler in its own task; set while it delivers a request."""
     zombies: int = 0
     """Handlers that were cancelled and still run."""
     _running: dict[int, Call] = field(default_factory=dict)

@@ -177,7 +177,7 @@ class Homes(Entity):
             self._moved(session.id, moving)
 
     async def _release(self, session: Session, record: bytes, left: float) -> bool:
-        """Give a session up, as soon as the store is available; return False if that takes longer than it lives."""
+        """Release a session as soon as the store is available; return False if the session expires first."""
         release = partial(self.runtime.store.sessions.release, session.id, session.epoch, record, ttl=left)
         until = trio.current_time() + max(left, RELEASE_WITHIN)
         while not await release():

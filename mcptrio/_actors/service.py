@@ -90,7 +90,7 @@ class Mailbox(Protocol):
 
 
 class Outgoing(Protocol):
-    """The sender of requests and notifications to the peer: `Asks`, or a running task that has its own way to do so."""
+    """The sender of requests and notifications to the peer: `Asks`, or `TaskAsks` for the handler of a task."""
 
     async def ask(
         self,

@@ -88,6 +88,7 @@ class Session(Entity, kw_only=True):
 
     @property
     def asks(self) -> Outgoing:
+        """The sender of requests to the peer. It has no state, so it is not kept: idle sessions are small."""
         return Asks(self)
 
     @property

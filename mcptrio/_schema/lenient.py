@@ -45,7 +45,7 @@ class _Facts(Struct, frozen=True):
 
 
 class _Coercion:
-    """One reading: its schema, and what was found out about its parts."""
+    """The conversion of one value by one schema, with a cache of facts about the parts of the schema."""
 
     def __init__(self, root: JsonSchema) -> None:
         self._defs: Mapping[str, JsonSchema] = root.get("$defs") or {}

@@ -55,7 +55,7 @@ logger = logging.getLogger("mcptrio.server")
 
 
 class App:
-    """The application of a server's runtimes: what was declared, and how requests are served.
+    """The application that the runtimes of a server run: its declarations, its handlers and its routing table.
 
     Owns: the registries, the routing table, the telemetry hub.   Borrows: the `Server`, which extensions are given.
     """

@@ -34,7 +34,7 @@ class Crashes:
 
 
 class Health:
-    """The present state of a store, and what was announced of it.   Borrows: `on_state`."""
+    """The present problem of a store, and whether an outage was announced.   Borrows: `on_state`."""
 
     def __init__(self, on_state: Callable[[str | None], None] | None) -> None:
         self.on_state = on_state

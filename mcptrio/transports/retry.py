@@ -44,7 +44,7 @@ class Reconnect:
 
 @define(eq=False, repr=False)
 class Retries:
-    """The failures in a row of one thing that is tried again."""
+    """A count of the consecutive failures of one operation that is retried."""
 
     policy: Reconnect
     limit: int = field()

@@ -66,6 +66,14 @@ async def open_reader(talk: Talk) -> AsyncIterator[Reader]:
         yield Reader(nursery, talk.session, talk.link)
 
 
+async def deliver(talk: Talk, reader: Reader | None, *frames: Any) -> None:
+    """Deliver requests, with a reader that lends its task or without one."""
+    if reader is None:
+        await talk.deliver(*frames)
+    else:
+        reader.deliver(*frames)
+
+
 async def at_once(ctx: Ctx, params: Any) -> dict[str, Any]:
     return {}
 
@@ -326,10 +334,7 @@ async def test_await_frames_context_and_deadline_are_those_of_the_handler(lent: 
         await release.wait()
 
     async with open_talk({"look": look}, limits=Limits(call_timeout=10)) as talk, open_reader(talk) as reader:
-        if lent:
-            reader.deliver(request(1, "look"))
-        else:
-            await talk.deliver(request(1, "look"))
+        await deliver(talk, reader if lent else None, request(1, "look"))
         await reached.wait()
         await talk.settle()
         nursery = reader.nursery if lent else talk.session.nursery
@@ -356,10 +361,7 @@ async def test_a_handler_that_leaves_a_cancel_scope_open_fails_alone(
         return {}
 
     async with open_talk({"leaks": leaks, "now": at_once}) as talk, open_reader(talk) as reader:
-        if lent:
-            reader.deliver(request(1, "leaks"), request(2, "now"))
-        else:
-            await talk.deliver(request(1, "leaks"), request(2, "now"))
+        await deliver(talk, reader if lent else None, request(1, "leaks"), request(2, "now"))
         answers = {answer["id"]: answer for answer in await talk.settle()}
         assert answers[1]["error"]["message"] == "internal error"
         assert "result" in answers[2]
@@ -386,10 +388,7 @@ async def test_a_handler_that_leaves_a_nursery_open_fails_alone(autojump_clock: 
             ended.append("child")
 
     async with open_talk({"leaks": leaks, "now": at_once}) as talk, open_reader(talk) as reader:
-        if lent:
-            reader.deliver(request(1, "leaks"), request(2, "now"))
-        else:
-            await talk.deliver(request(1, "leaks"), request(2, "now"))
+        await deliver(talk, reader if lent else None, request(1, "leaks"), request(2, "now"))
         answers = {answer["id"]: answer for answer in await talk.settle()}
         assert answers[1]["error"]["message"] == "internal error"
         assert "result" in answers[2]
@@ -410,10 +409,7 @@ def test_ctrl_c_in_a_child_task_of_a_handler_reaches_the_main_task(lent: bool) -
 
     async def main() -> None:
         async with open_talk({"parent": parent}) as talk, open_reader(talk) as reader:
-            if lent:
-                reader.deliver(request(1, "parent"))
-            else:
-                await talk.deliver(request(1, "parent"))
+            await deliver(talk, reader if lent else None, request(1, "parent"))
             with trio.fail_after(60):
                 await trio.sleep_forever()  # the main task is interrupted here
 

@@ -46,7 +46,7 @@ MUTANTS = [
     ),
     Mutant(
         "U1", "metrics are not for pages", f"{HTTP}/endpoint/endpoint.py",
-        "            head.cors = ()  # pages have no business here\n", "",
+        "            head.cors = ()  # web pages may not read it\n", "",
         CORS_TESTS, "test_health_paths_get_no_cors_headers",
     ),
     Mutant(

@@ -39,7 +39,7 @@ class TaskQuestion(Struct, frozen=True):
 
 
 class TaskAsks(Entity):
-    """The way in which the handler of a task asks the client and reports progress (see `Outgoing`)."""
+    """The questions and the progress of a running task: it implements `Outgoing` for the handler of the task."""
 
     run: TaskRun
     pending: dict[str, TaskQuestion] = field(default_factory=dict)

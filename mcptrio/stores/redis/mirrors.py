@@ -185,7 +185,7 @@ class Mirrors:
         return f"{self._keys.news(key.session)}{key.stream}".encode()
 
     def _look(self, key: StreamKey) -> list[tuple[Argument, ...]]:
-        """Return the commands that tell the state of a stream."""
+        """Return the commands that read the state of a stream."""
         session, _, stream = self._keys.of_stream(key)
         return [
             ("XRANGE", stream, "-", "+", "COUNT", 1),

@@ -36,7 +36,7 @@ class NotHere(MCPTrioError):
 
 @define(eq=False, repr=False)
 class Activation:
-    """The way back of stored sessions into memory.   Borrows: the durable sessions of the runtime."""
+    """The loading of stored sessions when a request needs them.   Borrows: the durable sessions of the runtime."""
 
     parts: EndpointParts
     dates: Mapping[str, Era]

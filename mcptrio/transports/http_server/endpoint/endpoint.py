@@ -1,8 +1,8 @@
-"""The MCP endpoint: what an HTTP request means. A request goes in, a response or a stream of events comes out.
+"""The MCP endpoint: it decides the response, or the stream of events, to each HTTP request.
 
-The engines only move bytes: every check and every status is here. The order of the checks is the order of this file:
-the sender, the thing that is requested, its form; then, with the body read, its content. `post` tells the two kinds of
-protocol revisions apart: `Sessions` serves those with sessions, `Exchanges` those without.
+The engines only move bytes: every check and every status is here or in a module of this folder. An engine calls
+`refuse_early` (sender, path, headers) and `authenticate` before it reads the body, then `answer`. `_post` decides by
+the protocol revision of a message: `Sessions` serves those with sessions, `Exchanges` those without.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ class Endpoint:
         if path in self._documents:
             return self._public(head)
         if self.config.health and path in _HEALTH:
-            # Probes come by address, so /livez and /readyz, which tell nothing, take any Host.
+            # Probes come by address, so /livez and /readyz, which reveal nothing, accept any Host.
             refusal = self.guard.check_sender(head) if path == "/metrics" else None
-            head.cors = ()  # pages have no business here
+            head.cors = ()  # web pages may not read it
             return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))
         if self._legacy is not None and path in (self.config.sse_path, self.config.messages_path):
             return self._legacy.refuse_early(head)

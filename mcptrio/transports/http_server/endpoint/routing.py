@@ -22,7 +22,7 @@ _NO_LEASE: Final = "this worker has no lease: it cannot reach the store"
 
 @define(eq=False, repr=False)
 class Routing:
-    """The way of requests to the worker that has their session.   Borrows: the cluster, while there is one."""
+    """The routing of requests to the worker that has their session.   Borrows: the cluster, while there is one."""
 
     parts: EndpointParts
     sessions: Sessions
