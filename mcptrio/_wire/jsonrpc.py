@@ -151,10 +151,16 @@ def decode_in_parts(data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Generat
     yield
     tree = _parse(data)
     yield
-    if type(tree) is not dict or len(data) <= _MUCH:
+    if type(tree) is not dict:
         return _message(data, tree, limits)
-    if (yield from lost_keys(data, tree)):
-        raise _invalid(_TWICE, None)
+    if len(data) > _MUCH:
+        twice = yield from lost_keys(data, tree)
+    else:
+        encoded = _encode_json(tree)
+        yield
+        twice = has_duplicate_keys(data, encoded)
+    if twice:
+        raise _invalid(_TWICE, _unambiguous_id(data, tree))
     return _frame(tree)
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import trio
 
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, Batch, Frame, decode_in_parts
 from mcptrio._wire.scan import JsonLimits
 
 
-async def decode_in_turns(data: bytes | bytearray | memoryview, limits: JsonLimits = DEFAULT_LIMITS) -> Frame | Batch:
-    """Decode a message of more than `LARGE_MESSAGE` bytes.
+async def decode_in_turns(
+    data: bytes | bytearray | memoryview,
+    limits: JsonLimits = DEFAULT_LIMITS,
+    take_turn: Callable[[], Awaitable[None]] | None = None,
+) -> Frame | Batch:
+    """Decode a message of more than `LARGE_MESSAGE` bytes; `take_turn` waits until the owner may decode a part.
 
     Raises:
         RemoteProtocolError: the bytes are no JSON-RPC.
@@ -17,6 +23,8 @@ async def decode_in_turns(data: bytes | bytearray | memoryview, limits: JsonLimi
     parts = decode_in_parts(bytes(data), limits)
     while True:
         await trio.lowlevel.checkpoint()
+        if take_turn is not None:
+            await take_turn()
         try:
             next(parts)
         except StopIteration as done:

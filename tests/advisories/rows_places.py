@@ -109,8 +109,20 @@ MUTANTS = [
     ),
     Mutant(
         "S2", "a large message is decoded in turns", "transports/decoding.py",
-        "        await trio.lowlevel.checkpoint()\n        try:\n", "        try:\n",
+        "        await trio.lowlevel.checkpoint()\n        if take_turn", "        if take_turn",
         "tests/transports/test_decoding.py", "test_other_tasks_run_while_a_large_message_is_decoded",
+    ),
+    Mutant(
+        "S2", "large messages of one owner share the turns", "transports/http_server/endpoint/endpoint.py",
+        "decode_in_turns(body, self.config.json_limits, take_turn)",
+        "decode_in_turns(body, self.config.json_limits)",
+        "tests/transports/test_decoding.py", "test_each_part_of_a_large_request_takes_a_turn_of_its_owner",
+    ),
+    Mutant(
+        "S4", "Hypercorn is imported in a thread", "transports/http_server/direct/engine.py",
+        "await trio.to_thread.run_sync(_make_hypercorn, self._endpoint, self._config)",
+        "_make_hypercorn(self._endpoint, self._config)",
+        "tests/faults/test_first_websocket.py", "test_the_first_websocket_does_not_block_the_loop",
     ),
     Mutant(
         "S2", "a batch is checked for scopes in turns", "transports/http_server/endpoint/scopes.py",

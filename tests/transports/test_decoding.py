@@ -14,7 +14,7 @@ from mcptrio.errors import RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
 from mcptrio.transports.http_server.endpoint.scopes import Scopes
 
-from .app_for_tests import head
+from .app_for_tests import head, open_endpoint, plain
 
 
 class Turns(Entity):
@@ -41,6 +41,20 @@ async def test_other_tasks_run_while_a_large_message_is_decoded(size: int) -> No
         assert await decode_in_turns(data) == decode(data)
         nursery.cancel_scope.cancel()
     assert turns.count >= 2
+
+
+@pytest.mark.defect("S2")
+async def test_each_part_of_a_large_request_takes_a_turn_of_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many connections of one client decode as many parts in a turn of the loop as one does."""
+    taken: list[str] = []
+
+    async def take(self: object, owner: str) -> None:
+        taken.append(owner)
+
+    monkeypatch.setattr("mcptrio._actors.turns.Turns.take", take)
+    async with open_endpoint() as endpoint:
+        await plain(endpoint, head(), message(text="x" * 100_000))
+    assert len(taken) >= 3, "one for each part"
 
 
 @pytest.mark.parametrize("text", ["x", "\\u003a", ":", "\\\\u003a", "\\u003A:"])

@@ -80,10 +80,8 @@ class DirectEngine:
     async def _hand_over(self, guarded: GuardedStream) -> None:
         """Let the Hypercorn engine serve the rest of a connection."""
         if self._hypercorn is None:
-            from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
-            from mcptrio.transports.http_server.hypercorn.connection import HypercornEngine
-
-            self._hypercorn = HypercornEngine(AsgiApp(self._endpoint), self._config).serve
+            # In a thread: the first import takes longer than any request may hold the event loop.
+            self._hypercorn = await trio.to_thread.run_sync(_make_hypercorn, self._endpoint, self._config)
         await self._hypercorn(guarded)
 
     async def _serve_all(self, guarded: GuardedStream, scope: trio.CancelScope) -> RawRequest | Refusal | bool:
@@ -275,6 +273,13 @@ class DirectEngine:
             raise
         finally:
             events.detach(cause)
+
+
+def _make_hypercorn(endpoint: Endpoint, config: HttpConfig) -> Serve:
+    from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
+    from mcptrio.transports.http_server.hypercorn.connection import HypercornEngine
+
+    return HypercornEngine(AsgiApp(endpoint), config).serve
 
 
 @trio.lowlevel.enable_ki_protection
