@@ -186,11 +186,19 @@ def audit(args: argparse.Namespace) -> int:
     """known advisories about these lowest versions and what they need; asks the advisory service"""
     python = environment(args.python, "dev")
     if run(*installer(choose_python(args.python)[0], python), "pip-audit"):
-        return 1
+        fail("nothing was checked: pip-audit could not be installed")
     with tempfile.TemporaryDirectory() as scratch:
-        pins = Path(scratch, "lowest.txt")
+        pins, report = Path(scratch, "lowest.txt"), Path(scratch, "report")
         pins.write_text("\n".join(lowest_versions()))
-        return run(python, "-m", "pip_audit", "--strict", "--requirement", pins, *args.rest)
+        code = run(python, "-m", "pip_audit", "--strict", "--requirement", pins, *args.rest, "--output", report)
+        if report.exists():
+            print(report.read_text())
+        elif code:  # pip-audit returns 1 for an advisory, with a report, and for a failure, without one
+            fail(
+                "nothing was checked, for the reason above. pip-audit has to reach the package index for the versions "
+                "and the advisory service for what is known about them; a mirror of the index has no advisories"
+            )
+        return code
 
 
 def test_loaded(args: argparse.Namespace) -> int:
