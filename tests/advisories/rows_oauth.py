@@ -37,11 +37,15 @@ MUTANTS = [
         SCOPES, "test_only_a_principal_with_a_key_identifies_a_caller",
     ),
     Mutant(
-        "S16", "joserfc without an advisory", "../pyproject.toml", '"joserfc>=1.7.4"', '"joserfc>=1.4"',
+        "S16", "joserfc without an advisory", "../pyproject.toml", '"joserfc>=1.8"', '"joserfc>=1.7.4"',
         DEPENDENCIES, "test_the_minimum_version_has_no_known_advisory",
     ),
     Mutant(
-        "S16", "cryptography without an advisory", "../pyproject.toml", '"cryptography>=46.0.5"', '"cryptography>=46"',
+        "S16", "cryptography without an advisory", "../pyproject.toml", '"cryptography>=50.0.2"', '"cryptography>=49"',
+        DEPENDENCIES, "test_the_minimum_version_has_no_known_advisory",
+    ),
+    Mutant(
+        "S16", "httpx2 without an advisory", "../pyproject.toml", '"httpx2>=2.12"', '"httpx2>=2.10"',
         DEPENDENCIES, "test_the_minimum_version_has_no_known_advisory",
     ),
     Mutant(

@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FIRST_SAFE = {"joserfc": (1, 7, 4), "cryptography": (46, 0, 5)}
-"""The first releases without a published advisory."""
+FIRST_SAFE = {"joserfc": (1, 8), "cryptography": (50, 0, 2), "httpx2": (2, 12)}
+"""The first releases without a published advisory about them or about the OpenSSL in their wheels."""
 
 
 def minimum(name: str) -> tuple[int, ...]:
