@@ -622,6 +622,7 @@ def test_a_server_that_workers_cannot_serve_ends_with_one_line(
 def test_a_wrong_password_ends_with_one_line(tmp_path: Path) -> None:
     with running_server("--requirepass", "right") as server:
         (tmp_path / "password").write_text("wrong")
+        (tmp_path / "password").chmod(0o600)  # others could read it otherwise, which is another line
         code, said = refused("--store", server.url, MCPTRIO_STORE_PASSWORD_FILE=str(tmp_path / "password"))
     assert code == 1
     assert said.count("\n") == 1, said
