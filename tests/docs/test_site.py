@@ -92,6 +92,14 @@ def test_every_page_is_whole_on_a_narrow_screen(browser: Any, site: Path) -> Non
     assert visit.complaints == []
 
 
+def test_descriptions_of_settings_are_in_sight_on_a_narrow_screen(browser: Any, site: Path) -> None:
+    visit = Visit(browser, site, viewport={"width": 400, "height": 800})
+    visit.open("reference/settings.html")
+    cells = visit.page.locator("table").first.locator("tbody td:last-child")
+    assert cells.count() > 10
+    assert all(box["x"] + box["width"] <= 400 for cell in cells.all() if (box := cell.bounding_box()) is not None)
+
+
 def test_the_search_finds_pages_from_disk(browser: Any, site: Path) -> None:
     visit = Visit(browser, site)
     visit.open("index.html")
