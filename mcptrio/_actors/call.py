@@ -127,17 +127,17 @@ class Call(Entity):
             Overloaded: the task is being cancelled, may catch that, and its place is not free.
         """
         self.pause()
-        patience: float | None = self.session.service.limits.busy_timeout
+        timeout: float | None = self.session.service.limits.busy_timeout
         try:
             yield
-            patience = None
+            timeout = None
         except Exception:
-            patience = None
+            timeout = None
             raise
         finally:
             self.resume()
             if self.places and not self.asking and not self.scope.cancel_called:
-                await take_again(self.places, patience=patience)
+                await take_again(self.places, timeout=timeout)
 
     def with_token(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Add the token of the present request, which is another one after each round of questions."""

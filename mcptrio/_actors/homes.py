@@ -208,7 +208,7 @@ class Homes(Entity):
         session = supervisor.find(session_id)
         if session is not None:
             return session
-        if not await self.activations.wait(owner, timeout=self._patience):
+        if not await self.activations.wait(owner, timeout=self._timeout):
             raise Overloaded("too many sessions are being loaded", retry_after=1, limit="activations")
         if session_id in self.moving or supervisor.find(session_id) is not None:
             self.activations.give_back(owner)  # another request has begun it meanwhile
@@ -234,15 +234,15 @@ class Homes(Entity):
         Raises:
             Overloaded: that takes too long.
         """
-        patience = trio.current_time() + self._patience
+        until = trio.current_time() + self._timeout
         while (moving := self.moving.get(session_id)) is not None:
-            with trio.move_on_at(patience):
+            with trio.move_on_at(until):
                 await moving.done.wait()
             if not moving.done.is_set():
                 raise Overloaded("the session is being stored or loaded", retry_after=1, limit="session")
 
     @property
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         return self.runtime.supervisor.limits.busy_timeout
 
     async def _activate(

@@ -201,10 +201,10 @@ def give_back(places: list[Place | ThreadPlace]) -> None:
         place.give_back()
 
 
-async def take_again(places: list[Place | ThreadPlace], *, patience: float | None) -> None:
+async def take_again(places: list[Place | ThreadPlace], *, timeout: float | None) -> None:
     """Take places again after an answer, in their order.
 
-    Without `patience` it waits as long as the call may. With it, the caller is being cancelled and may catch that: it
+    Without `timeout` it waits as long as the call may. With it, the caller is being cancelled and may catch that: it
     waits so many seconds, shielded, because a handler must not go on without its places.
 
     Raises:
@@ -213,10 +213,10 @@ async def take_again(places: list[Place | ThreadPlace], *, patience: float | Non
     for place in tuple(places):
         if place.take_nowait():
             continue
-        if patience is None:
+        if timeout is None:
             await place.take()
             continue
-        with trio.move_on_after(patience, shield=True):
+        with trio.move_on_after(timeout, shield=True):
             await place.take()
         if not place.held:
             raise Overloaded("the place of this call was taken while it waited for the user", retry_after=1)

@@ -1,7 +1,7 @@
 """The watchdog: a thread that detects a blocked event loop and logs the task that blocks it.
 
 Theory of operation. The thread posts a small callback into the loop ten times a second and measures the time until it
-runs: the loop's lag. If it has not run after `PATIENCE`, something blocks the loop's thread (`time.sleep`, a long
+runs: the loop's lag. If it has not run after `STALL_AFTER`, something blocks the loop's thread (`time.sleep`, a long
 computation); since no task can report that, the thread reads the stack of the loop's thread and logs it. It uses no
 task and no timer of Trio, so a test's clock is not disturbed.
 
@@ -30,7 +30,7 @@ from mcptrio._struct import Entity
 logger = logging.getLogger("mcptrio.watchdog")
 
 EVERY: Final = 0.1
-PATIENCE: Final = 0.15
+STALL_AFTER: Final = 0.15
 UNREADY_ABOVE: Final = 1.0
 _UNREADY_FOR: Final = 2.0  # seconds after such a stall: a probe is only answered once the loop runs again
 _HANDLERS: Final = "mcptrio._actors.handlers"
@@ -48,7 +48,7 @@ class Watchdog(Entity):
     hub: telemetry.Hub
     on_lag: Callable[[float], None] | None = None
     every: float = EVERY
-    patience: float = PATIENCE
+    stall_after: float = STALL_AFTER
     _stop: threading.Event = field(default_factory=threading.Event)
     _answered: threading.Event = field(default_factory=threading.Event)
     _asked_at: float = 0.0
@@ -89,7 +89,7 @@ class Watchdog(Entity):
                 token.run_sync_soon(self._answer)
             except trio.RunFinishedError:
                 return
-            if not self._answered.wait(self.patience):
+            if not self._answered.wait(self.stall_after):
                 self._look(loop)
                 self._answered.wait()
 
@@ -125,7 +125,7 @@ class Watchdog(Entity):
         self._answered.set()
         if self.on_lag is not None:
             self.on_lag(lag)
-        if lag < self.patience:
+        if lag < self.stall_after:
             return
         if lag > UNREADY_ABOVE:
             self._stalled_until = now + _UNREADY_FOR

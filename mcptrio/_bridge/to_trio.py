@@ -135,11 +135,11 @@ def _over() -> ConnectionLost:
 
 @asynccontextmanager
 async def held(
-    way: Way, nursery: trio.Nursery, manager: AbstractAsyncContextManager[T], *, patience: float | None = None
+    way: Way, nursery: trio.Nursery, manager: AbstractAsyncContextManager[T], *, timeout: float | None = None
 ) -> AsyncIterator[T]:
     """Enter a context manager of Trio from asyncio; one Trio task enters and leaves it.
 
-    If leaving it takes longer than `patience` seconds, it is left behind, with everything that still runs in Trio.
+    If leaving it takes longer than `timeout` seconds, it is left behind, with everything that still runs in Trio.
     """
     entered: asyncio.Future[T] = way.loop.create_future()
     leave = trio.Event()
@@ -158,27 +158,27 @@ async def held(
             yield entered.result()
         except Exception:
             way.to_trio(leave.set)
-            await asyncio.wait((task,), timeout=patience)
+            await asyncio.wait((task,), timeout=timeout)
             raise
         way.to_trio(leave.set)
-        await asyncio.wait((task,), timeout=patience)
+        await asyncio.wait((task,), timeout=timeout)
         if task.done():
             task.result()
         else:
-            _give_up(way, patience)
+            _give_up(way, timeout)
     finally:
         task.cancel()
-        await asyncio.wait((task,), timeout=patience)
+        await asyncio.wait((task,), timeout=timeout)
         if not task.done():  # an exception or a cancellation ended the block
-            _give_up(way, patience)
+            _give_up(way, timeout)
             task.cancel()
             await asyncio.wait((task,))
         if not task.cancelled():
             task.exception()  # seen: where nothing else was raised, it was raised above
 
 
-def _give_up(way: Way, patience: float | None) -> None:
-    logger.error("what runs in Trio did not end within %g s; it is left behind", patience)
+def _give_up(way: Way, timeout: float | None) -> None:
+    logger.error("what runs in Trio did not end within %g s; it is left behind", timeout)
     way.given_up = True
 
 

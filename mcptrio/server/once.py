@@ -63,7 +63,7 @@ class Once(Struct, frozen=True):
         Raises:
             OnceInterrupted: another run has claimed the key and does not record a result.
         """
-        patience = trio.current_time() + self.call.session.service.limits.busy_timeout
+        until = trio.current_time() + self.call.session.service.limits.busy_timeout
         while True:
             found = record
             if self.replays:
@@ -74,7 +74,7 @@ class Once(Struct, frozen=True):
             if found[1] != _UNFINISHED:
                 self.call.journal.done[self.key] = found
                 return found
-            if not self.replays or trio.current_time() >= patience:
+            if not self.replays or trio.current_time() >= until:
                 raise OnceInterrupted(
                     f"once({self.key!r}): an earlier run did not finish, so it may have taken effect; "
                     "it is not run again"

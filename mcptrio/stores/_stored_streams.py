@@ -96,7 +96,7 @@ class RecentEvents:
         self.streams: dict[StoredStream, None] = {}  # oldest first
         self.total = 0
 
-    def weigh(self, stream: StoredStream, before: int) -> None:
+    def resized(self, stream: StoredStream, before: int) -> None:
         """Account for a change of a stream's tail, which had `before` bytes."""
         self.total += stream.tail_size - before
         if stream.tail:
@@ -134,7 +134,7 @@ class RecentEvents:
             self.index.drop_to(stream, stream.droppable(seq))
         else:
             stream.drop_tail_to(stream.written)
-        self.weigh(stream, before)
+        self.resized(stream, before)
 
 
 class StoredStreams:
@@ -162,8 +162,8 @@ class StoredStreams:
     # -- changes in memory
 
     def begin(self, key: StreamKey, owner: str = "", call: bytes | None = None) -> StoredStream:
-        while (crowded := self.index.crowded()) is not None:
-            self.remove(crowded)
+        while (evicted := self.index.next_eviction()) is not None:
+            self.remove(evicted)
         stream = self.index.begin(key, owner)
         stream.epoch, stream.call = self.epoch_of(key.session), call
         self.dirty[stream] = None
@@ -172,12 +172,12 @@ class StoredStreams:
     def append(self, stream: StoredStream, data: bytes, *, last: bool, keep_after: int | None) -> None:
         before = stream.tail_size
         self.index.add(stream, data, keep_after)
-        self.recent.weigh(stream, before)
+        self.recent.resized(stream, before)
         self.dirty[stream] = None
         if last:
             self.index.end(stream, trio.current_time())
         if self.index.size > self._limits.total_bytes:
-            self._lose_weight(stream)
+            self._free_memory(stream)
 
     def finish(self, stream: StoredStream) -> None:
         """End a stream that gets no further events."""
@@ -203,14 +203,14 @@ class StoredStreams:
         self.show(stream, stream.last)
         self._changed()
 
-    def _lose_weight(self, growing: StoredStream) -> None:
-        finished, running = self.index.overweight(growing)
+    def _free_memory(self, growing: StoredStream) -> None:
+        finished, running = self.index.choose_evictions(growing)
         for stream in finished:
             self.remove(stream)
         for stream in running:
             before = stream.tail_size
             self.index.drop_to(stream, stream.droppable(stream.visible))
-            self.recent.weigh(stream, before)
+            self.recent.resized(stream, before)
             self.dirty[stream] = None
             stream.wake()
 
@@ -268,7 +268,7 @@ class StoredStreams:
             before, size = stream.tail_size, stream.size
             stream.cut(stream.visible)
             self.index.resized(stream, stream.size - size)
-            self.recent.weigh(stream, before)
+            self.recent.resized(stream, before)
             self.index.end(stream, trio.current_time())
         stream.wake()
 

@@ -189,7 +189,7 @@ class StreamIndex(Entity, Generic[S]):
         return stream
 
     def begin(self, key: StreamKey, owner: str = "") -> S:
-        """Create a stream. The caller has made room for it, see `crowded`."""
+        """Create a stream. The caller has made room for it, see `next_eviction`."""
         if self.count >= self.limits.streams:
             raise Overloaded(f"{self.count} streams are running, which is the limit (StoreLimits.streams)")
         self.serial += 1
@@ -250,7 +250,7 @@ class StreamIndex(Entity, Generic[S]):
             found.append(stream)
         return found
 
-    def crowded(self) -> S | None:
+    def next_eviction(self) -> S | None:
         """Return the finished stream to evict before another can begin, if the store is full."""
         if self.count < self.limits.streams or not self._ended:
             return None
@@ -260,7 +260,7 @@ class StreamIndex(Entity, Generic[S]):
     def _of(self, owner: str) -> Iterable[S]:
         return cast(Iterable[S], self._shares.of_owner(owner))
 
-    def overweight(self, keep: S) -> tuple[list[S], list[S]]:
+    def choose_evictions(self, keep: S) -> tuple[list[S], list[S]]:
         """Choose what to evict when the store is too large: finished streams, and the history of running ones.
 
         The owner that has most loses its finished streams first, then the history of its running ones. It frees an

@@ -54,7 +54,7 @@ class MemoryStore:
         index.add(stream, data, keep_after)
         stream.visible = stream.last
         if index.size > self.limits.total_bytes:
-            self._lose_weight(stream)
+            self._free_memory(stream)
         if last:
             index.end(stream, trio.current_time())
         stream.wake()
@@ -103,12 +103,12 @@ class MemoryStore:
             self.marks.expire()
 
     def _begin(self, key: StreamKey, owner: str = "") -> MemoryStream:
-        while (crowded := self._index.crowded()) is not None:
-            self._evict(crowded)
+        while (evicted := self._index.next_eviction()) is not None:
+            self._evict(evicted)
         return self._index.begin(key, owner)
 
-    def _lose_weight(self, growing: MemoryStream) -> None:
-        finished, running = self._index.overweight(growing)
+    def _free_memory(self, growing: MemoryStream) -> None:
+        finished, running = self._index.choose_evictions(growing)
         for stream in finished:
             self._evict(stream)
         for stream in running:

@@ -69,7 +69,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_while_it_blocks(alarm: Al
     async def refund() -> None:
         assert block_until(alarm.rang), "nothing was logged while the loop was blocked"
 
-    with Watchdog(telemetry.Hub([hear]), every=0.01, patience=0.02).watching():
+    with Watchdog(telemetry.Hub([hear]), every=0.01, stall_after=0.02).watching():
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(refund, name="tools/call")
@@ -93,7 +93,7 @@ async def test_the_lag_of_a_running_loop_is_measured_without_blaming_a_task(alar
         if len(lags) == 5:
             enough.set()
 
-    with Watchdog(telemetry.Hub(), on_lag, every=0.001, patience=5).watching():
+    with Watchdog(telemetry.Hub(), on_lag, every=0.001, stall_after=5).watching():
         with trio.fail_after(30):
             await enough.wait()
     assert all(0 <= lag < 5 for lag in lags)

@@ -79,7 +79,7 @@ MUTANTS = [
     ),
     Mutant(
         "D27", "a call takes its place again after the answer", "_actors/call.py",
-        "                await take_again(self.places, patience=patience)\n", "                pass\n",
+        "                await take_again(self.places, timeout=timeout)\n", "                pass\n",
         PLACES, "test_an_answered_call_takes_its_place_again",
     ),
     Mutant(

@@ -120,10 +120,10 @@ async def measure(server: ServerProcess, samples: Samples, now: float) -> None:
 
 
 async def ask(server: ServerProcess, tool: str) -> Any:
-    singer = StatelessCanary(SocketWire(server.port), Tally(), random.Random(0))
+    canary = StatelessCanary(SocketWire(server.port), Tally(), random.Random(0))
     frames: list[dict[str, Any]] = []
-    await singer.read(await singer.begin("tools/call", {"name": tool, "arguments": {}}, 1), frames)
-    singer.wire.close()
+    await canary.read(await canary.begin("tools/call", {"name": tool, "arguments": {}}, 1), frames)
+    canary.wire.close()
     content = frames[-1]["result"]["structuredContent"]
     return content.get("result", content)
 
@@ -132,19 +132,19 @@ async def live(port: int, dice: random.Random, tally: Tally, pause: float) -> No
     """Run one client after the other, stateful and stateless, each for a while; some disconnect abruptly."""
     while True:
         kind: type[Canary] = dice.choice([StatefulCanary, StatelessCanary])
-        singer = kind(SocketWire(port), tally, dice)
-        if isinstance(singer, StatefulCanary):
-            await singer.open()
-        names, weights = list(singer.steps), list(singer.steps.values())
+        canary = kind(SocketWire(port), tally, dice)
+        if isinstance(canary, StatefulCanary):
+            await canary.open()
+        names, weights = list(canary.steps), list(canary.steps.values())
         for name in dice.choices(names, weights, k=dice.randrange(5, 40)):
             try:
-                await getattr(singer, name)()
+                await getattr(canary, name)()
             except Broken as error:
-                raise AssertionError(f"{singer.word}: the server hung up at {name}") from error
+                raise AssertionError(f"{canary.word}: the server hung up at {name}") from error
             await trio.sleep(dice.random() * 2 * pause)
-        if isinstance(singer, StatefulCanary) and dice.random() < 0.8:
-            await singer.close()
-        singer.wire.close()
+        if isinstance(canary, StatefulCanary) and dice.random() < 0.8:
+            await canary.close()
+        canary.wire.close()
 
 
 def main() -> int:

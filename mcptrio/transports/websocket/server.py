@@ -161,9 +161,9 @@ class WebSocketPipe(Pipe):
         for message in messages:
             if self.gone or self.fault is not None:
                 raise trio.BrokenResourceError("the socket is closed")
-            with trio.move_on_after(self.write_timeout) as patience:
+            with trio.move_on_after(self.write_timeout) as timeout:
                 await self._send({"type": "websocket.send", "text": message.decode()})
-            if patience.cancelled_caught:
+            if timeout.cancelled_caught:
                 self.fault = TRY_AGAIN_LATER
                 raise trio.BrokenResourceError("the peer does not read")
 

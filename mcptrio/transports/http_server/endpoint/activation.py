@@ -7,7 +7,6 @@ from functools import partial
 
 from attrs import define
 
-from mcptrio._actors.homes import Homes
 from mcptrio._actors.record import SessionRecord, read_record, restore
 from mcptrio._actors.relay import SilentLink
 from mcptrio._actors.session import Session
@@ -65,7 +64,7 @@ class Activation:
         if homes is None:
             return None
         owner = "" if head is None else head.owner
-        return await homes.activate(session_id, partial(self._revive, homes, head, session_id), owner, denied)
+        return await homes.activate(session_id, partial(self._revive, head, session_id), owner, denied)
 
     async def find(self, head: HttpRequest, request_id: int | str | None = None) -> HttpLink | Plain:
         """Return the link of the stored session that a request names, or the response that refuses the request.
@@ -81,7 +80,7 @@ class Activation:
                 await homes.settled(session_id)
                 if self.parts.runtime.supervisor.find(session_id) is None:
                     raise NotHere
-            found = await homes.activate(session_id, partial(self._revive, homes, head, session_id), head.owner)
+            found = await homes.activate(session_id, partial(self._revive, head, session_id), head.owner)
         except Overloaded as error:
             return refuse_overloaded(error, request_id, close=self.parts.draining)
         if isinstance(found, HomeAt):  # another worker has claimed it since this request was routed
@@ -92,9 +91,7 @@ class Activation:
             return unknown_session(request_id)
         return link
 
-    async def _revive(
-        self, homes: Homes, head: HttpRequest | None, session_id: str, claimed: Claimed
-    ) -> Session | None:
+    async def _revive(self, head: HttpRequest | None, session_id: str, claimed: Claimed) -> Session | None:
         """Make the session of a record; None if it cannot be read or belongs to another client."""
         record = read_record(claimed.record)
         era = None if record is None else self.dates.get(record.revision)

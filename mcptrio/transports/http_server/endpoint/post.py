@@ -48,7 +48,7 @@ class Pending(Entity, kw_only=True):
     head: HttpRequest
     frame: Frame | Batch
     parts: EndpointParts
-    patience: float
+    stream_after: float
     """Seconds after which it becomes a stream."""
     headers: Headers = ()
     """Headers of the response, besides those of its kind."""
@@ -73,7 +73,7 @@ class Pending(Entity, kw_only=True):
         try:
             if self.phase is ReplyPhase.PENDING:
                 timer = Timer(self.parts.timers, self._settled.set)
-                timer.set(trio.current_time() + self.patience)
+                timer.set(trio.current_time() + self.stream_after)
                 try:
                     await self._settled.wait()
                 finally:

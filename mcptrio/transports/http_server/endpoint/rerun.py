@@ -44,7 +44,7 @@ async def run_again(http: HttpLink, head: HttpRequest, name: str, call: CallReco
         head=own,
         frame=request,
         parts=parts,
-        patience=math.inf,
+        stream_after=math.inf,
         http=http,
         name=name,
         json_only=False,

@@ -133,7 +133,7 @@ class Sessions:
         http: HttpLink,
         head: HttpRequest,
         frame: Frame | Batch,
-        patience: float,
+        stream_after: float,
         headers: Headers = (),
         on_answer: Callable[[], None] | None = None,
     ) -> PostStream:
@@ -143,7 +143,7 @@ class Sessions:
             head=head,
             frame=frame,
             parts=self.parts,
-            patience=patience,
+            stream_after=stream_after,
             headers=headers,
             queued=head.queued,
             http=http,

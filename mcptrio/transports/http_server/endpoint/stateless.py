@@ -214,13 +214,13 @@ class Exchanges:
         if listens:
             on_end = partial(self.listen_places.give_back, head.owner)
         config, runtime = parts.config, parts.runtime
-        patience = math.inf if config.json_only else config.stream_after
+        stream_after = math.inf if config.json_only else config.stream_after
         make = ExchangeLink if head.remote is None else self.remote_link
         link = make(
             head=head,
             frame=frame,
             parts=parts,
-            patience=patience,
+            stream_after=stream_after,
             queued=head.queued,
             listens=listens,
             on_end=on_end,

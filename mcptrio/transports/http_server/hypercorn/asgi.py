@@ -107,7 +107,7 @@ class AsgiApp:
         """Read the body; return a refusal if that fails, None if the client went away."""
         size, reserved_at = 0, 0.0
         parts: list[bytes] = []
-        with trio.move_on_after(self.config.body_timeout) as patience:
+        with trio.move_on_after(self.config.body_timeout) as timeout:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -118,12 +118,12 @@ class AsgiApp:
                         return endpoint.too_large()
                     parts.append(part)
                     if size > SMALL and not head.body_memory:
-                        patience.deadline = float("inf")  # that time is not the client's
+                        timeout.deadline = float("inf")  # that time is not the client's
                         if not await endpoint.admission.reserve_body(head):
                             return endpoint.no_room()
                         reserved_at = trio.current_time()
                     if head.body_memory:
-                        patience.deadline = endpoint.admission.body_deadline(reserved_at, size)
+                        timeout.deadline = endpoint.admission.body_deadline(reserved_at, size)
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         return endpoint.timed_out()
@@ -140,9 +140,9 @@ class AsgiApp:
             scope.cancel()
 
         async def say(message: Message) -> bool:
-            with trio.move_on_after(self.config.write_timeout) as patience:
+            with trio.move_on_after(self.config.write_timeout) as timeout:
                 await send(message)
-            return not patience.cancelled_caught
+            return not timeout.cancelled_caught
 
         try:
             async with trio.open_nursery() as nursery:

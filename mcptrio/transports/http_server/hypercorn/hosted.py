@@ -114,8 +114,8 @@ class HostedApp(AsgiApp):
         from mcptrio._bridge.guest import open_guest
         from mcptrio._bridge.to_trio import held
 
-        patience = self.config.drain_timeout + _END
-        async with open_guest() as guest, held(guest.way, guest.nursery, self.open(), patience=patience) as endpoint:
+        timeout = self.config.drain_timeout + _END
+        async with open_guest() as guest, held(guest.way, guest.nursery, self.open(), timeout=timeout) as endpoint:
             self._guest = guest
             try:
                 async with _draining_early(guest, endpoint):
