@@ -6,6 +6,7 @@ from .mutant import HTTP, Mutant
 from .rows_sessions import FOR_ALL
 
 TWO_WORKERS, LINKS = "tests/cluster/test_two_workers.py", "tests/cluster/test_links.py"
+DRAIN = "tests/cluster/test_drain_begins.py"
 ROUTING, SCRIPTS = f"{HTTP}/endpoint/routing.py", "stores/redis/scripts"
 
 MUTANTS = [
@@ -109,5 +110,50 @@ MUTANTS = [
         "            if False:",
         "tests/cluster/test_membership.py",
         "test_another_server_with_the_same_name_is_refused",
+    ),
+    Mutant(
+        "R12",
+        "a claim that a drain refuses becomes a lookup",
+        "cluster/cluster.py",
+        "                if self.may_claim:\n                    raise\n",
+        "                raise\n",
+        DRAIN,
+        "test_before_the_session_is_claimed",
+    ),
+    Mutant(
+        "R12",
+        "a request whose session has left is routed again",
+        f"{HTTP}/endpoint/endpoint.py",
+        "                if head.remote is not None:\n                    raise\n",
+        "                raise\n",
+        DRAIN,
+        "test_while_a_call_waits_for_a_place",
+    ),
+    Mutant(
+        "R12",
+        "a worker that drains serves what it has",
+        "_actors/supervisor.py",
+        "        return self.draining and not self.serves_late",
+        "        return self.draining",
+        DRAIN,
+        "test_while_a_session_begins",
+    ),
+    Mutant(
+        "R12",
+        "a drain waits for calls that began during it",
+        "_actors/supervisor.py",
+        "            while left := set(self) - done:",
+        "            if left := set(self) - done:",
+        DRAIN,
+        "test_a_stateless_call_that_begins_during_a_drain_ends_well",
+    ),
+    Mutant(
+        "R5",
+        "a request of a socket is sent on once",
+        f"{HTTP}/endpoint/socket_calls.py",
+        " and not (isinstance(came, HttpRequest) and came.remote is not None)",
+        "",
+        "tests/cluster/test_tasks_over_sockets.py",
+        "test_a_request_that_was_forwarded_is_not_sent_on",
     ),
 ]

@@ -100,6 +100,11 @@ MUTANTS = [
         SECRETS, "test_a_secret_file_that_others_can_use_is_reported",
     ),
     Mutant(
+        "S17", "the file with the password of a store is checked", "cli/auth.py",
+        "        warn_if_readable(password_file)\n", "        pass\n",
+        SECRETS, "test_a_secret_file_that_others_can_use_is_reported",
+    ),
+    Mutant(
         "S17", "key files are checked", "cli/auth.py",
         "        warn_if_readable(key)\n", "        pass\n",
         SECRETS, "test_a_secret_file_that_others_can_use_is_reported",

@@ -13,7 +13,10 @@ from attrs import define
 
 from mcptrio.auth.server import Principal
 from mcptrio.cluster import link_client
+from mcptrio.cluster.cluster import WorkerCluster
 from mcptrio.extensions.tasks import Tasks
+from mcptrio.extensions.tasks.running import RunningTasks
+from mcptrio.stores.redis.tasks import SharedTasks
 from mcptrio.transports.http_server.endpoint.message import HttpRequest
 from mcptrio.transports.websocket.server import serve_websocket
 from tests.extensions.kit import WITH_TASKS
@@ -21,7 +24,7 @@ from tests.redis_server import RedisServer, be_patient
 from tests.stateless.kit import Json, accept, meta
 
 from .posting import ADA, EVE, PostingWorker, posting_workers
-from .test_tasks_across import answer, begin, look, make_server, text_of
+from .test_tasks_across import about, answer, begin, look, make_server, text_of
 from .two_workers import until
 
 
@@ -154,3 +157,27 @@ async def test_a_worker_that_refuses_says_why(redis_server: RedisServer, monkeyp
         error = (await socket.ask("tasks/cancel", task))["error"]
         assert "repeat the request" in error["message"]
         assert error["data"]["retryAfter"] == 1
+
+
+async def test_a_request_that_was_forwarded_is_not_sent_on(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R5: two workers that take each other for the home of a task must not pass a request to and fro."""
+    async with posting_workers(make_server, redis_server.url) as (one, other):
+        task = await begin(one.poster, "plain")
+        await look(one.poster, task, "input_required")
+        home, forwards = WorkerCluster.forward_to, list[str]()
+
+        async def counted(self: WorkerCluster, worker: str, *args: Any) -> Any:
+            forwards.append(worker)
+            return await home(self, worker, *args)
+
+        async def at_the_other(self: SharedTasks, id: str) -> str:
+            return other.id if self is one.store.tasks else one.id
+
+        monkeypatch.setattr(WorkerCluster, "forward_to", counted)
+        monkeypatch.setattr(SharedTasks, "home", at_the_other)
+        monkeypatch.setattr(RunningTasks, "get", lambda self, task: None)
+        reply = await about(other.poster, "tasks/cancel", task)
+        assert reply.status == 503
+        assert forwards == [one.id]
