@@ -54,7 +54,7 @@ class Watchdog(Entity):
     _asked_at: float = 0.0
     _stalled_until: float = 0.0
     _culprit: str | None = None
-    _told: dict[str | None, float] = field(default_factory=dict)
+    _logged_at: dict[str | None, float] = field(default_factory=dict)
 
     @property
     def stalled(self) -> bool:
@@ -101,11 +101,11 @@ class Watchdog(Entity):
             return
         self._culprit = culprit
         now = perf_counter()
-        if now - self._told.get(culprit, -_QUIET_FOR) < _QUIET_FOR or not logger.isEnabledFor(logging.WARNING):
+        if now - self._logged_at.get(culprit, -_QUIET_FOR) < _QUIET_FOR or not logger.isEnabledFor(logging.WARNING):
             return
-        if len(self._told) >= 100:
-            self._told.clear()
-        self._told[culprit] = now
+        if len(self._logged_at) >= 100:
+            self._logged_at.clear()
+        self._logged_at[culprit] = now
         where = (frame.f_code.co_filename, frame.f_lineno)
         stack = "".join(traceback.format_stack(frame, _STACK_DEPTH)).rstrip()
         text = (

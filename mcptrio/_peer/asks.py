@@ -127,21 +127,21 @@ class PeerAsks(Entity, kw_only=True):
 
     # -- notifications
 
-    def _notify(self, told: Notified) -> list[Effect]:
-        if told.call is None:
+    def _notify(self, message: Notified) -> list[Effect]:
+        if message.call is None:
             if self.era is None or (self.role is Role.SERVER and self.state is not State.READY):
                 return [Ignored("early_notification")]
-            if told.method in self.era.lacks:
+            if message.method in self.era.lacks:
                 return [Ignored("notification_of_another_date")]
-            return [Send(Notice(told.method, told.params), None)]
-        entry = self.ledger.calls.get(told.call)
+            return [Send(Notice(message.method, message.params), None)]
+        entry = self.ledger.calls.get(message.call)
         if entry is None:
             return [Ignored("late_notification")]
-        if told.method in entry.start.era.lacks:
+        if message.method in entry.start.era.lacks:
             return [Ignored("notification_of_another_date")]
         if entry.round is not None and entry.round.parked:
             return [Ignored("parked_notification")]  # its request was answered and has not been repeated yet
-        return [Send(Notice(told.method, told.params), entry.start.link)]
+        return [Send(Notice(message.method, message.params), entry.start.link)]
 
     # -- input requests that travel in results
 

@@ -295,10 +295,10 @@ class Peer(PeerAsks, kw_only=True):
                 self.state = State.READY
                 held, self._held = self._held, None
                 begun = [e for asked in held or () for e in self._ask(asked)]
-                return begun + self._told(frame, context)
-        return self._told(frame, context)
+                return begun + self._start_notification(frame, context)
+        return self._start_notification(frame, context)
 
-    def _told(self, frame: Notification, context: Context | None) -> list[Effect]:
+    def _start_notification(self, frame: Notification, context: Context | None) -> list[Effect]:
         # A request's method without an id is not run, because its result could not be returned.
         era = self.era
         if era is None or frame.method not in self.routes or frame.method in era.lacks or frame.method in era.requests:

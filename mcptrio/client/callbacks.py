@@ -48,15 +48,15 @@ class HostCallbacks:
     experimental: Mapping[str, Mapping[str, Any]] = field(factory=dict)
     timeout: float = 3600.0
     """Timeout in seconds for answering the input requests inside a result."""
-    _tell: trio.MemorySendChannel[tuple[str, dict[str, Any]]] = field(init=False)
-    _told: trio.MemoryReceiveChannel[tuple[str, dict[str, Any]]] = field(init=False)
+    _sender: trio.MemorySendChannel[tuple[str, dict[str, Any]]] = field(init=False)
+    _receiver: trio.MemoryReceiveChannel[tuple[str, dict[str, Any]]] = field(init=False)
     dropped: int = 0
     """Notifications that were dropped because the callbacks were too slow."""
 
     def __attrs_post_init__(self) -> None:
         if self.roots is not None and not callable(self.roots):
             self.roots = tuple(self.roots)
-        self._tell, self._told = trio.open_memory_channel[tuple[str, dict[str, Any]]](_WAITING)
+        self._sender, self._receiver = trio.open_memory_channel[tuple[str, dict[str, Any]]](_WAITING)
 
     # -- capabilities
 
@@ -130,18 +130,18 @@ class HostCallbacks:
 
     # -- notifications
 
-    def tell(self, method: str, params: dict[str, Any]) -> None:
+    def notify(self, method: str, params: dict[str, Any]) -> None:
         """Queue a notification for the callbacks, which get them in order. Never blocks."""
         if self.on_notification is None and (self.log is None or method != "notifications/message"):
             return
         try:
-            self._tell.send_nowait((method, params))
+            self._sender.send_nowait((method, params))
         except trio.WouldBlock:
             self.dropped += 1
 
     async def run(self) -> None:
         """Call the callbacks, one after the other; a failing one is logged."""
-        async for method, params in self._told:
+        async for method, params in self._receiver:
             try:
                 if method == "notifications/message" and self.log is not None:
                     await _call(self.log, structure(params, LoggingMessageParams))

@@ -166,7 +166,7 @@ class Client(Requests):
         self._connector = Connector(
             service=self._service,
             transport=transport_for(target, how),
-            on_told=self._on_told,
+            on_notified=self._on_notified,
             mirror=self._mirror,
             on_open=self._on_open,
         )
@@ -273,11 +273,11 @@ class Client(Requests):
 
     # -- events of the connection
 
-    def _on_told(self, method: str, params: dict[str, Any]) -> None:
+    def _on_notified(self, method: str, params: dict[str, Any]) -> None:
         self._requester.cache.on_notification(method, params)
         self._requester.url_elicitations.on_notification(method, params)
         self._listeners.on_notification(method, params)
-        self._service.callbacks.tell(method, params)
+        self._service.callbacks.notify(method, params)
 
     def _mirror(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return self._tools.headers(params.get("name"), params.get("arguments")) if method == "tools/call" else {}

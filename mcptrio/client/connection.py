@@ -120,7 +120,7 @@ class Connection(SessionLink):
 
     service: ClientService
     transport: ClientTransport
-    on_told: Callable[[str, dict[str, Any]], None]
+    on_notified: Callable[[str, dict[str, Any]], None]
     """Gets every notification of the server, in the session's loop."""
     mirror: Callable[[str, Mapping[str, Any]], Mapping[str, str]]
     """Returns the headers that repeat arguments of a request."""
@@ -276,7 +276,7 @@ class Connection(SessionLink):
         return (ask.reply.headers or {}) if ask is not None and isinstance(ask.reply, TimedReply) else {}
 
     def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        self.on_told(method, params)
+        self.on_notified(method, params)
 
     # -- requests
 
@@ -284,14 +284,14 @@ class Connection(SessionLink):
         """Record the protocol version and the capabilities of the server."""
         self.era, self.capabilities = era, typed
         if self._link is not None:
-            self._link.speak(era)
+            self._link.use_era(era)
         self.session.inbox.post_nowait(Opened(era, capabilities))
 
     def switch(self, era: Era) -> None:
         """Switch to another date of the same kind."""
         self.era = era
         if self._link is not None:
-            self._link.speak(era)
+            self._link.use_era(era)
         self.session.inbox.post_nowait(Opened(era, self.session.peer.capabilities))
 
     async def confirm(self) -> None:

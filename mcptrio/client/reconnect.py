@@ -38,7 +38,7 @@ class Connector:
 
     service: ClientService
     transport: ClientTransport
-    on_told: Callable[[str, dict[str, Any]], None]
+    on_notified: Callable[[str, dict[str, Any]], None]
     mirror: Callable[[str, Mapping[str, Any]], Mapping[str, str]]
     on_open: Callable[[Connection, bool], Awaitable[None]]
     """Called with each new connection, and whether it replaces an earlier one."""
@@ -62,7 +62,7 @@ class Connector:
     async def live(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         try:
             async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._tell_host)
+                self._nursery.start_soon(self._run_callbacks)
                 self._nursery.start_soon(self.service.timeouts.keep_time)
                 task_status.started()
                 await self._closing.wait()
@@ -74,7 +74,7 @@ class Connector:
             self._closing.set()
             self._closed.set()
 
-    async def _tell_host(self) -> None:
+    async def _run_callbacks(self) -> None:
         with self._host_scope:
             await self.service.callbacks.run()
 
@@ -181,7 +181,9 @@ class Connector:
             raise LocalProtocolError("the client is not open: use `async with`")
         # This task and `live` are cancelled together: never start a task in a nursery that is closed.
         await trio.lowlevel.checkpoint_if_cancelled()
-        connection = Connection(service=self.service, transport=transport, on_told=self.on_told, mirror=self.mirror)
+        connection = Connection(
+            service=self.service, transport=transport, on_notified=self.on_notified, mirror=self.mirror
+        )
         again = self.handshake is not None
         self._opening = connection
         try:

@@ -41,7 +41,7 @@ logger = logging.getLogger("mcptrio.client")
 T = TypeVar("T")
 _LONG: Final = 1000  # items of a result that take milliseconds to convert
 ProgressCallback: TypeAlias = Callable[[ProgressParams], Awaitable[None] | None]
-_Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
+_Report: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 _SAFE: Final = frozenset(
     {
@@ -275,7 +275,7 @@ class Requester:
         return True
 
     async def _once(
-        self, connection: Connection, plan: _RequestPlan, params: dict[str, Any], tell: _Tell | None
+        self, connection: Connection, plan: _RequestPlan, params: dict[str, Any], report: _Report | None
     ) -> dict[str, Any]:
         method = plan.method
         for _ in range(2):
@@ -288,9 +288,9 @@ class Requester:
                 idle=plan.idle,
                 total=plan.total,
                 left=plan.left,
-                on_progress=tell,
+                on_progress=report,
                 # Progress is a sign of life, so a progress token is sent even without a callback.
-                wants_progress=tell is not None or method == "tools/call",
+                wants_progress=report is not None or method == "tools/call",
                 headers=plan.headers,
             )
             try:
@@ -310,23 +310,23 @@ class Requester:
         send, receive = trio.open_memory_channel[ProgressParams](64)
         result: dict[str, Any] = {}
 
-        def tell(progress: Mapping[str, Any]) -> None:
+        def report(progress: Mapping[str, Any]) -> None:
             with suppress(StructureError, trio.WouldBlock):
                 send.send_nowait(structure(progress, ProgressParams))
 
         async def pump() -> None:
             async for progress in receive:
                 try:
-                    told = on_progress(progress)
-                    if inspect.isawaitable(told):
-                        await told
+                    reported = on_progress(progress)
+                    if inspect.isawaitable(reported):
+                        await reported
                 except Exception:
                     logger.exception("a progress callback failed")
 
         async with open_unwrapped_nursery() as nursery:
             nursery.start_soon(pump)
             with send:
-                result = await self._once(connection, plan, params, tell)
+                result = await self._once(connection, plan, params, report)
         return result
 
 

@@ -78,7 +78,7 @@ class ClientLink(Protocol):
         """Wait until another frame may be posted without overfilling the link."""
         ...
 
-    def speak(self, era: Era) -> None:
+    def use_era(self, era: Era) -> None:
         """Use this era from now on."""
         ...
 

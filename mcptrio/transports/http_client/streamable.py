@@ -70,7 +70,7 @@ class HttpTransport:
             try:
                 yield link
             finally:
-                await link.goodbye()
+                await link.delete_session()
                 nursery.cancel_scope.cancel()
 
 
@@ -91,7 +91,7 @@ class HttpClientLink:
     _exchanges: dict[RequestId, trio.CancelScope] = field(factory=dict)
     _confirmed: trio.Event = field(factory=trio.Event)
     _refused: Exception | None = None
-    _deaf: bool = False
+    _stream_given_up: bool = False
     """Whether the server's own stream was given up; it is opened again after the next response."""
     _skipped: int = 0
 
@@ -111,7 +111,7 @@ class HttpClientLink:
     async def room(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    def speak(self, era: Era) -> None:
+    def use_era(self, era: Era) -> None:
         self._era = era
 
     async def confirmed(self) -> None:
@@ -125,15 +125,15 @@ class HttpClientLink:
                 await stream.opened.wait()
 
     def _listen(self) -> EventStream:
-        self._deaf = False
+        self._stream_given_up = False
         stream = self._new_stream()
-        self.nursery.start_soon(self._hear, stream, name="standalone stream")
+        self.nursery.start_soon(self._read_stream, stream, name="standalone stream")
         return stream
 
     def _new_stream(self) -> EventStream:
         return EventStream(self.http.config.max_reply, Retries(self.http.reconnect))
 
-    async def goodbye(self) -> None:
+    async def delete_session(self) -> None:
         """End the session at the server."""
         session_id, self.session_id = self.session_id, None
         if session_id is None:
@@ -193,7 +193,7 @@ class HttpClientLink:
                 raise await self.http.refusal(response, session=self.session_id is not None, request_id=request_id)
             if frame["method"] == "initialize":
                 self._remember(response)
-            elif self._deaf:
+            elif self._stream_given_up:
                 self._listen()
             kind = kind_of(response)
             if response.status_code != 200 or kind not in (JSON, EVENTS):
@@ -292,7 +292,7 @@ class HttpClientLink:
                 raise RemoteProtocolError(f"expected an event stream, got {kind_of(response) or 'no content type'}")
             return await self._follow(stream, response, request_id)
 
-    async def _hear(self, stream: EventStream) -> None:
+    async def _read_stream(self, stream: EventStream) -> None:
         """Keep the server's own stream open while the link is open. Raises nothing."""
         try:
             while True:
@@ -313,7 +313,7 @@ class HttpClientLink:
             if not meaning_of(refused.status).no_stream:
                 logger.warning("the server refused to open its own stream: %s", escape(refused, 1000))
         except (ConnectionLost, Overloaded) as failed:
-            self._deaf = True
+            self._stream_given_up = True
             logger.warning("the server's own stream is closed until the server answers again: %s", escape(failed, 1000))
         except Exception as broken:  # noqa: BLE001 - includes exceptions of the user's authorization
             logger.warning("the server's own stream cannot be read; its messages are missed: %s", escape(broken, 1000))

@@ -45,7 +45,7 @@ class LegacySseTransport:
         async with lent_or_own(self.client, self.config) as client, trio.open_nursery() as nursery:
             http = Http(client, self.url, self.config, self.reconnect, self.auth, self.headers)
             link = LegacySseClientLink(http, receiver, nursery)
-            link.endpoint = await nursery.start(link.hear)
+            link.endpoint = await nursery.start(link.read_stream)
             try:
                 yield link
             finally:
@@ -61,7 +61,7 @@ class LegacySseClientLink:
     nursery: trio.Nursery
     full: bool = False
     endpoint: str = ""
-    _told: trio.Event = field(factory=trio.Event)
+    _confirmed: trio.Event = field(factory=trio.Event)
 
     def post(self, data: bytes) -> None:
         self.nursery.start_soon(self._carry, data)
@@ -69,11 +69,11 @@ class LegacySseClientLink:
     async def room(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    def speak(self, era: Era) -> None:
+    def use_era(self, era: Era) -> None:
         pass
 
     async def confirmed(self) -> None:
-        await self._told.wait()
+        await self._confirmed.wait()
 
     async def _carry(self, data: bytes) -> None:
         frame = _decode(data)
@@ -90,9 +90,9 @@ class LegacySseClientLink:
                 logger.warning("%s did not arrive: %s", frame.get("method", "an answer"), escape(error, 1000))
         finally:
             if frame.get("method") == "notifications/initialized":
-                self._told.set()
+                self._confirmed.set()
 
-    async def hear(self, *, task_status: trio.TaskStatus[str]) -> None:
+    async def read_stream(self, *, task_status: trio.TaskStatus[str]) -> None:
         """Read the stream. Its first event holds the URL for POSTs; all others are messages."""
         started = False
         reader = SseReader(self.http.config.max_reply)

@@ -53,7 +53,7 @@ class PipeClientLink:
         await trio.lowlevel.checkpoint()
         await self.outbox.room()
 
-    def speak(self, era: Era) -> None:
+    def use_era(self, era: Era) -> None:
         pass
 
     async def confirmed(self) -> None:
