@@ -42,7 +42,8 @@ RequestId: TypeAlias = int | str
 DEFAULT_LIMITS: Final = JsonLimits()
 MAX_ID_BYTES: Final = 1024
 _RECOVERABLE: Final = 64 * 1024  # bytes; a longer message is not parsed again to recover its id
-_ID_BOUND: Final = 10**1000  # ids have at most 1,000 digits
+_ID_DIGITS: Final = 1000
+_ID_BOUND: Final = 10**_ID_DIGITS
 
 
 # The tag writes `"jsonrpc":"2.0"` first, so that a frame is encoded in one pass.
@@ -200,20 +201,25 @@ def _has_duplicate_keys(data: bytes | bytearray, tree: Any) -> bool:
 def _recover_id(data: bytes | bytearray) -> RequestId | None:
     """Return the id of a request that only a tolerant parser can read, so that its sender need not wait for a timeout.
 
-    For example one with a lone surrogate, a NaN or invalid UTF-8 in its parameters.
+    For example one with a lone surrogate, a NaN, a number of 5,000 digits or invalid UTF-8 in its parameters.
     """
     if len(data) > _RECOVERABLE or not data.lstrip().startswith(b"{"):
         return None
     import json  # rarely needed
 
     try:
-        members = json.loads(data.decode("utf-8", "replace"), object_pairs_hook=list)
+        members = json.loads(data.decode("utf-8", "replace"), object_pairs_hook=list, parse_int=_short_int)
         names = [name for name, _ in members]
         found = dict(members)["id"] if names.count("id") == 1 and "method" in names else None
         is_exact = type(found) is int or (type(found) is str and found.isascii())
         return found if is_exact and _is_id(found) else None
     except (ValueError, TypeError, RecursionError):  # not JSON at all, or no object
         return None
+
+
+def _short_int(digits: str) -> int | None:
+    """Read an integer; None if it is longer than an id may be. Python refuses to read one of more than 4,300 digits."""
+    return int(digits) if len(digits) <= _ID_DIGITS else None
 
 
 def _batch(data: bytes | bytearray, members: list[Any], limits: JsonLimits) -> Batch:

@@ -133,6 +133,7 @@ def test_bytes_that_are_not_json_in_utf8_are_a_parse_error(data: bytes) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":Infinity}}',
         b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":-Infinity}}',
         b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":1e400}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + b"9" * 5000 + b"}}",
         rb'{"jsonrpc":"2.0","id":1,"method":"ping","\udfff":1}',
         rb'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\ud800"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
@@ -149,6 +150,7 @@ def test_a_parse_error_names_the_id_that_a_tolerant_parser_can_read(data: bytes)
         rb'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","params":{"a":NaN}}',
         rb'{"jsonrpc":"2.0","id":1,"result":{"a":NaN}}',
         rb'[["id",1],["method",NaN]]',
+        b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"ping"}',
         rb'{"jsonrpc":"2.0","id":true,"method":"ping","params":{"a":NaN}}',
     ],
 )
