@@ -268,10 +268,8 @@ class Reader:
 
     __slots__ = ("_shape", "schema")
 
-    def __init__(
-        self, type_: Any, *, closed: bool = False, names: Mapping[str, Any] | None = None, output: bool = False
-    ) -> None:
-        shapes = Shapes(closed=closed, names=names, output=output)
+    def __init__(self, type_: Any, *, names: Mapping[str, Any] | None = None, output: bool = False) -> None:
+        shapes = Shapes(closed=False, names=names, output=output)
         self._shape = shapes.of(type_)
         self.schema: JsonSchema = shapes.root(self._shape.schema)
 
