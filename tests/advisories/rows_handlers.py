@@ -157,6 +157,11 @@ MUTANTS = [
     ),
     # -- texts that JSON cannot carry
     Mutant(
+        "C18", "a text that cannot be encoded fails its tool", "server/features/tools.py",
+        "            value.encode()  # a lone", "            pass  # a lone",
+        "tests/server/test_lifetimes.py", "test_a_text_that_cannot_be_encoded_fails_its_tool_by_name",
+    ),
+    Mutant(
         "C18", "the text of an error is escaped", "_wire/jsonrpc.py",
         "_ErrorBody(frame.code, escape_surrogates(frame.message), frame.data)",
         "_ErrorBody(frame.code, frame.message, frame.data)",

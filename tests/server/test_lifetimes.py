@@ -126,6 +126,19 @@ async def test_a_timeout_is_a_result_that_names_the_tool_the_limit_and_the_setti
 
 
 @pytest.mark.defect("C18")
+async def test_a_text_that_cannot_be_encoded_fails_its_tool_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def names(ctx: Context) -> str:
+        return "caf\udce9.txt"  # as Python reads a file name in Latin-1
+
+    async with talking(server) as talk:
+        assert "The tool failed" in await talk.fault("names")
+    assert [record.getMessage() for record in caplog.records] == ["tool 'names' failed"]
+
+
+@pytest.mark.defect("C18")
 async def test_an_error_text_with_a_lone_surrogate_is_escaped(autojump_clock: MockClock) -> None:
     server = Server("texts")
 

@@ -218,6 +218,8 @@ def failed(text: str) -> dict[str, Any]:
 def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
     """Convert a tool's return value to the wire form."""
     if type(value) is str and entry.output is None and entry.check_result is None:
+        if not value.isascii():
+            value.encode()  # a lone surrogate, for example of a file name, fails this tool by name
         return {"content": [{"type": "text", "text": value}]}
     if isinstance(value, types.CallToolResult):
         wire = unstructure(value)
