@@ -14,6 +14,7 @@ from mcptrio._wire.sse import SseReader
 from mcptrio.stores.base import StoreLimits
 from mcptrio.stores.memory import MemoryStore
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.post import PostStream
 
 from .app_for_tests import (
     Client,
@@ -138,6 +139,22 @@ async def test_a_stream_that_is_over_before_it_began_comes_whole_and_can_be_resu
         resumed = await client.listen(primed)
         (again,) = await resumed.rest()
         assert (again.id, again.data) == (answer.id, answer.data)
+
+
+async def test_answers_that_were_sent_or_abandoned_hold_no_memory() -> None:
+    async with open_endpoint(HttpConfig(sse_only=True)) as endpoint:
+        session_id = dict((await exchange(endpoint, head(), initialize())).headers)[b"mcp-session-id"].decode()
+        client = Client(endpoint, session_id)
+        await client.post(request(1, "echo", say=1))
+        assert endpoint.admission.outbox_memory.used == 0
+        posted = head(mcp_session_id=session_id)
+        assert endpoint.refuse_early(posted) is None
+        pending = await endpoint.answer(posted, request(2, "echo", say=1))
+        assert isinstance(pending, PostStream)
+        await wait_all_tasks_blocked()
+        assert endpoint.admission.outbox_memory.used > 0
+        pending._abandon()  # as if it were cancelled while a durable store writes the answer
+        assert endpoint.admission.outbox_memory.used == 0
 
 
 async def test_json_only_waits_for_the_answer_and_counts_what_it_drops(autojump_clock: MockClock) -> None:

@@ -263,8 +263,9 @@ class HttpLink:
         return encode_event(b"", id=ids.of(after), retry=self.parts.config.retry_ms)
 
     def whole(self, answer: bytes, log: StreamLog | None) -> bytes:
-        """Encode the whole stream of one event, without storing it."""
+        """Encode the whole stream of one event, which needs no connection that follows it."""
         assert log is not None
+        log.took(log.last)
         ids = self._ids(log.key.stream, log)
         self.count(telemetry.StreamOpened(session=self.session.id, resumed=False))
         self.count(telemetry.StreamClosed(session=self.session.id, cause="done"))

@@ -267,10 +267,11 @@ class PostStream(Pending, kw_only=True):
     def detached(self) -> None:
         """Note that no connection follows this stream any more; the call continues for `resume_grace`."""
         session = self.http.session
-        if self.log is None or self.log.ended or session.ended is not None:
+        if self.log is None:
             return
         self.log.lost(None)
-        session.background.start(self._give_up_later)
+        if not self.log.ended and session.ended is None:
+            session.background.start(self._give_up_later)
 
     def attached(self) -> None:
         if self._grace is not None:
