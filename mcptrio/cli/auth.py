@@ -27,8 +27,8 @@ def auth_settings(arguments: RunSettings, server: Server, *, warn: bool = True) 
     token_file, client_ca = arguments.token_file, arguments.client_ca
     if warn and arguments.state_key_file:
         warn_if_readable(arguments.state_key_file)
-    if warn and arguments.store and (password_file := os.environ.get("MCPTRIO_STORE_PASSWORD_FILE")):
-        warn_if_readable(password_file)
+    if warn and arguments.store:
+        warn_of_password_file()
     if arguments.transport == "stdio":
         if given := arguments.given & {"token_file", "client_ca"}:
             option = "--token-file" if "token_file" in given else "--client-ca"
@@ -69,6 +69,12 @@ def _tokens(path: str, warn: bool) -> StaticTokens:
         return StaticTokens.read(text)
     except DeclarationError as error:
         raise DeclarationError(f"--token-file {path}: {error}") from None
+
+
+def warn_of_password_file() -> None:
+    """Print the same warning for the file with the password of a store, if the environment names one."""
+    if password_file := os.environ.get("MCPTRIO_STORE_PASSWORD_FILE"):
+        warn_if_readable(password_file)
 
 
 def warn_if_readable(path: str) -> None:

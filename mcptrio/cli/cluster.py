@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
+from mcptrio.cli.auth import warn_of_password_file
 from mcptrio.cli.command import run
 from mcptrio.cli.exit_codes import REFUSED, UNREACHABLE, Failure, UsageError
 from mcptrio.cli.run import store_password
@@ -58,6 +59,7 @@ async def cluster(
     async def work() -> int:
         if not 0 <= limit <= MAX_LIMIT:
             raise UsageError(f"--limit is a number from 0 to {MAX_LIMIT}, not {limit}")
+        warn_of_password_file()
         url = RedisUrl.parse(store, store_password())
         found = await _read(url, limit)
         if json:

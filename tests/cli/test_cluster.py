@@ -99,6 +99,10 @@ def test_a_cluster_that_cannot_be_listed_is_reported_in_one_line(
         assert "wrong-one" not in line
         (tmp_path / "password").write_text("right\n")
         monkeypatch.setenv("MCPTRIO_STORE_PASSWORD_FILE", str(tmp_path / "password"))
+        (tmp_path / "password").chmod(0o640)
+        assert main(["cluster", f"redis+unix://{redis.path}?name=shop"]) == 2
+        assert f"chmod 600 {tmp_path / 'password'}\n" in capsys.readouterr().err
+        (tmp_path / "password").chmod(0o600)
         assert refused(capsys, f"redis+unix://{redis.path}?name=shop") == (
             2,
             f"mcptrio: no cluster has the name 'shop' in {redis.path}; there is none\n",
