@@ -157,6 +157,21 @@ async def test_answers_that_were_sent_or_abandoned_hold_no_memory() -> None:
         assert endpoint.admission.outbox_memory.used == 0
 
 
+async def test_a_session_that_ends_before_its_stream_is_followed_holds_no_memory() -> None:
+    async with open_endpoint() as endpoint:
+        client = await Client.open(endpoint)
+        posted = client.head()
+        assert endpoint.refuse_early(posted) is None
+        pending = await endpoint.answer(posted, request(1, "count", to=3, every=60))
+        assert isinstance(pending, PostStream)
+        await wait_all_tasks_blocked()
+        assert endpoint.admission.outbox_memory.used > 0
+        await exchange(endpoint, client.head("DELETE"))
+        await wait_all_tasks_blocked()
+        assert (await pending.reply()).status == 404
+        assert endpoint.admission.outbox_memory.used == 0
+
+
 async def test_json_only_waits_for_the_answer_and_counts_what_it_drops(autojump_clock: MockClock) -> None:
     async with open_endpoint(HttpConfig(json_only=True)) as endpoint:
         client = await Client.open(endpoint)

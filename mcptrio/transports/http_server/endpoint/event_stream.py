@@ -169,6 +169,8 @@ class StreamLog:
             self.ended = True
             if not goes_on:
                 self.store.finish(self.key)
+        if self.connection is None:  # otherwise the connection gives its memory back
+            self._release()
         self._make_room()
         self._hurry()
 
