@@ -226,8 +226,8 @@ MUTANTS = [
     ),
     Mutant(
         "D13", "a refused listen request ends its subscription to resources", "server/features/listen.py",
-        "ends.callback(session.runtime.bus.subscribe(map(topic, uris), changed).close)",
-        "session.runtime.bus.subscribe(map(topic, uris), changed)",
+        "ends.callback(session.runtime.bus.subscribe(tuple(followed), changed).close)",
+        "session.runtime.bus.subscribe(tuple(followed), changed)",
         LISTENING, "test_a_listen_request_that_fails_half_way_leaves_no_subscription",
     ),
     Mutant(

@@ -488,3 +488,22 @@ def test_a_uri_that_lacks_a_variable_is_refused_with_the_variables_of_the_templa
         index.uri(title="a")
     with pytest.raises(TypeError, match="no URI"):
         praise.uri(note="a")
+
+
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(("told", "subscribed"), [("a b", "a%20b"), ("a%20b", "a b"), ("ü", "%C3%BC")])
+async def test_a_uri_with_and_without_percent_encoding_is_one_resource(
+    told: str, subscribed: str, protocol: str
+) -> None:
+    server = Server("notes")
+
+    @server.resource("notes://{title}")
+    async def note(title: str) -> str:
+        return title
+
+    async with connect(server, protocol=protocol) as client:
+        async with client.listen(resources=[f"notes://{subscribed}"]) as changes:
+            server.notify_resource_updated("notes://another")
+            server.notify_resource_updated(f"notes://{told}")
+            with trio.fail_after(5):
+                assert (await anext(aiter(changes))).uri == f"notes://{subscribed}"

@@ -120,19 +120,19 @@ class ListenRequests(Entity):
         session, call = ctx._session, ctx._call
         wanted = call.start.params["notifications"]
         heard = [h for extension in self.extensions if (h := await extension.listen(ctx, wanted)) is not None]
-        uris = set(honoured.resource_subscriptions or ())
+        followed = {topic(uri): uri for uri in honoured.resource_subscriptions or ()}
         meta = {SUBSCRIPTION: ctx.request_id}
         news = News(session, call)
 
         def list_changed(_topic: str, kind: str) -> None:
             news.add(f"notifications/{kind}/list_changed", {"_meta": meta}, kind)
 
-        def changed(_topic: str, about: dict[str, Any]) -> None:
-            uri = about["uri"]
-            if uri in uris and may_read(self.resources, ctx, uri):
-                news.add("notifications/resources/updated", _with_meta(about, meta), uri)
+        def changed(subject: str, about: dict[str, Any]) -> None:
+            uri = followed.get(subject)
+            if uri is not None and may_read(self.resources, ctx, uri):
+                news.add("notifications/resources/updated", _with_meta({**about, "uri": uri}, meta), uri)
             else:
-                uris.discard(uri)  # it was removed, or `visible=` hides it: the subscription ends
+                followed.pop(subject, None)  # it was removed, or `visible=` hides it: the subscription ends
 
         def tell(method: str, about: dict[str, Any]) -> None:
             encode_value(about)  # raise the error in the extension, not later in the session
@@ -144,7 +144,7 @@ class ListenRequests(Entity):
         # Subscribed before the acknowledgement and sent after it, so that no change is lost between the two.
         lists = [f"list {kind}" for field, kind in _LISTS.items() if getattr(honoured, field)]
         ends.callback(session.runtime.bus.subscribe(lists, list_changed).close)
-        ends.callback(session.runtime.bus.subscribe(map(topic, uris), changed).close)
+        ends.callback(session.runtime.bus.subscribe(tuple(followed), changed).close)
         await session.runtime.bus.settled()
         # basic/patterns/subscriptions: the acknowledgement MUST be the first message
         await session.asks.notify("notifications/subscriptions/acknowledged", acknowledged, call=call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from mcptrio._actors.record import changed_topics
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.service import Actor
 from mcptrio._struct import Entity
+from mcptrio._uri.syntax import encode
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
 MAX_PER_SESSION = 1000
 _CHARACTERS = 250  # of a URI that count as one more subscription
 _LISTS = ("tools", "prompts", "resources")
+_PLAIN = re.compile(r"[\w.~:/?#@!$&'()*+,;=\[\]-]*", re.ASCII)  # what `encode` leaves as it is; saves its loop
 
 
 def topic(uri: str) -> str:
-    return f"resource {uri}"
+    """Return the topic of a resource. Characters that no URI contains, such as a space, count as percent-encoded."""
+    return f"resource {uri if _PLAIN.fullmatch(uri) else encode(uri, reserved=True)}"
 
 
 def list_topic(kind: str) -> str:
@@ -142,7 +146,7 @@ class Followed(Entity):
 
     def _changed(self, _topic: str, about: dict[str, Any]) -> None:
         if may_read(self.resources, self.asked(), self.uri):
-            self.updated(about)
+            self.updated(about if about["uri"] == self.uri else {**about, "uri": self.uri})  # as the client wrote it
         else:
             self.close()
             if self.ended is not None:
@@ -227,13 +231,14 @@ class Subscriptions(Entity):
             if may_read(self.resources, ctx, uri):
                 self._follow(ctx, mine, uri)
         bus = session.runtime.bus
+        followed = {topic(uri): uri for uri in mine}
         now = await bus.versions(self.topics(session))
         for changed in changed_topics(record.versions, now):
             kind = changed.removeprefix(list_topic(""))
             if kind in _LISTS:
                 tell_list_changed(session, kind)
-            elif (uri := changed.removeprefix(topic(""))) in mine:
-                session.asks.notify_nowait("notifications/resources/updated", {"uri": uri})
+            elif (known := followed.get(changed)) is not None:
+                session.asks.notify_nowait("notifications/resources/updated", {"uri": known})
         session.data["versions"] = now
 
 
