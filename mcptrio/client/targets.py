@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -93,7 +94,8 @@ def _check_url(url: str) -> None:
         if not parts.hostname or parts.port == 0:
             raise ValueError("it names no host" if not parts.hostname else "Port out of range 0-65535")
     except ValueError as error:
-        raise DeclarationError(f"cannot connect to {url!r:.200}: {error}") from None
+        shown = re.sub("//.*@", "//…@", url)  # without a user name and password
+        raise DeclarationError(f"cannot connect to {shown!r:.200}: {error}") from None
 
 
 def _http(url: str, how: TransportOptions) -> ClientTransport:

@@ -92,7 +92,12 @@ MUTANTS = [
     Mutant(
         "S17", "a token for this machine goes to no proxy", "transports/http_client/http.py",
         ", mounts=_DIRECT", "",
-        "tests/client/test_proxies.py", "test_a_server_on_this_machine_is_reached_without_a_proxy",
+        "tests/client/test_credentials.py", "test_a_server_on_this_machine_is_reached_without_a_proxy",
+    ),
+    Mutant(
+        "S17", "an error about a URL shows no password", "client/targets.py",
+        're.sub("//.*@", "//…@", url)', "url",
+        "tests/client/test_credentials.py", "test_an_error_about_a_url_shows_no_password",
     ),
     Mutant(
         "S17", "a file that the group can read is reported", "cli/auth.py",

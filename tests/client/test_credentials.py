@@ -1,4 +1,4 @@
-"""Proxies of the environment: what is sent to this machine does not go to them."""
+"""Where credentials go: to no proxy of the environment if the server is on this machine, and into no error text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 
-from mcptrio import Server, connect
+from mcptrio import DeclarationError, Server, connect
 
 
 @pytest.mark.defect("S17")
@@ -30,3 +30,14 @@ async def test_a_server_on_this_machine_is_reached_without_a_proxy(
         await client.ping()
     assert proxied == []
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.defect("S17")
+@pytest.mark.parametrize(
+    "url", ["http://ada:secret@127.0.0.1:bad/mcp", "http://ada:secret@:80/mcp", "ws://a:secret@h:0"]
+)
+async def test_an_error_about_a_url_shows_no_password(url: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        async with connect(url):
+            pass
+    assert "secret" not in str(caught.value)
