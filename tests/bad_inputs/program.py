@@ -304,7 +304,7 @@ async def main() -> None:
     server.on_event(LogListener())
     server.on_event(watcher.hear)
     async with trio.open_nursery() as nursery:
-        bound = await nursery.start(_serve, server, {"port": 0, **settings})
+        bound = await nursery.start(_serve, server, {"port": 0, "keep_alive_timeout": 600, **settings})
         print(bound[0].port, flush=True)
         async with trio.lowlevel.FdStream(os.dup(0)) as control:
             buffer = b""

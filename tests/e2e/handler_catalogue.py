@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from types import coroutine
@@ -536,7 +537,9 @@ async def cancel_a_thread(note: Note) -> str:
         note("begun")
         trio.from_thread.run_sync(scope.cancel)
         try:
-            trio.from_thread.check_cancelled()
+            while True:  # the thread goes on before its task waits again, and only then is the task cancelled
+                trio.from_thread.check_cancelled()
+                time.sleep(0.001)
         except trio.Cancelled:
             note("noticed")
             raise

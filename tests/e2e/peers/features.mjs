@@ -200,15 +200,19 @@ const FEATURES = {
   },
 
   async tools_at_once(peer) {
-    let slowIsDone = false;
-    const slow = peer.call("test_cancellation", { seconds: 0.5 }).then((result) => {
-      slowIsDone = true;
-      return result;
-    });
-    const quick = await Promise.all([1, 2, 3].map(() => peer.call("test_simple_text")));
-    assert(!slowIsDone, "a slow call held up the quick ones");
-    for (const result of quick) same(texts(result), ["This is a simple text response for testing."]);
-    same(texts(await slow), ["finished"]);
+    for (const seconds of [0.5, 10]) { // the second time only if a busy machine took longer than the first
+      let slowIsDone = false;
+      const slow = peer.call("test_cancellation", { seconds }).then((result) => {
+        slowIsDone = true;
+        return result;
+      });
+      const quick = await Promise.all([1, 2, 3].map(() => peer.call("test_simple_text")));
+      const overtaken = !slowIsDone;
+      for (const result of quick) same(texts(result), ["This is a simple text response for testing."]);
+      same(texts(await slow), ["finished"]);
+      if (overtaken) return;
+    }
+    assert(false, "a slow call held up the quick ones");
   },
 
   async logging(peer) {

@@ -213,17 +213,24 @@ async def tool_bad_arguments(peer: Peer) -> None:
 
 @feature
 async def tools_at_once(peer: Peer) -> None:
+    for seconds in (0.5, 10):  # the second time only if a busy machine took longer than the first
+        if await _quick_calls_overtake(peer, seconds):
+            return
+    raise AssertionError("a slow call held up the quick ones")
+
+
+async def _quick_calls_overtake(peer: Peer, seconds: float) -> bool:
     slow = anyio.Event()
 
     async def wait() -> None:
-        same(texts(await peer.call("test_cancellation", {"seconds": 0.5})), ["finished"])
+        same(texts(await peer.call("test_cancellation", {"seconds": seconds})), ["finished"])
         slow.set()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
         for _ in range(3):
             same(texts(await peer.call("test_simple_text")), ["This is a simple text response for testing."])
-        assert not slow.is_set(), "a slow call held up the quick ones"
+        return not slow.is_set()
 
 
 @feature
