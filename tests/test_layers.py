@@ -28,7 +28,7 @@ LAYERS = (
     ("cluster",),
     ("server", "client"),
     ("extensions",),
-    ("aio", "blocking", "hypercorn", "jsonrpc", "codec"),
+    ("aio", "blocking", "http", "hypercorn", "jsonrpc", "codec"),
     ("testing", "observer"),
     ("_workers",),
     ("cli",),

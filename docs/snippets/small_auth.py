@@ -8,7 +8,7 @@ import trio
 
 from mcptrio import Context, Server, connect
 from mcptrio.auth.server import ClientCertificates, Principal, StaticTokens
-from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
+from mcptrio.http import HttpRequest, Plain
 
 server = Server("desk", version="1.0.0")
 
