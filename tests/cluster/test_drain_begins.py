@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from mcptrio import Server
+from mcptrio._actors.homes import Homes
 from mcptrio._actors.shares import Shares
 from mcptrio.cluster import link_client, link_server
 from mcptrio.stores.redis.directory import RedisDirectory
@@ -148,6 +149,23 @@ async def test_while_a_session_begins(url: str, monkeypatch: pytest.MonkeyPatch)
         client = Client(other.endpoint, dict(reply.headers)[b"mcp-session-id"].decode())
         await call(client)
         assert list(other.sessions) == [client.session_id]
+
+
+async def test_a_session_that_the_drain_ends_before_it_is_stored_is_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result of initialize without an id would be that of a server without sessions."""
+    async with two_workers(url) as (one, _):
+        begin = Homes.begin
+
+        async def late(self: Homes, *args: Any) -> None:
+            await drain(one)
+            await begin(self, *args)
+
+        monkeypatch.setattr(Homes, "begin", late)
+        reply = await plain(one.endpoint, head(), initialize())
+        assert reply.status == 503
+        assert dict(reply.headers)[b"retry-after"] == b"5"
 
 
 async def test_a_stateless_call_that_begins_during_a_drain_ends_well(url: str) -> None:

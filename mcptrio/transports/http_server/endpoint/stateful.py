@@ -214,6 +214,8 @@ class Sessions:
                 http.close()
                 session.close_nowait(Cause.SESSION_END)
                 return refuse_overloaded(error, frame.id)
+        if session.ended is Cause.DRAIN:  # answered but not stored yet: it is gone, and its client begins elsewhere
+            return overloaded("the server is shutting down", 5, request_id=frame.id, close=True)
         # Unless it was passivated since it is stored: the next request activates it.
         if http.closed and not (http.leaving or http.goes_on):  # it was refused: the client gets the error, no session
             kept = tuple(header for header in reply.headers if header[0] != b"mcp-session-id")
