@@ -172,6 +172,31 @@ async def test_a_session_that_ends_before_its_stream_is_followed_holds_no_memory
         assert endpoint.admission.outbox_memory.used == 0
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+async def test_an_answer_that_the_store_has_dropped_holds_no_memory(deleted: bool) -> None:
+    """The session was deleted, or another stream took its place."""
+    async with open_endpoint(store=MemoryStore(StoreLimits(streams=1))) as endpoint:
+        client = await Client.open(endpoint)
+
+        async def post(number: int) -> PostStream:
+            posted = client.head()
+            assert endpoint.refuse_early(posted) is None
+            pending = await endpoint.answer(posted, request(number, "count", to=1, every=0))
+            assert isinstance(pending, PostStream)
+            await wait_all_tasks_blocked()
+            return pending
+
+        pending = await post(1)
+        assert endpoint.admission.outbox_memory.used > 0
+        if deleted:
+            await exchange(endpoint, client.head("DELETE"))
+            await wait_all_tasks_blocked()
+        else:
+            (await post(2))._abandon()
+        assert (await pending.reply()).status == (404 if deleted else 500)
+        assert endpoint.admission.outbox_memory.used == 0
+
+
 async def test_json_only_waits_for_the_answer_and_counts_what_it_drops(autojump_clock: MockClock) -> None:
     async with open_endpoint(HttpConfig(json_only=True)) as endpoint:
         client = await Client.open(endpoint)

@@ -220,6 +220,7 @@ class PostStream(Pending, kw_only=True):
                 response.request_id = request_id
                 return Stream(200, EVENTS + self.headers, response)
             except UnknownCursor:  # the session and its streams have just ended, or the store has dropped the stream
+                self.detached()
                 if not http.closed and http.session.ended is None:
                     return refuse(500, LOST, code=INTERNAL_ERROR, request_id=request_id)
             except BaseException:
