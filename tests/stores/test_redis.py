@@ -777,8 +777,9 @@ async def test_a_right_that_the_user_lacks_is_named_at_the_start(redis_server: R
     [
         ((), ("REPLICAOF", "127.0.0.1", "1"), "name the primary"),
         (("--maxmemory", "1"), (), "raise its maxmemory"),
+        (("--min-replicas-to-write", "1"), (), "NOREPLICAS Not enough good replicas"),  # not a lack of rights
     ],
-    ids=["replica", "full"],
+    ids=["replica", "full", "no replicas"],
 )
 async def test_a_server_that_cannot_be_written_is_refused_with_advice(
     options: tuple[str, ...], setting: tuple[str, ...], how: str, caplog: pytest.LogCaptureFixture

@@ -1,5 +1,5 @@
 -- Try every command that the store and its scripts use; return those that the user may not run.
--- A lack of memory is reported by the first command that stores something.
+-- That the server cannot store anything at present is reported by the first command that does.
 -- KEYS: four keys that are not used otherwise   ARGV: a channel
 local commands = {
   {'TIME'}, {'PUBLISH', ARGV[1], ''},
@@ -12,10 +12,15 @@ local commands = {
   {'XTRIM', KEYS[4], 'MAXLEN', '0'},
   {'DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4]},
 }
+local function stores_nothing(err)
+  for _, code in ipairs({'OOM', 'MISCONF', 'NOREPLICAS', 'READONLY'}) do
+    if string.find(err, code) then return true end
+  end
+end
 local refused = {}
 for _, command in ipairs(commands) do
   local reply = redis.pcall(unpack(command))
-  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'OOM') then
+  if type(reply) == 'table' and reply.err and not stores_nothing(reply.err) then
     refused[#refused + 1] = string.lower(command[1])
   end
 end
