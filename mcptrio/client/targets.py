@@ -67,8 +67,8 @@ def transport_for(target: Any, how: TransportOptions) -> ClientTransport:
                 url=target, headers=how.headers, auth=how.auth, config=how.http or HttpClientConfig()
             )
         raise DeclarationError(
-            f"cannot connect to {target!r:.200}: give a URL (http://, https://, ws:// or wss://), a command as a "
-            'list, such as ["mcptrio", "run", "server.py"], a file such as mcp.json, a Server, or a Transport'
+            f"cannot connect to {_public(target)!r:.200}: give a URL (http://, https://, ws:// or wss://), a command "
+            'as a list, such as ["mcptrio", "run", "server.py"], a file such as mcp.json, a Server, or a Transport'
         )
     if hasattr(target, "open_memory_link"):
         return MemoryTransport(target)
@@ -94,8 +94,15 @@ def _check_url(url: str) -> None:
         if not parts.hostname or parts.port == 0:
             raise ValueError("it names no host" if not parts.hostname else "Port out of range 0-65535")
     except ValueError as error:
-        shown = re.sub("//.*@", "//…@", url)  # without a user name and password
-        raise DeclarationError(f"cannot connect to {shown!r:.200}: {error}") from None
+        why = str(error)
+        if "@" in url:  # the error quotes a part of the password: `http://ada:pass#word@host` has the port `pass`
+            why = "percent-encode signs such as # / ? @ in its user name and password, or correct its port"
+        raise DeclarationError(f"cannot connect to {_public(url)!r:.200}: {why}") from None
+
+
+def _public(url: str) -> str:
+    """Return a URL without its user name and password."""
+    return re.sub("/.*@", "//…@", url, flags=re.DOTALL)
 
 
 def _http(url: str, how: TransportOptions) -> ClientTransport:

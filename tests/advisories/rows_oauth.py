@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     Mutant(
         "S17", "an error about a URL shows no password", "client/targets.py",
-        're.sub("//.*@", "//…@", url)', "url",
+        're.sub("/.*@", "//…@", url, flags=re.DOTALL)', "url",
         "tests/client/test_credentials.py", "test_an_error_about_a_url_shows_no_password",
     ),
     Mutant(

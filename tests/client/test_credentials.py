@@ -34,7 +34,12 @@ async def test_a_server_on_this_machine_is_reached_without_a_proxy(
 
 @pytest.mark.defect("S17")
 @pytest.mark.parametrize(
-    "url", ["http://ada:secret@127.0.0.1:bad/mcp", "http://ada:secret@:80/mcp", "ws://a:secret@h:0"]
+    "url",
+    [
+        *("http://ada:secret@127.0.0.1:bad/mcp", "http://ada:secret@:80/mcp", "ws://a:secret@h:0"),
+        *("http://ada:secret#1@h/mcp", "http://ada:secret/1@h/mcp", "http://ada:secret\n@h:bad/mcp"),
+        "htp://ada:secret@h/mcp",
+    ],
 )
 async def test_an_error_about_a_url_shows_no_password(url: str) -> None:
     with pytest.raises(DeclarationError) as caught:
