@@ -507,3 +507,20 @@ async def test_a_uri_with_and_without_percent_encoding_is_one_resource(
             server.notify_resource_updated(f"notes://{told}")
             with trio.fail_after(5):
                 assert (await anext(aiter(changes))).uri == f"notes://{subscribed}"
+
+
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+async def test_a_client_that_wrote_a_uri_in_two_ways_hears_of_both(protocol: str) -> None:
+    server = Server("notes")
+
+    @server.resource("notes://{title}")
+    async def note(title: str) -> str:
+        return title
+
+    uris = {"notes://a b", "notes://a%20b"}
+    async with connect(server, protocol=protocol) as client:
+        async with client.listen(resources=sorted(uris)) as changes:
+            server.notify_resource_updated("notes://a b")
+            with trio.fail_after(5):
+                heard = aiter(changes)
+                assert {(await anext(heard)).uri, (await anext(heard)).uri} == uris

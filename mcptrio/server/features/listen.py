@@ -24,7 +24,7 @@ from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
-from mcptrio.server.features.subscriptions import may_read, take_places, topic
+from mcptrio.server.features.subscriptions import by_topic, may_read, take_places
 
 if TYPE_CHECKING:
     from mcptrio.types import (
@@ -120,7 +120,7 @@ class ListenRequests(Entity):
         session, call = ctx._session, ctx._call
         wanted = call.start.params["notifications"]
         heard = [h for extension in self.extensions if (h := await extension.listen(ctx, wanted)) is not None]
-        followed = {topic(uri): uri for uri in honoured.resource_subscriptions or ()}
+        followed = by_topic(honoured.resource_subscriptions or ())
         meta = {SUBSCRIPTION: ctx.request_id}
         news = News(session, call)
 
@@ -128,11 +128,11 @@ class ListenRequests(Entity):
             news.add(f"notifications/{kind}/list_changed", {"_meta": meta}, kind)
 
         def changed(subject: str, about: dict[str, Any]) -> None:
-            uri = followed.get(subject)
-            if uri is not None and may_read(self.resources, ctx, uri):
-                news.add("notifications/resources/updated", _with_meta({**about, "uri": uri}, meta), uri)
-            else:
-                followed.pop(subject, None)  # it was removed, or `visible=` hides it: the subscription ends
+            for uri in tuple(followed[subject]):
+                if may_read(self.resources, ctx, uri):
+                    news.add("notifications/resources/updated", _with_meta({**about, "uri": uri}, meta), uri)
+                else:
+                    followed[subject].remove(uri)  # it was removed, or `visible=` hides it: the subscription ends
 
         def tell(method: str, about: dict[str, Any]) -> None:
             encode_value(about)  # raise the error in the extension, not later in the session

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,14 @@ _PLAIN = re.compile(r"[\w.~:/?#@!$&'()*+,;=\[\]-]*", re.ASCII)  # what `encode` 
 def topic(uri: str) -> str:
     """Return the topic of a resource. Characters that no URI contains, such as a space, count as percent-encoded."""
     return f"resource {uri if _PLAIN.fullmatch(uri) else encode(uri, reserved=True)}"
+
+
+def by_topic(uris: Iterable[str]) -> dict[str, list[str]]:
+    """Return the URIs of each topic: a client may have written one in two ways."""
+    found: dict[str, list[str]] = {}
+    for uri in dict.fromkeys(uris):
+        found.setdefault(topic(uri), []).append(uri)
+    return found
 
 
 def list_topic(kind: str) -> str:
@@ -231,14 +239,14 @@ class Subscriptions(Entity):
             if may_read(self.resources, ctx, uri):
                 self._follow(ctx, mine, uri)
         bus = session.runtime.bus
-        followed = {topic(uri): uri for uri in mine}
+        followed = by_topic(mine)
         now = await bus.versions(self.topics(session))
         for changed in changed_topics(record.versions, now):
             kind = changed.removeprefix(list_topic(""))
             if kind in _LISTS:
                 tell_list_changed(session, kind)
-            elif (known := followed.get(changed)) is not None:
-                session.asks.notify_nowait("notifications/resources/updated", {"uri": known})
+            for uri in followed.get(changed, ()):
+                session.asks.notify_nowait("notifications/resources/updated", {"uri": uri})
         session.data["versions"] = now
 
 
