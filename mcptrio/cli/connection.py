@@ -154,7 +154,7 @@ def check_encryption(where: Target, headers: Mapping[str, str]) -> None:
     secret = any(name.lower() in _CREDENTIALS for name in headers)
     if secret or "@" in urlsplit(where.url).netloc:
         raise UsageError(
-            f"the credentials would be sent unencrypted to {urlsplit(where.url).hostname}, where others can read it: "
+            f"the credentials would be sent unencrypted to {urlsplit(where.url).hostname}, where others can read them: "
             "use https, or add --allow-http"
         )
 
