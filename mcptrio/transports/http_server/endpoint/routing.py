@@ -47,7 +47,10 @@ class Routing:
         Then its session is here, and what serves the request raises `NotHere` if the session has left.
         """
         cluster, activation = self.cluster, self.sessions.activation
-        if cluster is None or head.remote is not None:
+        if head.remote is not None:
+            return None
+        head.at_home = False  # it may be routed a second time
+        if cluster is None:
             return None
         if not cluster.serves:
             return overloaded(_NO_LEASE, 1, request_id=id_of(frame), limit="lease")
