@@ -124,7 +124,8 @@ async def grow() -> str:
 @server.tool
 async def die() -> str:
     """End the process."""
-    os._exit(7)
+    await trio.to_thread.run_sync(os._exit, 7)  # in a thread: coverage saves its data first, which takes a while
+    return "unreached"
 
 
 @server.resource("talk://text", mime_type="text/plain")

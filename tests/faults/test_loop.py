@@ -27,8 +27,10 @@ Json = dict[str, Any]
 BODY: Final = 4_000_000
 """Just below the largest body."""
 URI: Final = 65_000
-LIMIT: Final = 0.05 if "MCPTRIO_FAULTS" in os.environ else 0.15
-"""Seconds of CPU time. In the suite other tests share the machine, and a slow one must not fail."""
+MEASURED: Final = "COVERAGE_RUN" in os.environ
+LIMIT: Final = 0.05 if "MCPTRIO_FAULTS" in os.environ else 0.6 if MEASURED else 0.15
+"""Seconds of CPU time. In the suite other tests share the machine, and a slow one must not fail. Measuring coverage
+costs several times the work itself."""
 
 
 class Order(msgspec.Struct):
