@@ -396,6 +396,38 @@ async def ended() -> None:
         pass
 
 
+def test_a_request_ends_whose_reader_never_began() -> None:
+    """The Trio half ends in the turn of the loop in which it asked for a message: the reader is cancelled unbegun."""
+
+    async def main() -> None:
+        request: AsyncioRequest
+
+        class Ended:
+            loop = asyncio.get_running_loop()
+
+            @property
+            def nursery(self) -> Ended:
+                return self
+
+            def start_soon(self, *_: Any, **__: Any) -> None:
+                request._ended = True
+
+        async def receive() -> Any:
+            raise AssertionError("the reader has begun")
+
+        async def send(_: Any) -> None: ...
+
+        request = AsyncioRequest(Ended(), receive, send, write_timeout=1)  # type: ignore[arg-type]
+        task = asyncio.create_task(request.serve(send, {"type": "http", "method": "POST", "path": "/"}))  # type: ignore[arg-type]
+        await asyncio.wait({task}, timeout=5)
+        if not task.done():
+            request._reader = None
+            request._ring()
+        assert task.done()
+
+    asyncio.run(main())
+
+
 def test_messages_are_read_ahead_within_a_bound(stage: Stage) -> None:
     taken = 0
 

@@ -80,6 +80,7 @@ class AsyncioRequest:
         """Wait for the end of the Trio half and of the reader, which are cancelled if they still run."""
         cancelled: asyncio.CancelledError | None = None
         if self._reader is not None:
+            self._reader.add_done_callback(self._on_read)  # a task that is cancelled before it began runs no `finally`
             self._reader.cancel()
         if not self._ended:
             self._failure = self._failure or OSError(_GONE)
@@ -92,6 +93,10 @@ class AsyncioRequest:
                 cancelled = error
         if cancelled is not None:
             raise cancelled
+
+    def _on_read(self, _: asyncio.Task[None]) -> None:
+        self._reader = None
+        self._ring()
 
     def _read(self) -> None:
         if self._reader is None:
