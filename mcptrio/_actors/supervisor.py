@@ -48,6 +48,8 @@ class Supervisor(Entity, kw_only=True):
     draining: bool = False
     serves_late: bool = False
     """Whether requests that arrive while it drains are served. Other workers go on, so clients must notice nothing."""
+    refuses: bool = False
+    """Whether requests are refused, because the process drains and no other worker goes on."""
     _shares: Shares = field(default_factory=lambda: Shares(0))
     """The sessions of each owner."""
     _nursery: trio.Nursery | None = None
@@ -249,18 +251,17 @@ class Supervisor(Entity, kw_only=True):
 
     # -- the end
 
-    @property
-    def refuses(self) -> bool:
-        """Whether requests are refused, because the process drains and no other worker goes on."""
-        return self.draining and not self.serves_late
+    def begin_drain(self) -> None:
+        """Refuse requests from now on, unless other workers go on."""
+        self.draining, self.refuses = True, not self.serves_late
+        self._drain_began.set()
 
     async def drain(self, grace: float) -> None:
         """Let running calls finish for `grace` seconds, answer the rest with an error, then end every session.
 
         With a durable store they are passivated instead, except those with state that cannot be stored.
         """
-        self.draining = True
-        self._drain_began.set()
+        self.begin_drain()
         with trio.move_on_after(grace) as self._patience:
             # End idle sessions first, to leave less work for the end of the grace period.
             for session in self:

@@ -43,7 +43,7 @@ def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begin_drain(worker: Worker) -> None:
     worker.cluster.drain()
-    worker.endpoint.runtime.supervisor.draining = True
+    worker.endpoint.runtime.supervisor.begin_drain()
 
 
 async def call(client: Client) -> None:

@@ -62,7 +62,7 @@ async def test_a_message_is_served_by_a_worker_that_drains(url: str) -> None:
         await client.post(initialize("2024-11-05"))
         await client.reader.frame()
         await client.post(notification("notifications/initialized"))
-        one.endpoint.runtime.supervisor.draining = True
+        one.endpoint.runtime.supervisor.begin_drain()
         assert (await at(other, client).post(notification("notifications/cancelled", requestId=9))).status == 202
         one.endpoint.runtime.supervisor.draining = False
 

@@ -212,7 +212,7 @@ async def test_a_session_that_leaves_while_its_request_waits_for_a_place(
             refusal = await enter(self, *args)
             if self is one.endpoint.parts.admission:
                 one.cluster.drain()
-                one.endpoint.runtime.supervisor.draining = True
+                one.endpoint.runtime.supervisor.begin_drain()
                 await passivate(one, client)
             return refusal
 
@@ -230,7 +230,7 @@ async def test_a_worker_that_begins_to_drain_serves_the_request_that_it_has(
 
         async def drain_first(self: Admission, *args: Any) -> Any:
             one.cluster.drain()
-            one.endpoint.runtime.supervisor.draining = True
+            one.endpoint.runtime.supervisor.begin_drain()
             return await enter(self, *args)
 
         monkeypatch.setattr(Admission, "enter", drain_first)

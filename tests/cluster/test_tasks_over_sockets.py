@@ -153,7 +153,7 @@ async def test_a_worker_that_refuses_says_why(redis_server: RedisServer, monkeyp
     async with posting_workers(make_server, redis_server.url) as (one, other), socket_to(other) as socket:
         task = await begin(one.poster, "plain")
         await look(one.poster, task, "input_required")
-        one.poster.endpoint.runtime.supervisor.draining = True  # it gives up what waits for clients
+        one.poster.endpoint.runtime.supervisor.begin_drain()  # it gives up what waits for clients
         error = (await socket.ask("tasks/cancel", task))["error"]
         assert "repeat the request" in error["message"]
         assert error["data"]["retryAfter"] == 1

@@ -583,7 +583,7 @@ async def test_a_request_at_a_worker_that_drains_is_served(url: str) -> None:
         quiet, busy = await Client.open(one.endpoint), await Client.open(one.endpoint)
         reader = await busy.stream(request(1, "follow"))
         one.cluster.drain()
-        one.endpoint.runtime.supervisor.draining = True
+        one.endpoint.runtime.supervisor.begin_drain()
         for client in (quiet, busy):
             assert result_of(await client.post(request(2, "ping"))) == {}
             assert result_of(await other.client(client).post(request(3, "ping"))) == {}
