@@ -70,6 +70,8 @@ class Ledger(Entity):
     """The peer's id of a request -> its serial number."""
     waiting: list[int] = field(default_factory=list)
     """Calls that have not started, in order of arrival."""
+    held: list[Asked] = field(default_factory=list)
+    """Outgoing requests that wait for `notifications/initialized`."""
     last_call: int = 0
     running: int = 0
     parked: int = 0
@@ -84,6 +86,11 @@ class Ledger(Entity):
 
     def __getitem__(self, call: int) -> Entry:
         return self.calls[call]
+
+    def is_parked(self, call: int) -> bool:
+        """Return whether a call waits for its request to be repeated."""
+        entry = self.calls.get(call)
+        return entry is not None and entry.round is not None and entry.round.parked
 
     def next_waiting(self) -> Entry | None:
         """Remove and return the call that has waited longest for its turn."""
@@ -167,4 +174,9 @@ class Ledger(Entity):
         return self.peek((self._by_reply or {}).get(reply))
 
     def asks(self) -> Iterator[Ask]:
-        return iter(tuple((self._asks or {}).values()))
+        return iter((self._asks or {}).values())
+
+    def forget_asks(self) -> None:
+        """Remove all asks, because no answer will arrive."""
+        self._asks = self._by_reply = None
+        self.held = []

@@ -15,7 +15,9 @@ from collections.abc import Callable, Container, Mapping
 from contextvars import Context
 from typing import Any, Protocol
 
-from mcptrio._peer.asks import PeerAsks
+from msgspec import field
+
+from mcptrio._peer.asks import cancel_request, drop_asks, give_up, notify, send_ask, settle_asks
 from mcptrio._peer.effects import (
     AskInResult,
     Attach,
@@ -31,7 +33,7 @@ from mcptrio._peer.effects import (
     Stop,
 )
 from mcptrio._peer.era import Era, Role
-from mcptrio._peer.ledger import Entry, Group
+from mcptrio._peer.ledger import Entry, Group, Ledger
 from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.messages import (
     Answered,
@@ -55,6 +57,7 @@ from mcptrio._peer.messages import (
     Resumed,
 )
 from mcptrio._peer.states import State, move
+from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Malformed, Notification, Request, Response, reject
 from mcptrio.errors import (
     INTERNAL_ERROR,
@@ -82,9 +85,19 @@ class Eras(Protocol):
         ...
 
 
-class Peer(PeerAsks, kw_only=True):
-    """The protocol machine of one session."""
+class Peer(Entity, kw_only=True):
+    """The protocol machine of one session.
 
+    Owns: the ledger.
+    """
+
+    role: Role
+    """The role of this side."""
+    state: State = State.NEW
+    era: Era | None = None
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    """The capabilities that the peer declared."""
+    ledger: Ledger = field(default_factory=Ledger)
     eras: Eras
     routes: Container[str]
     """The methods that have a handler."""
@@ -128,9 +141,9 @@ class Peer(PeerAsks, kw_only=True):
             return self._finish(message.call, message.outcome)
         match message:
             case Notified():
-                return self._notify(message)
+                return notify(self, message)
             case Asked():
-                return self._ask(message)
+                return send_ask(self, message)
             case Gathered(call, reply):
                 return self._leave_round(call, reply)
             case Resumed(call, start):
@@ -139,12 +152,12 @@ class Peer(PeerAsks, kw_only=True):
                 self.ledger.close(call)
                 return self._begin_waiting()
             case Expired(call):
-                return self._stop(call, Cause.EXPIRED) if self._is_parked(call) else []
+                return self._stop(call, Cause.EXPIRED) if self.ledger.is_parked(call) else []
             case GaveUp(reply, reason):
-                return self._give_up(reply, reason)
+                return give_up(self.ledger, reply, reason)
             case LinkLost(link):
                 calls = tuple(self.ledger.calls)
-                lost = [c for c in calls if self.ledger[c].start.link is link and not self._is_parked(c)]
+                lost = [c for c in calls if self.ledger[c].start.link is link and not self.ledger.is_parked(c)]
                 return self._still_wanted([e for call in lost for e in self._stop(call, Cause.DISCONNECT)])
             case Opened(era, capabilities, ready):
                 self.state, self.era, self.capabilities = State.READY if ready else State.OPEN, era, capabilities
@@ -293,8 +306,8 @@ class Peer(PeerAsks, kw_only=True):
                 return [Ignored("unknown_progress") if ask is None else Progressed(ask.reply, params)]
             case "notifications/initialized" if self.role is Role.SERVER and self.state is State.OPEN:
                 self.state = State.READY
-                held, self._held = self._held, None
-                begun = [e for asked in held or () for e in self._ask(asked)]
+                held, self.ledger.held = self.ledger.held, []
+                begun = [e for asked in held for e in send_ask(self, asked)]
                 return begun + self._start_notification(frame, context)
         return self._start_notification(frame, context)
 
@@ -351,7 +364,7 @@ class Peer(PeerAsks, kw_only=True):
         if entry.round is not None and entry.round.parked:
             entry.round.outcome = outcome  # kept until the request is repeated
             return []
-        effects = self._drop_asks(entry) if entry.asks or entry.round is not None or self._held else []
+        effects = drop_asks(self.ledger, entry) if entry.asks or entry.round is not None or self.ledger.held else []
         if entry.start.request_id is not None:
             effects += self._reply(entry, entry.start.request_id, outcome)
         self.ledger.close(call)
@@ -386,7 +399,7 @@ class Peer(PeerAsks, kw_only=True):
         if start.method == "subscriptions/listen" and type(outcome) is Answered and _is_pipe(start.link):
             # 2026-07-28 basic/patterns/cancellation: a server MUST say so when it ends a subscription. The end of a
             # link that stands for the request says it too.
-            effects.append(self._cancel_ask(request_id, "the subscription has ended", start.link))
+            effects.append(cancel_request(request_id, "the subscription has ended", start.link))
         return effects
 
     def _begin_waiting(self) -> list[Effect]:
@@ -406,14 +419,14 @@ class Peer(PeerAsks, kw_only=True):
 
     def _stop(self, call: int, cause: Cause) -> list[Effect]:
         """End a call whose response is no longer wanted."""
-        parked = self._is_parked(call)
+        parked = self.ledger.is_parked(call)
         entry = self.ledger.close(call)
         if entry is None:
             return []
         if call == self._opening:
             self._opening = None
         # First: a handler that waits for a reply is cancelled there; only one that ignores cancellation sees the error.
-        effects: list[Effect] = [Stop(call, cause), *self._drop_asks(entry)]
+        effects: list[Effect] = [Stop(call, cause), *drop_asks(self.ledger, entry)]
         if entry.group is not None:
             entry.group.expected -= 1
             if not entry.group.expected and entry.group.link.per_request:
@@ -426,7 +439,7 @@ class Peer(PeerAsks, kw_only=True):
     def _answer_and_stop(self, call: int, cause: Cause) -> list[Effect]:
         if call not in self.ledger:
             return []
-        if self._is_parked(call):
+        if self.ledger.is_parked(call):
             return self._stop(call, cause)
         answered = self._finish(call, Failed(INTERNAL_ERROR, cause.value))
         return [Stop(call, cause), *answered]
@@ -467,7 +480,7 @@ class Peer(PeerAsks, kw_only=True):
 
     def _hang_up(self, cause: Cause) -> list[Effect]:
         # First: a handler that waits for a reply gets an error and may clean up before it is stopped.
-        effects = self._settle_all(cause)
+        effects = settle_asks(self.ledger, cause)
         stopped = self._still_wanted([e for call in tuple(self.ledger.calls) for e in self._stop(call, cause)])
         return [*effects, *stopped, Close(cause)]
 
