@@ -39,9 +39,9 @@ from mcptrio.errors import Overloaded
 from mcptrio.stores.base import HomeAt, UnknownCursor
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.event_stream import StreamResponse
+from mcptrio.transports.http_server.endpoint.exchange_stream import is_of_exchange
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, Stream, unknown_session
 from mcptrio.transports.http_server.endpoint.remote import RemoteConnection
-from mcptrio.transports.http_server.endpoint.remote_exchange import RemoteExchangeLink, is_of_exchange
 
 if TYPE_CHECKING:
     from mcptrio.stores.redis import RedisStore
@@ -60,7 +60,6 @@ class WorkerCluster:
     ) -> None:
         self.membership = Membership(store, config, info, self._on_alive, worker, endpoint.runtime.hub)
         self.membership.on_id = self._on_id
-        endpoint.exchanges.remote_link = RemoteExchangeLink
         self._endpoint = endpoint
         self._config = config
         self._store = store

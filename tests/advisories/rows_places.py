@@ -145,8 +145,13 @@ MUTANTS = [
         "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
     ),
     Mutant(
-        "S7", "a stream is freed when it ends", "transports/http_server/endpoint/stateless.py",
-        "            self._heartbeat.close()\n", "            self._heartbeat.stop()\n",
+        "S7", "a stream is freed when it ends", "transports/http_server/endpoint/exchange_stream.py",
+        "        self._heartbeat.close()\n", "        self._heartbeat.stop()\n",
+        "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
+    ),
+    Mutant(
+        "S7", "a link is freed when its stream ends", "transports/http_server/endpoint/stateless.py",
+        "        stream, self._stream = self._stream, None\n", "        stream = self._stream\n",
         "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
     ),
     Mutant(

@@ -18,7 +18,6 @@ from mcptrio.stores import MemoryStore, StoreLimits
 from mcptrio.stores.base import StreamKey
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.message import Plain
-from mcptrio.transports.http_server.endpoint.remote_exchange import RemoteExchangeLink
 from tests.server.talk import Refused, open_server
 from tests.transports.app_for_tests import Client, exchange, head, initialize, plain, request, result_of
 
@@ -592,7 +591,6 @@ async def test_a_stream_whose_reader_left_keeps_nothing(autojump_clock: MockCloc
 async def test_a_forwarded_request_gets_json_if_the_store_has_no_room_for_a_stream(autojump_clock: MockClock) -> None:
     store = MemoryStore(StoreLimits(streams=1))
     async with posting(make_server(), HttpConfig(sse_only=True), store) as poster:
-        poster.endpoint.exchanges.remote_link = RemoteExchangeLink
         store.begin(StreamKey("another", "1"), owner="")
         composed, body = poster.compose("tools/call", {"name": "zebra", "arguments": {}})
         composed.remote = lambda retry: None

@@ -8,37 +8,33 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-import trio
 from attrs import define, field
 from msgspec import Struct
 
 from mcptrio import telemetry
 from mcptrio._actors.exchange import Exchange
-from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.shares import Owners, Shares
-from mcptrio._actors.timers import Timer
 from mcptrio._eras.choose import Served
 from mcptrio._eras.stateless import NAMED_BY, declared_date
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import decode_header_value
 from mcptrio._wire.jsonrpc import Batch, Frame, Notification, Request
-from mcptrio._wire.sse import COMMENT, encode_event
-from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, ConnectionLost, RemoteProtocolError
+from mcptrio.errors import HEADER_MISMATCH, INVALID_REQUEST, Overloaded, RemoteProtocolError
 
 from .event_stream import leased
-from .message import EVENTS, Events, HttpRequest, Plain, Stream, overloaded, refuse, refuse_frame
+from .exchange_stream import ExchangeStream, OutboxStream, StoreStream
+from .message import EVENTS, HttpRequest, Plain, Stream, overloaded, refuse, refuse_frame
 from .parts import EndpointParts
 from .post import Pending, ReplyPhase
 
 EXCHANGE_ID: Final = "-"
 """The session name of stateless requests in telemetry."""
 _PARAM: Final = b"mcp-param-"
-_CHUNK: Final = 64 * 1024  # bytes that a stream hands out at once; the rest stays in the outbox, where it is counted
 _INTEGER: Final = re.compile(r"-?[0-9]{1,16}(\.0+)?")
 
 
 class ExchangeLink(Pending, kw_only=True):
-    """The link of one POST, and its `Events`: plain JSON if the response comes first and soon, otherwise a stream."""
+    """The link of one POST: plain JSON if the response comes first and soon, otherwise a stream."""
 
     frame: Request
     exchange: Exchange | None = None
@@ -46,8 +42,8 @@ class ExchangeLink(Pending, kw_only=True):
     listens: bool
     """Whether it is a listen request, which is a stream from its first message."""
     on_end: Callable[[], None] | None = None
-    _outbox: Outbox | None = None
-    _heartbeat: Timer | None = None
+    _stream: ExchangeStream | None = None
+    """Cleared when its connection is gone, because it refers to this link."""
     _done: bool = False
 
     # -- for the exchange: nothing here waits
@@ -64,57 +60,43 @@ class ExchangeLink(Pending, kw_only=True):
             elif not self._open() and final:
                 self.answer, self.status = data, status
                 self._settle(ReplyPhase.ANSWERED)
-        if self.phase is ReplyPhase.STREAMING:
-            self._put(data, final)
+        if self._stream is not None:
+            self._stream.put(data, final)
         if final:
             self.end()
-
-    def _put(self, data: bytes, final: bool) -> None:
-        """Send a message on the stream."""
-        if self._outbox is not None:
-            self._outbox.put(data)
 
     def end(self) -> None:
         if self._done:
             return
         self._done = True
         self.exchange = None
-        if self._heartbeat is not None:
-            self._heartbeat.close()
         if self.on_end is not None:
             self.on_end()
         if self.phase is ReplyPhase.PENDING:
             self._settle(ReplyPhase.OVER)
-        else:
-            self._close()
-
-    def _close(self) -> None:
-        """End the stream, if there is one."""
-        if self._outbox is not None:
-            self._outbox.close()
+        elif self._stream is not None:
+            self._stream.close()
 
     @property
     def full(self) -> bool:
-        return self._outbox is not None and self._outbox.full
+        return self._stream is not None and self._stream.full
 
     async def room(self) -> None:
-        if self._outbox is not None:
-            if self._outbox.full:
-                self.parts.limit("outbox")
-            await self._outbox.room()
+        if self._stream is not None:
+            await self._stream.room()
 
     def _open(self) -> bool:
-        """Turn into a stream; return whether that was possible."""
-        config = self.parts.config
-        memory, owner = self.parts.admission.outbox_memory, self.head.owner
-        self._outbox = Outbox(config.outbox_events, config.outbox_bytes, memory, owner)
-        self._heartbeat = Timer(self.parts.timers, self._say_alive)
+        """Turn into a stream; return False if the store has no room for it, and the answer will be plain JSON."""
+        parts, head = self.parts, self.head
+        try:
+            if head.remote is None:
+                self._stream = OutboxStream(parts, head, self.detach)
+            else:
+                self._stream = StoreStream(parts, head, head.remote, self.frame.id, self.detach)
+        except Overloaded:
+            return False
         self._settle(ReplyPhase.STREAMING)
         return True
-
-    def _events(self) -> Events:
-        """Return the events of the stream, for the engine."""
-        return self
 
     # -- for the engine
 
@@ -123,40 +105,19 @@ class ExchangeLink(Pending, kw_only=True):
         plain = await self._wait(self._open, partial(self.detach, "cancelled"))
         if plain is not None:
             return plain
-        if self.phase is ReplyPhase.STREAMING:
-            stream = Stream(200, EVENTS, self._events())
+        if self._stream is not None:
+            stream = Stream(200, EVENTS, self._stream.events())
             return leased(self.head, stream) if self.listens else stream
         return refuse(500, "the request ended without an answer", request_id=self.frame.id)
 
-    def _say_alive(self) -> None:
-        """Queue a heartbeat comment for a silent stream, as an empty item."""
-        if self._outbox is not None and self._outbox.empty:
-            self._outbox.put(b"")
-
-    @property
-    def over(self) -> bool:
-        return self._done and self._outbox is not None and self._outbox.empty
-
-    async def next(self) -> bytes | None:
-        assert self._outbox is not None
-        assert self._heartbeat is not None
-        if not self._done:
-            self._heartbeat.set(trio.current_time() + self.parts.config.heartbeat)
-        try:
-            items = await self._outbox.take_all(_CHUNK)
-        except ConnectionLost:
-            return None
-        return b"".join([encode_event(item) if item else COMMENT for item in items])
-
     def detach(self, cause: str) -> None:
         """Cancel the request, because its stream was closed (2026-07-28 basic/transports/streamable-http: MUST)."""
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
         if self.exchange is not None:
             self.exchange.lose(self)
             self.end()
-        if self._outbox is not None:
-            self._outbox.clear()  # its reader is gone; the garbage collector may come late
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.drop()
 
 
 class Declared(Struct):
@@ -180,8 +141,6 @@ class Exchanges:
     parts: EndpointParts
     listen_places: Shares = field(init=False)
     """Slots of requests that stay open for change notifications; `max_calls` does not count them."""
-    remote_link: type[ExchangeLink] = ExchangeLink
-    """The link of a request that another worker has forwarded; set by the endpoint in a cluster."""
 
     def __attrs_post_init__(self) -> None:
         most = self.parts.config.max_listeners
@@ -215,8 +174,7 @@ class Exchanges:
             on_end = partial(self.listen_places.give_back, head.owner)
         config, runtime = parts.config, parts.runtime
         stream_after = math.inf if config.json_only else config.stream_after
-        make = ExchangeLink if head.remote is None else self.remote_link
-        link = make(
+        link = ExchangeLink(
             head=head,
             frame=frame,
             parts=parts,
