@@ -113,7 +113,7 @@ class RedisServer:
         raise OSError("closed")
 
 
-def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def lengthen_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengthen the deadlines of a store, so that a machine under load does not change what a test sees."""
     monkeypatch.setattr("mcptrio.stores._group_commit.SLOW_COMMIT", 60.0)
     monkeypatch.setattr("mcptrio._actors.homes.STORE_WITHIN", 60.0)

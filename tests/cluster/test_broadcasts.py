@@ -11,21 +11,14 @@ import trio
 from attrs import evolve
 
 from mcptrio import Server
-from mcptrio.cluster import link_client
 from mcptrio.errors import DeclarationError
-from tests.redis_server import RedisServer, be_patient, running_server
+from tests.redis_server import RedisServer, running_server
 from tests.server.test_durable_sessions import passivated
 from tests.stateless.kit import Poster, Trail, endpoint_of
 from tests.transports.app_for_tests import Client, Reader, exchange, request
 
 from .posting import PostingWorker, posting_workers
 from .two_workers import until
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
 
 
 def make_server(trail: Trail, cue: trio.Event) -> Server:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-import pytest
-
 from mcptrio.auth.server import Principal
 from mcptrio.stores.redis import RedisStore
 from mcptrio.transports.bearer.authorizer import Authorizer
 from mcptrio.transports.http_server.endpoint.message import Plain
 from tests.auth.server.kit import NOW, ec, proof, settings, token
-from tests.redis_server import RedisServer, be_patient, running_server
+from tests.redis_server import RedisServer, running_server
 from tests.transports.app_for_tests import open_endpoint
 from tests.transports.bearer.test_authorizer import challenges_of, come
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-
 
 KEY = ec("mine")
 TOKEN = token(cnf={"jkt": KEY.thumbprint()})

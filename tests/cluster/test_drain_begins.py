@@ -15,10 +15,8 @@ import trio
 from mcptrio import Server
 from mcptrio._actors.homes import Homes
 from mcptrio._actors.shares import Shares
-from mcptrio.cluster import link_client, link_server
 from mcptrio.stores.redis.directory import RedisDirectory
 from mcptrio.transports.http_server.endpoint.admission import Admission
-from tests.redis_server import RedisServer, be_patient
 from tests.stateless.kit import Trail
 from tests.transports.app_for_tests import Client, head, initialize, plain, request, result_of
 
@@ -27,18 +25,6 @@ from .test_remembered import drain, passivate
 from .two_workers import Worker, two_workers, until
 
 Send = Callable[[Client], Awaitable[object]]
-
-
-@pytest.fixture
-def url(redis_server: RedisServer) -> str:
-    return redis_server.url
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
-    monkeypatch.setattr(link_server, "GREET_WITHIN", 10.0)
 
 
 def begin_drain(worker: Worker) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from mcptrio.cluster import link_client
 from mcptrio.stores.redis.listing import list_cluster
 from mcptrio.transports.http_server.config import HttpConfig
-from tests.redis_server import RedisServer, be_patient, running_server
+from tests.redis_server import running_server
 from tests.transports.app_for_tests import head, initialize, notification, plain, request
 from tests.transports.test_legacy_sse import OldClient
 
@@ -15,17 +12,6 @@ from .test_two_workers import by_header
 from .two_workers import Worker, two_workers, until, working
 
 LEGACY = HttpConfig(legacy_sse=True)
-
-
-@pytest.fixture
-def url(redis_server: RedisServer) -> str:
-    return redis_server.url
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
 
 
 def at(worker: Worker, client: OldClient) -> OldClient:

@@ -11,21 +11,13 @@ import trio
 
 from mcptrio import Context, Server
 from mcptrio._actors import parking
-from mcptrio.cluster import link_client, link_server
 from mcptrio.stores.base import StreamKey
 from mcptrio.stores.redis.connection import StoreUnavailable
-from tests.redis_server import RedisServer, be_patient, running_server
+from tests.redis_server import RedisServer, running_server
 from tests.stateless.kit import Reply, Trail, accept, meta
 
 from .posting import ADA, EVE, PostingWorker, posting_workers
 from .two_workers import until
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
-    monkeypatch.setattr(link_server, "GREET_WITHIN", 10.0)
 
 
 @dataclass

@@ -7,31 +7,16 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio.cluster import link_client, link_server
 from mcptrio.cluster.link_server import LinkServer
 from mcptrio.cluster.remembered import RememberedHomes
 from mcptrio.stores.base import HomeAt
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.admission import Admission
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
-from tests.redis_server import RedisServer, be_patient
 from tests.transports.app_for_tests import Client, plain, request, result_of
 
 from .test_two_workers import by_header, kill
 from .two_workers import Worker, two_workers, until, working
-
-
-@pytest.fixture
-def url(redis_server: RedisServer) -> str:
-    return redis_server.url
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
-    monkeypatch.setattr(link_server, "GREET_WITHIN", 10.0)
-    monkeypatch.setattr(link_server, "LEAVE_WITHIN", 30.0)
 
 
 class FakeLink:

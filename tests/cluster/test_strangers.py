@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcptrio.cluster import link_client
 from mcptrio.stores.redis.directory import RedisDirectory
-from tests.redis_server import RedisServer, be_patient
 from tests.transports.app_for_tests import Client, Reader, notification, plain, request, result_of
 
 from .test_remembered import drain
@@ -18,17 +16,6 @@ from .test_two_workers import by_header, kill
 from .two_workers import Worker, two_workers, until
 
 ADA, EVE = {"x_user": "ada"}, {"x_user": "eve"}
-
-
-@pytest.fixture
-def url(redis_server: RedisServer) -> str:
-    return redis_server.url
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
 
 
 def answer_to(question: Any, uri: str) -> bytes:

@@ -5,27 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import trio
 
 from mcptrio import Context, Server
-from mcptrio.cluster import link_client
 from mcptrio.extensions.tasks import Tasks, begin_task
 from mcptrio.extensions.tasks.run import topic
 from mcptrio.extensions.tasks.running import STOPPED
 from tests.extensions.kit import WITH_TASKS
-from tests.redis_server import RedisServer, be_patient, running_server
+from tests.redis_server import RedisServer, running_server
 from tests.stateless.kit import Json, Poster, Reply, Trail, accept, meta
 from tests.transports.app_for_tests import Reader
 
 from .posting import ADA, EVE, posting_worker, posting_workers
 from .two_workers import until
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
 
 
 @dataclass

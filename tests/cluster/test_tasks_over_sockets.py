@@ -12,7 +12,6 @@ import trio
 from attrs import define
 
 from mcptrio.auth.server import Principal
-from mcptrio.cluster import link_client
 from mcptrio.cluster.cluster import WorkerCluster
 from mcptrio.extensions.tasks import Tasks
 from mcptrio.extensions.tasks.running import RunningTasks
@@ -20,18 +19,12 @@ from mcptrio.stores.redis.tasks import SharedTasks
 from mcptrio.transports.http_server.endpoint.message import HttpRequest
 from mcptrio.transports.websocket.server import serve_websocket
 from tests.extensions.kit import WITH_TASKS
-from tests.redis_server import RedisServer, be_patient
+from tests.redis_server import RedisServer
 from tests.stateless.kit import Json, accept, meta
 
 from .posting import ADA, EVE, PostingWorker, posting_workers
 from .test_tasks_across import about, answer, begin, look, make_server, text_of
 from .two_workers import until
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
 
 
 @define(eq=False)

@@ -7,26 +7,13 @@ from typing import Any
 import pytest
 
 from mcptrio import telemetry
-from mcptrio.cluster import link_client, pages
+from mcptrio.cluster import pages
 from mcptrio.server.metrics import measure_cluster
 from mcptrio.server.workers import label_samples
 from mcptrio.telemetry.metrics import Metrics
-from tests.redis_server import RedisServer, be_patient
 from tests.transports.app_for_tests import Client, app_of, head, plain, request, result_of
 
 from .two_workers import Worker, two_workers, until, working
-
-
-@pytest.fixture
-def url(redis_server: RedisServer) -> str:
-    return redis_server.url
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
-    monkeypatch.setattr(pages, "METRICS_WITHIN", 10.0)
 
 
 def heard(worker: Worker, kind: type[telemetry.Event]) -> list[Any]:

@@ -10,26 +10,13 @@ import pytest
 import trio
 
 from mcptrio.auth.server import Principal
-from mcptrio.cluster import link_client, link_server
 from mcptrio.stores.redis.keys import Keys
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain
-from tests.redis_server import RedisServer, be_patient
+from tests.redis_server import RedisServer
 from tests.transports.app_for_tests import Client, app_of, error_of, notification, plain, request, result_of
 
 from .two_workers import Worker, two_workers, until, working
-
-
-@pytest.fixture
-def url(redis_server: RedisServer) -> str:
-    return redis_server.url
-
-
-@pytest.fixture(autouse=True)
-def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
-    monkeypatch.setattr(link_client, "DIAL_WITHIN", 10.0)
-    monkeypatch.setattr(link_server, "GREET_WITHIN", 10.0)
 
 
 async def progress(reader: Any, count: int) -> list[int]:

@@ -19,14 +19,14 @@ from mcptrio.extensions.tasks import Tasks
 from mcptrio.stores.redis import RedisStore
 from mcptrio.transports.http_server.config import HttpConfig
 from tests.extensions.kit import WITH_TASKS
-from tests.redis_server import RedisServer, be_patient, running_server
+from tests.redis_server import RedisServer, lengthen_deadlines, running_server
 
 from .kit import Poster, Trail, accept, meta, posting
 
 
 @pytest.fixture(autouse=True)
 def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
+    lengthen_deadlines(monkeypatch)
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 from mcptrio.stores import MemoryStore, Store, StoreLimits
 from mcptrio.stores.redis import RedisStore
 from mcptrio.stores.sqlite import SqliteStore
-from tests.redis_server import be_patient
+from tests.redis_server import lengthen_deadlines
 
 MakeStore = Callable[..., Store]
 
@@ -53,7 +53,7 @@ async def store(make_store: MakeStore) -> AsyncIterator[Store]:
 
 @pytest.fixture(autouse=True)
 def deadlines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
+    lengthen_deadlines(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
