@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import psutil
 
 from tests.conformance.toolchain import ROOT
 from tests.ports import free_port
@@ -78,20 +82,47 @@ def served_by_workers(log: Path, *options: str, server: Path = SERVER) -> Iterat
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
+def running(command: Sequence[str], port: int, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that serves on a port, from when it is ready."""
     with log.open("wb") as sink:
-        child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+        child = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+        )
     try:
         wait_ready(child, f"http://127.0.0.1:{port}/readyz", log)
-        yield
+        yield child
     finally:
-        child.terminate()
-        try:
-            child.wait(GONE_WITHIN)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        end(child, log)
+
+
+def end(child: subprocess.Popen[bytes], log: Path) -> None:
+    """End a server with a signal to its first process, as an operator does; all its processes must end."""
+    child.terminate()
+    if left := left_after(child, GONE_WITHIN):
+        os.killpg(child.pid, signal.SIGKILL)
+        left_after(child, GONE_WITHIN)
+        lines = "\n".join(f"{pid}: {' '.join(command)}" for pid, command in left.items())
+        raise RuntimeError(f"processes of the server ran {GONE_WITHIN:g} s after SIGTERM:\n{lines}\n{last_lines(log)}")
+
+
+def left_after(child: subprocess.Popen[bytes], seconds: float) -> dict[int, list[str]]:
+    """Wait until a process and its children have ended; return those that have not."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(seconds)
+    while (left := processes_of(child.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def processes_of(group: int) -> dict[int, list[str]]:
+    """Return the commands of the processes of a group, without those that have ended."""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = process.cmdline()
+    return found
 
 
 def wait_ready(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
