@@ -1,4 +1,4 @@
-"""Client callbacks of the command line: elicitation at the terminal, sampling with a fixed text."""
+"""Client callbacks of the command line: elicitation at the terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from mcptrio.cli.exit_codes import REFUSED, Failure
 from mcptrio.cli.forms import FormField, fields_of
 from mcptrio.cli.terminal import Terminal, clean
 from mcptrio.client.features.elicitation import ElicitAnswer
-from mcptrio.errors import USER_REJECTED, MCPError
 from mcptrio.transports.oauth.browser import open_page
-from mcptrio.types import CreateMessageParams, ElicitParams
+from mcptrio.types import ElicitParams
 
 
 class _Declined(Exception):
@@ -118,20 +117,6 @@ class TerminalElicitation:
             line = await self.terminal.ask("Press Enter when you have finished there (the server may report it first):")
         if line is None:
             raise Failure(REFUSED, "the page was not visited")
-
-
-@define(eq=False, repr=False)
-class FixedSampling:
-    """Sampling with a fixed text (`--sample`); rejects requests without one."""
-
-    terminal: Terminal
-    answer: str | None
-
-    def sample(self, params: CreateMessageParams) -> str:
-        if self.answer is not None:
-            return self.answer
-        self.terminal.note("mcptrio: the server requested sampling; pass --sample TEXT to answer it", "yellow")
-        raise MCPError(USER_REJECTED, "this client has no model")
 
 
 def _one_line(text: str) -> str:

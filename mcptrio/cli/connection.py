@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mcptrio.cli.callbacks import FixedSampling, TerminalElicitation
+from mcptrio.cli.callbacks import TerminalElicitation
 from mcptrio.cli.exit_codes import UsageError
 from mcptrio.cli.options import ConnectionOptions
 from mcptrio.cli.target import Target, read_target
@@ -58,6 +58,7 @@ def make_client(
     if timeout is not None and timeout <= 0:
         raise UsageError("--timeout must be a number of seconds greater than 0")
     idle = timeout or _IDLE
+    answer = options.sample
     elicitation = TerminalElicitation(terminal, lambda: _name(client, where))
 
     def on_stderr(line: str) -> None:
@@ -70,7 +71,7 @@ def make_client(
         where.url or list(where.argv),
         elicit=elicitation.elicit,
         visited=elicitation.visited,
-        sample=FixedSampling(terminal, options.sample).sample,
+        sample=None if answer is None else lambda params: answer,
         roots=options.root or None,
         log=None if options.json else terminal.log,
         log_level=None if options.json else options.log_level,

@@ -27,6 +27,13 @@ NO_OUTPUT: Final = 74  # EX_IOERR: the output could not be written
 INTERRUPTED: Final = 130
 
 
+_OPTIONS: Final = {
+    "roots": "declare a directory with --root DIR",
+    "sampling": "answer sampling requests with --sample TEXT",
+}
+"""The options that declare a capability of the client."""
+
+
 class Failure(Exception):
     """The end of a command: an exit code and one line of text."""
 
@@ -68,7 +75,7 @@ def explain(error: Exception) -> Failure:
         case CapabilityMissing(required={**wanted}) if wanted:
             return Failure(REFUSED, f"the server does not support {' and '.join(wanted)}")
         case MCPError():
-            return Failure(REFUSED, text + _pages_to_visit(error) + _root_to_declare(error))
+            return Failure(REFUSED, text + _pages_to_visit(error) + _option_to_give(error))
         case ConnectionLost() if said := text.partition("; it said last: mcptrio: ")[2]:
             return Failure(UNREACHABLE, said)  # `mcptrio run` could not load the file, and has said why
         case ConnectionLost() | RequestTimeout() | Overloaded():
@@ -105,9 +112,10 @@ def _pages_to_visit(error: MCPError) -> str:
     return f"; open these pages first: {', '.join(map(str, urls))}" if urls else ""
 
 
-def _root_to_declare(error: MCPError) -> str:
-    """Name the option; of what a server can ask for, only roots are not declared without one."""
+def _option_to_give(error: MCPError) -> str:
+    """Name the option that declares the capability which the server needs."""
     if error.code != MISSING_CLIENT_CAPABILITY or not isinstance(error.data, dict):
         return ""
     wanted = error.data.get("requiredCapabilities")
-    return " (declare a directory with --root DIR)" if isinstance(wanted, dict) and "roots" in wanted else ""
+    names = wanted if isinstance(wanted, dict) else {}
+    return "".join(f" ({advice})" for name, advice in _OPTIONS.items() if name in names)

@@ -41,7 +41,7 @@ class ConnectionOptions:
     root: Annotated[list[Path], Parameter(metavar="DIR")] = field(default_factory=list)
     """Declare this directory as a root that the server may use; may be repeated."""
     sample: Annotated[str | None, Parameter(metavar="TEXT")] = None
-    """Answer sampling requests of the server with this text (default: reject them)."""
+    """Answer sampling requests of the server with this text (default: sampling is not offered)."""
     log_level: Annotated[LoggingLevel, Parameter(metavar="LEVEL")] = "info"
     """Minimum level of the server's log messages to show (default: info)."""
     verbose: Annotated[bool, Parameter(alias="-v")] = False

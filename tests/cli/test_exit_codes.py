@@ -70,10 +70,12 @@ def test_a_file_that_cannot_be_loaded_is_reported_in_the_words_of_mcptrio_run() 
     assert str(explain(ConnectionLost(other))) == other
 
 
-def test_the_option_for_a_missing_root_is_named() -> None:
+def test_the_option_for_a_missing_capability_is_named() -> None:
     data = {"requiredCapabilities": {"roots": {}}}
     assert str(explain(MCPError(-32021, "no roots", data))) == "no roots (-32021) (declare a directory with --root DIR)"
-    assert str(explain(MCPError(-32021, "no", {"requiredCapabilities": {"sampling": {}}}))) == "no (-32021)"
+    sampling = explain(MCPError(-32021, "no", {"requiredCapabilities": {"sampling": {}}}))
+    assert str(sampling) == "no (-32021) (answer sampling requests with --sample TEXT)"
+    assert str(explain(MCPError(-32021, "no", {"requiredCapabilities": {"other": {}}}))) == "no (-32021)"
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:

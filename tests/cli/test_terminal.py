@@ -15,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from mcptrio.cli.callbacks import FixedSampling, TerminalElicitation
+from mcptrio.cli.callbacks import TerminalElicitation
+from mcptrio.cli.connection import make_client
 from mcptrio.cli.content import pieces_of, show
+from mcptrio.cli.options import ConnectionOptions
 from mcptrio.cli.terminal import Terminal, clean, escape_json, to_json
-from mcptrio.errors import MCPError, RemoteProtocolError
+from mcptrio.errors import RemoteProtocolError
 from mcptrio.types import (
     AudioContent,
     BlobResourceContents,
-    CreateMessageParams,
     ElicitParams,
     EmbeddedResource,
     ImageContent,
@@ -137,13 +138,13 @@ async def test_without_a_person_every_question_is_declined() -> None:
     terminal.close()
 
 
-def test_sampling_needs_a_given_answer() -> None:
-    terminal = silent()
-    with pytest.raises(MCPError, match="no model") as caught:
-        FixedSampling(terminal, None).sample(CreateMessageParams(messages=(), max_tokens=1))
-    assert caught.value.code == -1
-    assert FixedSampling(terminal, "said").sample(CreateMessageParams(messages=(), max_tokens=1)) == "said"
-    terminal.close()
+@pytest.mark.parametrize("answer", [None, "", "forty-two"])
+def test_sampling_is_declared_only_with_an_answer(answer: str | None) -> None:
+    client = make_client("http://127.0.0.1:9/mcp", ConnectionOptions(sample=answer), silent())
+    declared = client._service.callbacks.capabilities(stateful=True)
+    assert ("sampling" in declared) is (answer is not None)
+    assert "elicitation" in declared
+    assert "roots" not in declared
 
 
 def test_every_kind_of_content_has_a_line(capfd: pytest.CaptureFixture[str]) -> None:
