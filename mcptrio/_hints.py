@@ -207,16 +207,35 @@ def missing_attribute(kind: str, owner: Any, name: str) -> Any:
     raise AttributeError(f"{text}: {_sentence(found, name)}")
 
 
+def import_of(name: str | None) -> str | None:
+    """Return the statement that imports a public name, None if the name is not one of ours."""
+    if name is None:  # a NameError that was raised by hand
+        return None
+    found = HINTS["module"].get(name, "")
+    if found.startswith("`from "):
+        return found.strip("`")
+    for home in _OFTEN_WANTED:
+        there = import_module(home)
+        names = getattr(there, "__all__", None) or [each for each in vars(there) if _is_own(there, each)]
+        if name in names:
+            return f"from {home} import {name}"
+    return None
+
+
+def _is_own(module: Any, name: str) -> bool:
+    """Return whether a module defines a name: a class or function, or the number of an error."""
+    value = vars(module)[name]
+    return getattr(value, "__module__", None) == module.__name__ or type(value) is int
+
+
 def missing_name(module: str, name: str) -> Exception:
     """Return the error about a name that does not exist in `mcptrio` or `mcptrio.server`.
 
     For a name with a hint it is an ImportError, because `from module import name` drops the text of an AttributeError.
     """
     found = HINTS["module"].get(name)
-    if found is None:
-        homes = ((home, import_module(home)) for home in _OFTEN_WANTED)
-        home = next((home for home, there in homes if name in getattr(there, "__all__", vars(there))), None)
-        found = None if home is None else f"`from {home} import {name}`"
+    if found is None and (statement := import_of(name)) is not None:
+        found = f"`{statement}`"
     if found is None:
         return AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
     return ImportError(f"cannot import name {name!r} from {module!r}: {_sentence(found, name)}", name=module)

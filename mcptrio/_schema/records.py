@@ -77,9 +77,13 @@ def hints_of(thing: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(thing, localns=dict(names) if names else None, include_extras=True)
     except NameError as exc:
+        from mcptrio._hints import import_of
+
+        statement = import_of(exc.name)
+        advice = f": `{statement}`" if statement is not None else ", or declare it at the top of the module"
         raise DeclarationError(
             f"the annotation `{exc.name}` of `{thing.__name__}` cannot be found; "
-            "import it for real (not under TYPE_CHECKING), or declare it at the top of the module"
+            f"import it for real (not under TYPE_CHECKING){advice}"
         ) from exc
     except Exception as exc:  # an annotation is code: it may raise anything
         raise DeclarationError(f"an annotation of `{thing.__name__}` cannot be read: {exc}") from exc

@@ -135,7 +135,7 @@ def _loading(path: Path) -> Iterator[None]:
         doubt = "" if str(error.filename).endswith(".py") else "; is this a Python file?"
         raise LoadError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}{doubt}") from error
     except Exception as error:
-        raise LoadError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
+        raise LoadError(f"{_where(error, path)}: {type(error).__name__}: {error}{_advice(error)}") from error
     finally:
         Server.run = serve  # type: ignore[method-assign]
 
@@ -145,6 +145,16 @@ def _refuse_run(*args: object, **settings: object) -> NoReturn:
         'the file calls run() while it is loaded: put the call behind `if __name__ == "__main__":`, '
         "or start the file with python"
     )
+
+
+def _advice(error: Exception) -> str:
+    """Return the import that is missing, if that is why the file fails."""
+    if not isinstance(error, NameError) or isinstance(error, UnboundLocalError):
+        return ""
+    from mcptrio._hints import import_of
+
+    statement = import_of(error.name)
+    return f"; is `{statement}` missing?" if statement is not None else ""
 
 
 def _where(error: BaseException, path: Path) -> str:

@@ -180,6 +180,32 @@ def test_a_module_that_cannot_be_imported_is_explained(on_path: Path, target: st
     assert line in str(refused.value)
 
 
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations"], ids=["plain", "future"])
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("ctx: Context", "`from mcptrio import Context`"),
+        ("picture: Image", "`from mcptrio import Image`"),
+        ("caller: Principal", "`from mcptrio.auth.server import Principal`"),
+        ("block: TextContent", "`from mcptrio.types import TextContent`"),
+    ],
+)
+def test_a_forgotten_import_is_named(on_path: Path, future: str, body: str, line: str) -> None:
+    text = f"{future}\nfrom mcptrio import Server\nserver = Server('x')\n@server.tool\ndef f({body}) -> str: ...\n"
+    (on_path / "forgetful.py").write_text(text)
+    with pytest.raises(LoadError, match=r"forgetful\.py:[45]: ") as refused:
+        load_server("forgetful.py")
+    assert line in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["Contextual", "contexts", "Any", "TYPE_CHECKING", "Final", "_Context"])
+def test_an_unknown_name_is_no_forgotten_import(on_path: Path, name: str) -> None:
+    (on_path / "forgetful.py").write_text(f"from mcptrio import Server\nserver = Server('x')\nprint({name})\n")
+    with pytest.raises(LoadError) as refused:
+        load_server("forgetful.py")
+    assert str(refused.value) == f"forgetful.py:3: NameError: name '{name}' is not defined"
+
+
 FACTORIES = """
 import sys
 from mcptrio import Server

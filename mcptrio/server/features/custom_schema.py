@@ -30,7 +30,11 @@ def custom_signature(fn: Callable[..., Any], schema: Mapping[str, Any], names: M
     try:
         signature = inspect.signature(fn, locals=dict(names), eval_str=True)
     except NameError as error:
-        raise DeclarationError(f"the annotation `{error.name}` cannot be found; import it for real") from error
+        from mcptrio._hints import import_of
+
+        statement = import_of(error.name)
+        advice = f": `{statement}`" if statement is not None else ""
+        raise DeclarationError(f"the annotation `{error.name}` cannot be found; import it for real{advice}") from error
     parameters = signature.parameters
     injected = next((p.name for p in parameters.values() if is_context(p.annotation)), None)
     others = [p.name for p in parameters.values() if p.name != injected]
