@@ -87,6 +87,33 @@ async def test_other_http_methods_get_405_with_allow(method: str) -> None:
         assert dict(refusal.headers)[b"allow"] == b"GET, POST, DELETE"
 
 
+@pytest.mark.parametrize(
+    ("accept", "date", "status"),
+    [
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", None, 400),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "2026-07-28", 405),
+        ("text/html", None, 406),
+    ],
+)
+async def test_a_browser_gets_the_same_status_and_a_sentence_for_people(
+    accept: str, date: str | None, status: int
+) -> None:
+    async with open_endpoint() as endpoint:
+        browser = await plain(endpoint, head("GET", accept=accept, mcp_protocol_version=date))
+        accept = accept.replace("text/html", "text/plain")
+        program = await plain(endpoint, head("GET", accept=accept, mcp_protocol_version=date))
+        assert program.status == browser.status == status
+        assert program.headers == browser.headers
+        said = json.loads(browser.body)
+        assert said.keys() == {"jsonrpc", "error"}
+        assert "this is an MCP endpoint, not a web page" in said["error"]["message"]
+        assert "`mcptrio inspect URL`" in said["error"]["message"]
+        assert b"not a web page" not in program.body
+        foreign = await plain(endpoint, head("GET", accept=accept, host="evil.example"))
+        assert foreign.status == 421
+        assert b"allowed_hosts" in foreign.body
+
+
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
 @pytest.mark.parametrize(
     ("changes", "status"),

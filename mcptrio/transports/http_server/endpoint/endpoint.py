@@ -42,6 +42,7 @@ from .message import (
     id_of,
     overloaded,
     refuse,
+    refuse_browser,
     refuse_frame,
     refuse_overloaded,
     session_needed,
@@ -141,7 +142,8 @@ class Endpoint:
         if not self.open_scopes:
             head.scopes = frozenset()
         if path == self.config.path:
-            return self._refuse_early(head)
+            refusal = self._refuse_early(head)
+            return refusal if refusal is None or head.method != "GET" else refuse_browser(head, refusal)
         if path in self._open_paths:
             refusal = self.guard.check_sender(head) or self.guard.check_preflight(head, b"GET")
             return refusal or (None if head.method in ("GET", "HEAD") else _not_allowed(b"GET, HEAD"))

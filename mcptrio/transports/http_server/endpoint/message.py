@@ -227,6 +227,17 @@ def refuse_overloaded(error: Overloaded, request_id: int | str | None = None, *,
     )
 
 
+def refuse_browser(head: HttpRequest, refusal: Plain) -> Plain:
+    """Explain the endpoint to a person who opens it in a browser; programs get the refusal as it is."""
+    if refusal.status not in (400, 405, 406) or b"text/html" not in head.fields.get(b"accept", b""):
+        return refusal
+    text = (
+        "this is an MCP endpoint, not a web page: add its URL to an MCP client, or look at what it offers with "
+        "`mcptrio inspect URL`; see https://github.com/mcptrio/mcptrio"
+    )
+    return Plain(refusal.status, refusal.headers, refuse(refusal.status, text).body)
+
+
 def session_needed(request_id: int | str | None = None) -> Plain:
     # basic/transports: a request without the id of its session SHOULD be answered with 400
     return refuse(400, "Mcp-Session-Id is missing; only initialize comes without it", request_id=request_id)
