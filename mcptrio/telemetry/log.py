@@ -23,6 +23,7 @@ from mcptrio.telemetry import current_call
 
 _LONGEST: Final = 200
 _EVERY: Final = 10.0
+_MAX_KEYS: Final = 100
 _WARNED: Final = frozenset({"timeout", "overloaded"})
 _COLOURS: Final = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 """Of levels at a terminal (SGR codes)."""
@@ -133,8 +134,7 @@ class LogListener:
 
     def _connection(self, event: telemetry.ConnectionEvent) -> None:
         if event.kind in _FLOODS:
-            # By status: many refusals of one kind do not hide the others.
-            key = f"request_refused {event.detail[:3]}" if event.kind == "request_refused" else event.kind
+            key = self._refusal_key(event.detail) if event.kind == "request_refused" else event.kind
             fields = {"kind": event.kind, "client": event.client, "detail": event.detail}
             self._write_some(logging.INFO, "connection", None, key, **fields)
         else:
@@ -148,6 +148,17 @@ class LogListener:
         self._write(logging.INFO, "request served", None, **fields)
 
     # -- lines
+
+    def _refusal_key(self, detail: str) -> str:
+        """Return what refusals are counted by, so that many of one kind do not hide the others: the status.
+
+        Of credentials also the reason, because most clients try without a token first.
+        """
+        key = f"request_refused {detail[:3]}"
+        # A program's own `auth=` function may write what its clients choose.
+        if detail.startswith("401") and len(self._floods) < _MAX_KEYS:
+            key += detail.partition(": ")[2].partition(": ")[0]
+        return key
 
     def _write_some(self, level: int, what: str, session: str | None, key: str, **fields: Any) -> None:
         """Write at most one line per key in ten seconds; the next one says how many were left out."""

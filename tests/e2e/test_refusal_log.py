@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
 
 from mcptrio import telemetry
-from mcptrio.auth.server import Principal
+from mcptrio.auth.server import BearerAuth, Principal, StaticTokens
+from mcptrio.auth.server.refusal import Auth
 from mcptrio.telemetry.log import LogListener
+from mcptrio.transports.bearer.authorizer import Authorizer
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse
 from tests.engines import both_engines
@@ -60,6 +64,56 @@ async def test_a_refusal_is_reported_once_with_its_reason_and_setting(request_he
         assert found[0].client.startswith("127.0.0.1:")
         for part in parts:
             assert part in found[0].detail
+
+
+def unsigned(**claims: Any) -> str:
+    parts = (json.dumps(part).encode() for part in ({"alg": "RS256"}, claims))
+    return ".".join([*(urlsafe_b64encode(part).decode().rstrip("=") for part in parts), "c2ln"])
+
+
+@pytest.mark.parametrize(
+    ("auth", "headers", "parts"),
+    [
+        (StaticTokens({"a" * 32: "ada"}), ["Authorization: Bearer wrong"], ["401", "not valid", "StaticTokens"]),
+        (StaticTokens({"a" * 32: "ada"}), ["Authorization: Bearer x", "Authorization: Bearer y"], ["400", "twice"]),
+        (
+            BearerAuth(resource="https://example.org/mcp", issuers="https://issuer.example.org"),
+            [f"Authorization: Bearer {unsigned(iss='https://other.example.org')}"],
+            ["401", "https://other.example.org", "BearerAuth.issuers"],
+        ),
+    ],
+    ids=["unknown", "twice", "another issuer"],
+)
+async def test_a_refused_token_is_one_line_of_the_log_also_after_a_request_without_one(
+    auth: Auth, headers: list[str], parts: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "mcptrio")
+    authorizer = Authorizer(auth)
+    events: list[Any] = []
+    async with serving_endpoint(HttpConfig(), authenticator=authorizer) as (server, endpoint):
+        endpoint.runtime.hub.add(events.append)
+        await server.ask(request_bytes("DELETE", "/mcp", "Mcp-Session-Id: x"))
+        response = await server.ask(request_bytes("DELETE", "/mcp", "Mcp-Session-Id: x", *headers))
+        events += server.events
+        await authorizer.close()
+    log = LogListener()
+    for event in events:
+        log(event)
+    assert response.startswith(b"HTTP/1.1 " + parts[0].encode())
+    first, second = [record.getMessage() for record in caplog.records if "DELETE" in record.getMessage()]
+    assert "a token is needed" in first
+    for part in parts:
+        assert part in second
+    assert not any(part.encode() in response for part in parts if "Auth" in part or "Static" in part)
+
+
+def test_reasons_that_clients_choose_are_counted_together_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    listener = LogListener(clock=lambda: 0.0)
+    for number in range(1000):
+        detail = f"401 POST /mcp: unknown user {number}"
+        listener(telemetry.ConnectionEvent(kind="request_refused", client="10.0.0.1:5", detail=detail))
+    assert len(caplog.records) <= 101
 
 
 def test_a_flood_of_one_refusal_is_one_line_and_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -92,8 +92,6 @@ class CredentialChecker:
         try:
             principal = yield from self._identify(request)
         except CredentialsRefused as error:
-            if error.error is not None:
-                logger.info("%s %s refused: %s", request.method, request.path, error)
             nonce = self._nonces.current(self.now()) if error.error == "use_dpop_nonce" else None
             return unauthorized(auth, error, nonce=nonce)
         except Unavailable as error:
@@ -118,7 +116,7 @@ class CredentialChecker:
             return (yield from self._by_token(auth, shown))
         principal = auth.find(shown.token)
         if principal is None or shown.scheme != "bearer":
-            raise CredentialsRefused("the token is not valid")
+            raise CredentialsRefused("the token is not valid", detail="it is not one of the StaticTokens")
         return self._unless_expired(principal)
 
     def _unless_expired(self, principal: Principal) -> Principal:
@@ -162,5 +160,7 @@ def _by_certificate(auth: ClientCertificates, der: bytes | None) -> Principal:
         raise CredentialsRefused("the certificate cannot be read") from None
     principal = auth.find(certificate)
     if principal is None:
-        raise CredentialsRefused("the certificate is not known", detail=certificate.subject)
+        raise CredentialsRefused(
+            "the certificate is not known", detail=f"{certificate.subject!a:.80} is not in ClientCertificates"
+        )
     return principal

@@ -62,7 +62,7 @@ def read_credentials(
     if not token:
         raise CredentialsRefused("a token is needed", error=None)
     if len(token) > max_token:
-        raise CredentialsRefused("the token is too long", detail=f"{len(token)} bytes")
+        raise CredentialsRefused("the token is too long", detail=f"{len(token)} bytes; the maximum is {max_token}")
     if not _TOKEN.fullmatch(token):
         raise CredentialsRefused("the token is malformed")
     proofs = tuple(value.decode("latin-1") for name, value in headers if name == b"dpop")

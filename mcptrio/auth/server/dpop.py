@@ -121,7 +121,8 @@ def check_possession(
     if "jkt" in bound:
         # Never accept a bound token without its proof, whatever the setting: it would be worth stealing again.
         if not auth.dpop or shown.scheme != "dpop":
-            raise CredentialsRefused("the token is bound to a key: send it with DPoP and a proof")
+            detail = "" if auth.dpop else "BearerAuth.dpop is False"
+            raise CredentialsRefused("the token is bound to a key: send it with DPoP and a proof", detail=detail)
         used = _check_proof(auth, shown, str(bound["jkt"]), principal.key, now, replays, nonces)
     elif shown.scheme == "dpop" or auth.dpop == "required":
         raise CredentialsRefused("a token that is bound to a key (DPoP) is needed")

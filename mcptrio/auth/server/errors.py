@@ -24,7 +24,7 @@ class CredentialsRefused(MCPTrioError):
         status: int = 401,
         detail: str = "",
     ) -> None:
-        super().__init__(f"{description} ({detail})" if detail else description)
+        super().__init__(f"{description}: {detail}" if detail else description)
         self.description = description
         self.error = error
         self.status = status

@@ -29,6 +29,8 @@ class AuthRefusal:
     headers: Headers = ()
     code: int = INVALID_REQUEST
     data: Any = None
+    reason: str = ""
+    """Why the credentials were refused, for the log only: the client does not learn the details."""
 
 
 def unauthorized(auth: Auth, error: CredentialsRefused, *, nonce: str | None = None) -> AuthRefusal:
@@ -43,7 +45,9 @@ def unauthorized(auth: Auth, error: CredentialsRefused, *, nonce: str | None = N
     headers = (*_challenge_headers(lines), _NO_STORE)
     if nonce is not None:
         headers += ((b"dpop-nonce", nonce.encode()),)
-    return AuthRefusal(status=error.status if lines else 403, message=error.description, headers=headers)
+    return AuthRefusal(
+        status=error.status if lines else 403, message=error.description, headers=headers, reason=str(error)
+    )
 
 
 def forbidden(auth: Auth, scopes: Iterable[str]) -> AuthRefusal:

@@ -89,7 +89,7 @@ def _peek(auth: BearerAuth, token: str) -> tuple[dict[str, Any], dict[str, Any],
 
 def _check_issuer(auth: BearerAuth, issuer: object) -> None:
     if issuer not in auth.issuers:
-        detail = f"its issuer {issuer!r:.100} is not in BearerAuth.issuers: {', '.join(auth.issuers):.200}"
+        detail = f"its issuer {issuer!a:.80} is not in BearerAuth.issuers: {', '.join(auth.issuers):.200}"
         raise CredentialsRefused("the token is not valid", detail=detail)
 
 
@@ -105,7 +105,8 @@ def read_jwt(token: str, algorithms: Iterable[str]) -> tuple[dict[str, Any], dic
     header, payload = _json(parts[0]), _json(parts[1])
     alg = header.get("alg")
     if not isinstance(alg, str) or alg not in algorithms:
-        raise CredentialsRefused("the token is not valid", detail="its algorithm is not allowed")
+        detail = f"its algorithm {alg!a:.20} is not one of {', '.join(algorithms)}"
+        raise CredentialsRefused("the token is not valid", detail=detail)
     for name in _REFUSED_HEADERS:
         if name in header and not (name == "jwk" and header.get("typ") == "dpop+jwt"):
             raise CredentialsRefused("the token is not valid", detail=f"its header has {name}")
@@ -175,17 +176,19 @@ def check_claims(auth: BearerAuth, claims: Mapping[str, Any], now: float) -> Non
     names = [made_for] if isinstance(made_for, str) else made_for if isinstance(made_for, list) else []
     if not any(isinstance(name, str) and name in auth.audience for name in names):
         # basic/authorization: servers MUST validate that tokens were issued specifically for them
-        raise CredentialsRefused("the token was not issued for this server")
+        detail = f"its audience {made_for!a:.80} is not in BearerAuth.audience: {', '.join(auth.audience):.200}"
+        raise CredentialsRefused("the token was not issued for this server", detail=detail)
     end = _end(auth, claims)
     if end is None and auth.introspection is None:
         raise CredentialsRefused("the token is not valid", detail="it never expires")
     if end is not None and now >= end:
-        raise CredentialsRefused("the token has expired")
+        raise CredentialsRefused("the token has expired", detail=f"also with BearerAuth.clock_skew={auth.clock_skew:g}")
     begins, made = _time(claims, "nbf"), _time(claims, "iat")
     if begins is not None and now < begins - auth.clock_skew:
-        raise CredentialsRefused("the token is not valid yet")
+        raise CredentialsRefused("the token is not valid yet", detail=f"BearerAuth.clock_skew={auth.clock_skew:g}")
     if made is not None and now < made - auth.clock_skew:
-        raise CredentialsRefused("the token is not valid yet", detail="it was made in the future")
+        detail = f"it was made in the future, BearerAuth.clock_skew={auth.clock_skew:g}"
+        raise CredentialsRefused("the token is not valid yet", detail=detail)
 
 
 def _end(auth: BearerAuth, claims: Mapping[str, Any]) -> float | None:

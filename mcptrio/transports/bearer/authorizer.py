@@ -61,7 +61,10 @@ class Authorizer:
                     want = check.send(answer)
         except StopIteration as done:
             result: Principal | AuthRefusal = done.value
-        return _response(result) if isinstance(result, AuthRefusal) else result
+        if not isinstance(result, AuthRefusal):
+            return result
+        head.refusal_reason = result.reason
+        return _response(result)
 
     async def _fetch(self, want: WantKeys | WantIntrospection) -> Any:
         assert self.issuers is not None  # only tokens of an issuer need anything fetched

@@ -66,6 +66,8 @@ class HttpRequest(Entity, kw_only=True):
     """The key of the principal; empty for an anonymous caller."""
     owner: str = ""
     """The owner of what it uses: the key of the principal, else the address of the client."""
+    refusal_reason: str = ""
+    """Why its credentials were refused, for the log only."""
     scopes: frozenset[str] | None = None
     """The scopes of the sender; None where scopes are not checked."""
     date: str | None = None

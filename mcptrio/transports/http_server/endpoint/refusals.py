@@ -15,11 +15,12 @@ _REPORTED: Final = frozenset({401, 403, 404, 405, 421})
 
 
 def report_refusal(hub: telemetry.Hub, request: HttpRequest, reply: Plain) -> None:
-    """Emit that a request was refused with one of the statuses that a wrong setting often causes."""
-    if reply.status not in _REPORTED or not hub:
+    """Emit that a request was refused for its credentials, or with a status that a wrong setting often causes."""
+    if not hub or not (request.refusal_reason or reply.status in _REPORTED):
         return
     client = "" if request.client is None else f"{request.client[0]}:{request.client[1]}"
-    detail = f"{reply.status} {request.method} {request.path[:100]}: {_reason(reply)}{_setting(request, reply)}"
+    reason = request.refusal_reason or _reason(reply)
+    detail = f"{reply.status} {request.method} {request.path[:100]}: {reason}{_setting(request, reply)}"
     hub.emit(telemetry.ConnectionEvent(kind="request_refused", client=client, detail=detail))
 
 
