@@ -19,6 +19,8 @@ _VARIABLE: Final = re.compile(
     r"((?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*+)(\*|:[1-9][0-9]{0,3})?"
 )
 TRIPLET: Final = re.compile(r"%[0-9A-Fa-f]{2}")
+_ENCODED: Final = re.compile(r"%[0-9A-Fa-f]{2}|[^\w.~:/?#@!$&'()*+,;=\[\]-]", re.ASCII)
+"""A triplet, or a character that no URI contains."""
 
 
 class Operator(Struct, frozen=True):
@@ -179,3 +181,19 @@ def encode(text: str, reserved: bool) -> str:
 def triplets(c: str) -> str:
     """Percent-encode one character."""
     return "".join(f"%{byte:02X}" for byte in c.encode())
+
+
+def normalize(uri: str) -> str:
+    """Return the form of a URI that its spellings have in common (RFC 3986 section 6.2.2, without letter case).
+
+    Characters that no URI contains are percent-encoded, unreserved ones are not, and triplets are in upper case.
+    """
+    return _ENCODED.sub(_normal, uri)
+
+
+def _normal(found: re.Match[str]) -> str:
+    text = found[0]
+    if len(text) == 1:
+        return triplets(text)
+    decoded = chr(int(text[1:], 16))
+    return decoded if decoded in _UNRESERVED else text.upper()

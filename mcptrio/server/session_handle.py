@@ -13,6 +13,7 @@ from mcptrio._actors.record import MAX_SAVED
 from mcptrio._actors.service import Actor
 from mcptrio._eras.stateless import CLIENT_INFO
 from mcptrio._peer.messages import Cause
+from mcptrio._uri.syntax import normalize
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio._wire.objects.converter import structure, unstructure
 from mcptrio.errors import ConnectionLost, LocalProtocolError
@@ -151,8 +152,10 @@ class SessionHandle:
         self._session.runtime.call_soon(self._tell_updated, params)
 
     def _tell_updated(self, params: dict[str, Any]) -> None:
-        if params["uri"] in self._session.data.get("subscriptions", ()):
-            self._session.asks.notify_nowait("notifications/resources/updated", params)
+        subject = resource_topic(params["uri"])
+        for uri, followed in self._session.data.get("subscriptions", {}).items():
+            if followed.topic == subject:  # the client may have written the URI in another way
+                self._session.asks.notify_nowait("notifications/resources/updated", {**params, "uri": uri})
 
 
 def tell_list_changed(session: Actor, kind: str) -> None:
@@ -160,6 +163,11 @@ def tell_list_changed(session: Actor, kind: str) -> None:
     offered = (session.peer.offers or {}).get(kind) or {}
     if offered.get("listChanged"):
         session.asks.notify_nowait(f"notifications/{kind}/list_changed", {})
+
+
+def resource_topic(uri: str) -> str:
+    """Return the topic of a resource on the bus; all spellings of its URI have one."""
+    return f"resource {normalize(uri)}"
 
 
 def updated_params(uri: str, meta: Mapping[str, Any] | None) -> dict[str, Any]:

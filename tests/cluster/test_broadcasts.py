@@ -15,7 +15,7 @@ from mcptrio.errors import DeclarationError
 from tests.redis_server import RedisServer, running_server
 from tests.server.test_durable_sessions import passivated
 from tests.stateless.kit import Poster, Trail, endpoint_of
-from tests.transports.app_for_tests import Client, Reader, exchange, request
+from tests.transports.app_for_tests import Client, Reader, exchange, request, result_of
 
 from .posting import PostingWorker, posting_workers
 from .two_workers import until
@@ -192,6 +192,31 @@ async def test_a_session_hears_changes_of_another_worker(redis_server: RedisServ
             assert (await stream.frame())["params"]["uri"] == "news://today"
             other.server.notify_tools_changed()
             assert (await stream.frame())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_change_after_a_death_is_announced_for_the_spelling_that_is_left(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unsubscribing from one spelling of a URI does not forget the version at which the client saw the other one."""
+    monkeypatch.setattr("mcptrio.stores.redis.bus.RECENT", -60)  # as if the change was an hour ago
+    async with posting_workers(make_server, redis_server.url, stream_after=60) as (one, other):
+        client = await Client.open(one.poster.endpoint)
+        left, ended = "news://from/a%20b", "news://from/a b"
+        for number, (word, uri) in enumerate((("", left), ("", ended), ("un", ended))):
+            result_of(await client.post(request(number, f"resources/{word}subscribe", uri=uri)))
+        await one.store.flush()
+        await one.freeze(other)
+        for followed in client.session.data["subscriptions"].values():
+            followed.close()  # it hears nothing any more
+        topic, bus = f"resource {left}", other.store.bus
+        before = await bus.versions([topic])
+        other.server.notify_resource_updated(left)
+        with trio.fail_after(30):
+            while await bus.versions([topic]) == before:
+                await trio.sleep(0.01)
+        stream = await evolve(client, endpoint=other.poster.endpoint).listen()
+        with trio.fail_after(30):
+            assert (await stream.frame())["params"] == {"uri": left}
 
 
 async def test_changes_during_an_outage_arrive_after_it() -> None:

@@ -491,7 +491,12 @@ def test_a_uri_that_lacks_a_variable_is_refused_with_the_variables_of_the_templa
 
 
 @pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
-@pytest.mark.parametrize(("told", "subscribed"), [("a b", "a%20b"), ("a%20b", "a b"), ("ü", "%C3%BC")])
+@pytest.mark.parametrize(
+    ("told", "subscribed"),
+    [
+        ("a b", "a%20b"), ("a%20b", "a b"), ("ü", "%C3%BC"), ("%c3%bc", "%C3%BC"), ("~a", "%7e%61"), ("a%2fb", "a%2Fb"),
+    ],
+)  # fmt: skip
 async def test_a_uri_with_and_without_percent_encoding_is_one_resource(
     told: str, subscribed: str, protocol: str
 ) -> None:
@@ -524,3 +529,21 @@ async def test_a_client_that_wrote_a_uri_in_two_ways_hears_of_both(protocol: str
             with trio.fail_after(5):
                 heard = aiter(changes)
                 assert {(await anext(heard)).uri, (await anext(heard)).uri} == uris
+
+
+async def test_a_session_is_notified_under_the_spelling_that_its_client_wrote() -> None:
+    server = Server("notes")
+
+    @server.resource("notes://{title}")
+    async def note(title: str) -> str:
+        return title
+
+    @server.tool
+    async def change(ctx: Context) -> None:
+        ctx.session.notify_resource_updated("notes://caf%c3%a9", {"n": 1})
+
+    async with talking(server) as talk:
+        await talk.request("resources/subscribe", uri="notes://café")
+        await talk.request("resources/subscribe", uri="notes://another")
+        await talk.call("change")
+        assert talk.notified == [("notifications/resources/updated", {"uri": "notes://café", "_meta": {"n": 1}})]

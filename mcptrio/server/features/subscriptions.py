@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import trio
 from msgspec import field
 
 from mcptrio import telemetry
@@ -14,14 +14,13 @@ from mcptrio._actors.record import changed_topics
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.service import Actor
 from mcptrio._struct import Entity
-from mcptrio._uri.syntax import encode
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
 from mcptrio.server.features.broadcasts import broadcast_topic
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.scopes import holds_scopes
-from mcptrio.server.session_handle import tell_list_changed, updated_params
+from mcptrio.server.session_handle import resource_topic, tell_list_changed, updated_params
 
 if TYPE_CHECKING:
     from mcptrio._actors.record import SessionRecord
@@ -31,19 +30,13 @@ if TYPE_CHECKING:
 MAX_PER_SESSION = 1000
 _CHARACTERS = 250  # of a URI that count as one more subscription
 _LISTS = ("tools", "prompts", "resources")
-_PLAIN = re.compile(r"[\w.~:/?#@!$&'()*+,;=\[\]-]*", re.ASCII)  # what `encode` leaves as it is; saves its loop
-
-
-def topic(uri: str) -> str:
-    """Return the topic of a resource. Characters that no URI contains, such as a space, count as percent-encoded."""
-    return f"resource {uri if _PLAIN.fullmatch(uri) else encode(uri, reserved=True)}"
 
 
 def by_topic(uris: Iterable[str]) -> dict[str, list[str]]:
     """Return the URIs of each topic: a client may have written one in two ways."""
     found: dict[str, list[str]] = {}
     for uri in dict.fromkeys(uris):
-        found.setdefault(topic(uri), []).append(uri)
+        found.setdefault(resource_topic(uri), []).append(uri)
     return found
 
 
@@ -73,7 +66,7 @@ class Publisher(Entity):
         """
         params = updated_params(uri, meta)
         encode_value(params)  # raise the error in the caller, not later in the session
-        self._publish(topic(uri), params, everywhere=True)
+        self._publish(resource_topic(uri), params, everywhere=True)
 
     def broadcast(self, topic: str, value: Any) -> None:
         """Send a value to the `on_broadcast` functions of all processes.
@@ -134,6 +127,8 @@ class Followed(Entity):
     updated: Callable[[dict[str, Any]], None]
     """Called for each change, with the parameters of the notification."""
     ended: Callable[[], None] | None = None
+    topic: str = ""
+    """Set when it begins."""
     _subscription: Subscription | None = None
     _give_back: Callable[[], None] = lambda: None
 
@@ -145,8 +140,9 @@ class Followed(Entity):
         """
         session = self.asked()._session
         give_back = take_places(session, [self.uri])
+        self.topic = resource_topic(self.uri)
         try:
-            self._subscription = session.runtime.bus.subscribe([topic(self.uri)], self._changed)
+            self._subscription = session.runtime.bus.subscribe([self.topic], self._changed)
         except Overloaded:
             give_back()
             raise
@@ -190,11 +186,13 @@ class Subscriptions(Entity):
             bus = session.runtime.bus
             await bus.settled()
             if session.runtime.homes is not None:
-                session.data.setdefault("versions", {}).update(await bus.versions([topic(params.uri)]))
+                versions = await bus.versions([resource_topic(params.uri)])
+                if params.uri in mine:  # it may have been ended meanwhile
+                    session.data.setdefault("versions", {}).update(versions)
             session.changed()
         return {}
 
-    def _follow(self, ctx: Context, mine: dict[str, Subscription], uri: str) -> None:
+    def _follow(self, ctx: Context, mine: dict[str, Followed], uri: str) -> None:
         session = ctx._session
         # A context keeps its request in memory, so the newest one serves all subscriptions of the session.
         session.data["subscriber"] = ctx
@@ -203,19 +201,14 @@ class Subscriptions(Entity):
             session.asks.notify_nowait("notifications/resources/updated", about)
 
         def ended() -> None:
-            mine.pop(uri, None)
-            session.changed()
+            _forget(session, uri)
 
         followed = Followed(self.resources, partial(session.data.__getitem__, "subscriber"), uri, updated, ended)
         followed.begin()
         mine[uri] = followed
 
     def unsubscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:
-        handle = _subscriptions(ctx._session).pop(params.uri, None)
-        if handle is not None:
-            handle.close()
-            ctx._session.data.get("versions", {}).pop(topic(params.uri), None)
-            ctx._session.changed()
+        _forget(ctx._session, params.uri)
         return {}
 
     # -- durable sessions
@@ -224,7 +217,7 @@ class Subscriptions(Entity):
         """Return the topics that concern a session: lists of which it hears changes, and resources it subscribed to."""
         offers = session.peer.offers or {}
         lists = [list_topic(kind) for kind in _LISTS if (offers.get(kind) or {}).get("listChanged")]
-        return lists + [topic(uri) for uri in session.data.get("subscriptions", ())]
+        return lists + [followed.topic for followed in session.data.get("subscriptions", {}).values()]
 
     async def restore(
         self, session: Actor, record: SessionRecord, context: Callable[[str, dict[str, Any]], Context]
@@ -238,20 +231,35 @@ class Subscriptions(Entity):
             ctx = context("resources/subscribe", {"uri": uri})
             if may_read(self.resources, ctx, uri):
                 self._follow(ctx, mine, uri)
+            await trio.lowlevel.checkpoint()  # matching takes time
+        spellings: dict[str, list[str]] = {}
+        for uri, followed in mine.items():
+            spellings.setdefault(followed.topic, []).append(uri)
         bus = session.runtime.bus
-        followed = by_topic(mine)
         now = await bus.versions(self.topics(session))
         for changed in changed_topics(record.versions, now):
             kind = changed.removeprefix(list_topic(""))
             if kind in _LISTS:
                 tell_list_changed(session, kind)
-            for uri in followed.get(changed, ()):
+            for uri in spellings.get(changed, ()):
                 session.asks.notify_nowait("notifications/resources/updated", {"uri": uri})
         session.data["versions"] = now
 
 
-def _subscriptions(session: Actor) -> dict[str, Subscription]:
-    mine: dict[str, Subscription] | None = session.data.get("subscriptions")
+def _forget(session: Actor, uri: str) -> None:
+    """End a subscription, if there is one."""
+    mine = _subscriptions(session)
+    followed = mine.pop(uri, None)
+    if followed is None:
+        return
+    followed.close()
+    if all(other.topic != followed.topic for other in mine.values()):  # none under another spelling of the URI
+        session.data.get("versions", {}).pop(followed.topic, None)
+    session.changed()
+
+
+def _subscriptions(session: Actor) -> dict[str, Followed]:
+    mine: dict[str, Followed] | None = session.data.get("subscriptions")
     if mine is None:
         mine = session.data["subscriptions"] = {}
 
