@@ -761,6 +761,8 @@ async def test_a_right_that_the_user_lacks_is_named_at_the_start(redis_server: R
         with pytest.raises(StoreFailed, match=rf"NOPERM: \+{right} .*the how-to page on Redis"):
             async with make(url).open():
                 pass
+        keys = redis_server.command("KEYS", "mcptrio:{rights}:check:*")
+        assert all(redis_server.command("PTTL", key) != -1 for key in keys), "they expire"
     redis_server.command("ACL", "SETUSER", "poor", "reset", "on", ">secret", *rights, "-subscribe")
     async with (store := make(url)).open():
         with pytest.raises(StoreFailed, match=r"'subscribe' command .*the how-to page on Redis"):

