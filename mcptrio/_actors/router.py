@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from mcptrio._peer.messages import Answered, Failed, Outcome
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import encode_value
+from mcptrio._wire.jsonrpc import LoneSurrogate, encode_value
 from mcptrio._wire.objects.converter import StructureError, structure, unstructure
 from mcptrio.errors import (
     INTERNAL_ERROR,
@@ -65,11 +65,13 @@ class Route(Entity):
     """Fast reader for parameters of the usual shape; returns None for any other, which is then read and checked in
     full."""
     named_by: str | None = None
-    """The parameter that names the tool, prompt or resource."""
+    """The parameter that names the tool, prompt or resource, or refers to it."""
     entries: Mapping[str, Lendable] | None = None
     """The tools or prompts by name, see `lending`."""
     timed_out: Callable[[Call], dict[str, Any]] | None = None
     """Builds the result of a call that timed out; None: an error."""
+    failed: Callable[[str], dict[str, Any]] | None = None
+    """Builds the result of a call that failed, from a text; None: an error."""
     waits: bool = False
     """Whether the handler has ever waited, see `lending`."""
     home: Callable[[Runtime, Mapping[str, Any]], Awaitable[str | None]] | None = None
@@ -147,8 +149,8 @@ class Router(Entity):
 
         `finish` adds the fields that every result of the request's revision has.
         """
+        route = self.routes[method]
         try:
-            route = self.routes[method]
             typed = None if route.quick is None else route.quick(params)
             if typed is None:
                 typed = params if route.params is None else structure(params, route.params)
@@ -167,7 +169,18 @@ class Router(Entity):
             raise
         except BaseException as error:  # noqa: BLE001 - the call guard: a handler's crash stops here
             pass_on_interrupt(error)
-            return failure(error, method)
+            failed = failure(error, self._describe(method, params))
+            if type(error) is LoneSurrogate and route.failed is not None:
+                return self.answer(route.failed(failed.message), finish)
+            return failed
+
+    def _describe(self, method: str, params: dict[str, Any]) -> str:
+        """Return a request as an error names it: its method, and the tool, prompt or resource that it is about."""
+        named_by = self.routes[method].named_by
+        name = None if named_by is None else params.get(named_by)
+        if type(name) is dict:
+            name = name.get("name", name.get("uri"))
+        return f"{method} {name[:200]!r}" if type(name) is str else method
 
     def run_inline(self, method: str, params: dict[str, Any], ctx: Any, finish: Finish | None = None) -> Outcome:
         """Run a handler that never waits, see `run`."""
@@ -204,8 +217,11 @@ def _wrap(middleware: Middleware, call_next: CallNext) -> CallNext:
     return call
 
 
-def failure(error: BaseException, method: str) -> Failed:
-    """Return the error that the peer sees for an exception. The text of an unexpected exception is only logged."""
+def failure(error: BaseException, what: str) -> Failed:
+    """Return the error that the peer sees for an exception. The text of an unexpected exception is only logged.
+
+    `what` is the method of the request, perhaps with the name of what it is about.
+    """
     match error:
         case BaseExceptionGroup():
             cancelled, rest = error.split(trio.Cancelled)
@@ -213,17 +229,17 @@ def failure(error: BaseException, method: str) -> Failed:
                 if rest is None:
                     raise error
                 if cancelled is not None:
-                    logger.error("%s failed while it was cancelled", method, exc_info=rest)
+                    logger.error("%s failed while it was cancelled", what, exc_info=rest)
                     raise cancelled
             finally:
                 del error, cancelled  # their traceback has this frame: a cycle would wait for the garbage collector
             leaves = list(_leaves(rest))
             if len(leaves) == 1:
-                return failure(leaves[0], method)
-            logger.error("%s failed", method, exc_info=rest)
+                return failure(leaves[0], what)
+            logger.error("%s failed", what, exc_info=rest)
             return Failed(INTERNAL_ERROR, "internal error")
         case MCPError(code=code, message=message, data=data):
-            return Failed(code, message, _sendable(data, method))
+            return Failed(code, message, _sendable(data, what))
         case RemoteProtocolError(code=code, message=message, data=data, http_status=status):
             return Failed(code, message, data, status)
         case StructureError():
@@ -234,10 +250,13 @@ def failure(error: BaseException, method: str) -> Failed:
         case Overloaded(retry_after=seconds, limit=limit, http_status=status):
             data = {"retryAfter": seconds} if limit is None else {"retryAfter": seconds, "limit": limit}
             return Failed(INTERNAL_ERROR, f"overloaded: {error}", data, status)
+        case LoneSurrogate():
+            logger.error("%s failed", what, exc_info=error)
+            return Failed(INTERNAL_ERROR, f"{what} failed: {error.reason}")
         case RequestTimeout() | LocalProtocolError():
             return Failed(INTERNAL_ERROR, str(error))
         case _:
-            logger.error("%s failed%s", method, asyncio_hint(error), exc_info=error)
+            logger.error("%s failed%s", what, asyncio_hint(error), exc_info=error)
             return Failed(INTERNAL_ERROR, "internal error")
 
 
@@ -264,11 +283,11 @@ def pass_on_interrupt(error: BaseException) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def _sendable(data: Any, method: str) -> Any:
+def _sendable(data: Any, what: str) -> Any:
     try:
         encode_value(data)
     except (TypeError, ValueError, RecursionError):
-        logger.exception("the data of the error that %s raised has no JSON form and is left out", method)
+        logger.exception("the data of the error that %s raised has no JSON form and is left out", what)
         return None
     return data
 

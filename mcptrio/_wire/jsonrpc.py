@@ -46,6 +46,17 @@ _ID_DIGITS: Final = 1000
 _ID_BOUND: Final = 10**_ID_DIGITS
 
 
+class LoneSurrogate(ValueError):
+    """A text with half of a character, as Python reads the name of a file that is not UTF-8. JSON cannot carry it."""
+
+    reason = "a text has a lone surrogate, which JSON cannot carry"
+
+    def __init__(self, text: str, at: int) -> None:
+        part = text[max(0, at - 40) : at + 40]
+        advice = 'replace it, for example with text.encode(errors="replace").decode()'
+        super().__init__(f"{self.reason}: {part!a}; {advice}")
+
+
 # The tag writes `"jsonrpc":"2.0"` first, so that a frame is encoded in one pass.
 class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
     """A call that expects a response. Empty `params` are left out on the wire."""
@@ -363,7 +374,10 @@ def encode_value(value: Any) -> bytes:
 
     Raises: what `encode` raises.
     """
-    encoded = _encode_json(value)
+    try:
+        encoded = _encode_json(value)
+    except UnicodeEncodeError as error:
+        raise LoneSurrogate(error.object, error.start) from None
     # Non-finite numbers are encoded as null, so only a value whose text contains null is searched.
     if b"null" in encoded and has_non_finite(value):
         raise ValueError(f"JSON has neither NaN nor infinities: {find_non_finite(value)}")

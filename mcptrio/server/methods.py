@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mcptrio._actors.router import Route
 from mcptrio.server.features import lifecycle
-from mcptrio.server.features.tools import usual_call
+from mcptrio.server.features.tools import failed, usual_call
 
 if TYPE_CHECKING:
     from mcptrio.server.app import App
@@ -28,6 +28,7 @@ def methods(app: App) -> tuple[Route, ...]:
             named_by="name",
             entries=app.tools.registry.entries,
             timed_out=app.tools.timed_out,
+            failed=failed,
         ),
         Route("resources/list", "PaginatedParams", app.resources.list_all, inline=True),
         Route("resources/templates/list", "PaginatedParams", app.resources.list_templates, inline=True),
@@ -43,6 +44,6 @@ def methods(app: App) -> tuple[Route, ...]:
             named_by="name",
             entries=app.prompts.registry.entries,
         ),
-        Route("completion/complete", "CompleteParams", app.completions.complete),
+        Route("completion/complete", "CompleteParams", app.completions.complete, named_by="ref"),
         Route("notifications/roots/list_changed", "Params", app.on_roots_changed),
     )

@@ -5,15 +5,26 @@ from __future__ import annotations
 import string
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import field
 
 from mcptrio._struct import Entity
+from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError
 
-T = TypeVar("T")
+
+class Listed(Protocol):
+    """An entry of a list that clients may ask for."""
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """Its object in the list."""
+        ...
+
+
+T = TypeVar("T", bound=Listed)
 R = TypeVar("R")
 PageSize = int | Mapping[str, int] | None
 LISTS: Final = ("tools", "prompts", "resources", "templates")
@@ -58,8 +69,12 @@ class Registry(Entity, Generic[T]):
     _found: dict[str, Any] = field(default_factory=dict)
 
     def add(self, key: str, entry: T) -> None:
-        """Add an entry; raise `DeclarationError` if its name is taken."""
+        """Add an entry; raise `DeclarationError` if its name is taken, or it has no JSON form."""
         self.check_free(key)
+        try:
+            encode_value(entry.wire)  # one entry must not spoil the list
+        except (TypeError, ValueError) as error:
+            raise DeclarationError(f"{self.kind} {key!r:.200} cannot be listed: {error}") from None
         self._serial += 1
         self.entries[key] = entry
         self._serials[key] = self._serial

@@ -10,6 +10,7 @@ LENDING, LIFETIMES, TELLING = (
     "tests/server/test_notifications.py",
 )
 ANSWERS, ROUNDS = "tests/stateless/test_answers.py", "tests/stateless/test_rounds.py"
+UNENCODABLE = "tests/server/test_unencodable.py"
 STDIO = "tests/transports/test_stdio_server.py"
 HANDLERS, LEND, ASKS, JOURNAL = "_actors/handlers.py", "_actors/lending.py", "_actors/asks.py", "_actors/journal.py"
 
@@ -157,9 +158,19 @@ MUTANTS = [
     ),
     # -- texts that JSON cannot carry
     Mutant(
-        "C18", "a text that cannot be encoded fails its tool", "server/features/tools.py",
-        "            value.encode()  # a lone", "            pass  # a lone",
-        "tests/server/test_lifetimes.py", "test_a_text_that_cannot_be_encoded_fails_its_tool_by_name",
+        "C18", "a text that cannot be encoded is an error by name", "_wire/jsonrpc.py",
+        "        raise LoneSurrogate(error.object, error.start) from None", "        raise",
+        UNENCODABLE, "test_a_text_that_cannot_be_encoded_is_an_error_that_names_its_source",
+    ),
+    Mutant(
+        "C18", "a tool whose result cannot be encoded has failed", "server/methods.py",
+        "            failed=failed,\n", "",
+        UNENCODABLE, "test_a_text_that_cannot_be_encoded_is_an_error_that_names_its_source",
+    ),
+    Mutant(
+        "C18", "a declaration has a JSON form", "server/registry.py",
+        "            encode_value(entry.wire)", "            pass",
+        UNENCODABLE, "test_what_no_list_can_show_is_refused_when_it_is_declared",
     ),
     Mutant(
         "C18", "the text of an error is escaped", "_wire/jsonrpc.py",

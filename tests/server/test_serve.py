@@ -45,4 +45,4 @@ async def test_an_asyncio_library_inside_a_handler_gets_a_hint_in_the_log(caplog
         with pytest.raises(mcptrio.MCPError):
             await client.get_prompt("fetch")
     hints = [record.getMessage() for record in caplog.records if "it awaited an asyncio library" in record.getMessage()]
-    assert [hint.partition(" failed")[0] for hint in hints] == ["tool 'fetch'", "prompts/get"]
+    assert [hint.partition(" failed")[0] for hint in hints] == ["tool 'fetch'", "prompts/get 'fetch'"]

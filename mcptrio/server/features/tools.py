@@ -9,7 +9,6 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import trio
 from msgspec import field
 
@@ -21,7 +20,7 @@ from mcptrio._actors.router import asyncio_hint, pass_on_interrupt
 from mcptrio._eras.shape import lower_content, trimmed
 from mcptrio._schema.build import ArgumentFaults, dump
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import escape_surrogates
+from mcptrio._wire.jsonrpc import LoneSurrogate, encode_value, escape_surrogates
 from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import (
     INVALID_PARAMS,
@@ -208,6 +207,8 @@ def _failure(entry: ToolEntry, error: BaseException, call: Call) -> dict[str, An
         return failed(str(error))  # the session ended during an ask: not the tool's fault, and not worth an error log
     why = ": it raised a Cancelled that belongs to another task" if isinstance(error, trio.Cancelled) else ""
     logger.error("tool %r failed%s", entry.name, why or asyncio_hint(error), exc_info=error)
+    if isinstance(error, LoneSurrogate):
+        return failed(f"tools/call {entry.name!r} failed: {error.reason}")
     return failed("The tool failed. The server log has the details.")
 
 
@@ -218,8 +219,6 @@ def failed(text: str) -> dict[str, Any]:
 def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
     """Convert a tool's return value to the wire form."""
     if type(value) is str and entry.output is None and entry.check_result is None:
-        if not value.isascii():
-            value.encode()  # a lone surrogate, for example of a file name, fails this tool by name
         return {"content": [{"type": "text", "text": value}]}
     if isinstance(value, types.CallToolResult):
         wire = unstructure(value)
@@ -295,5 +294,5 @@ def _is_block(value: Any) -> bool:
 
 
 def _as_text(value: Any) -> dict[str, Any]:
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else encode_value(value).decode()
     return {"type": "text", "text": text}
