@@ -15,7 +15,10 @@ Auth: TypeAlias = BearerAuth | StaticTokens | ClientCertificates | Authenticator
 
 
 class RunOptions(HttpOptions, total=False):
-    """The keywords of `Server.run`: those of `HttpConfig`, which need a transport over HTTP, and these."""
+    """The keywords of `Server.run`: those of `HttpConfig` and these.
+
+    Those of `HttpConfig` need a transport over HTTP, except `json_limits`.
+    """
 
     auth: Auth | None
     """Authenticates callers over HTTP, see `Server.serve_http`."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from mcptrio._eras.choose import Served
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, JsonLimits
 from mcptrio.auth.request_state import KeyRing
 from mcptrio.errors import DeclarationError
 from mcptrio.server.checks import chosen_store
@@ -78,6 +79,7 @@ def run(
             "or `await server.serve_stdio()`"
         )
     http = None if transport == "stdio" else http_settings(transport, drain_timeout, settings)
+    json_limits = settings.pop("json_limits", DEFAULT_LIMITS)
     if http is None and (settings or auth is not UNSET):
         option = next(iter(settings), "auth")
         raise DeclarationError(f'{option}= is a setting of HTTP: write server.run("http", {option}=...)')
@@ -95,7 +97,7 @@ def run(
     _log(app)
     try:
         if http is None:
-            trio.run(_serve_stdio, app, store, fds, drain_timeout)
+            trio.run(_serve_stdio, app, store, fds, drain_timeout, json_limits)
         else:
             path = http.sse_path if transport == "sse" else http.path
             trio.run(_serve_http, app, http, auth, store, sockets, path, cluster, parent)
@@ -124,12 +126,16 @@ def http_settings(transport: str, drain_timeout: float, settings: dict[str, Any]
     return http_config(None, {**settings, "drain_timeout": drain_timeout, "legacy_sse": legacy_sse})
 
 
-async def _serve_stdio(app: App, store: Store | None, fds: tuple[int, int] | None, drain_timeout: float) -> None:
+async def _serve_stdio(
+    app: App, store: Store | None, fds: tuple[int, int] | None, drain_timeout: float, json_limits: JsonLimits
+) -> None:
     from mcptrio.server.serve import serve_stdio
 
     program = Program(app.info.name, drain_timeout)
     with program.handling_signals():
-        await serve_stdio(app, store=store, fds=fds, drain_timeout=drain_timeout, program=program)
+        await serve_stdio(
+            app, store=store, fds=fds, drain_timeout=drain_timeout, json_limits=json_limits, program=program
+        )
 
 
 async def _serve_http(

@@ -14,6 +14,7 @@ import trio
 from msgspec import structs
 
 from mcptrio._actors.runtime import Runtime
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, JsonLimits
 from mcptrio.errors import DeclarationError
 from mcptrio.server.checks import check_cluster, check_http, chosen_store
 from mcptrio.server.features.scopes import UNSET
@@ -53,6 +54,7 @@ async def serve_stdio(
     fds: tuple[int, int] | None = None,
     stop: trio.Event | None = None,
     drain_timeout: float = 25.0,
+    json_limits: JsonLimits = DEFAULT_LIMITS,
     program: Program | None = None,
 ) -> int:
     """Serve one client over standard input and output; return the number of handlers that could not be stopped."""
@@ -72,7 +74,8 @@ async def serve_stdio(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_stop_pipe, stop, runtime, nursery.cancel_scope, drain_timeout, program)
                 stdin_fd, stdout_fd = fds if fds is not None else (None, None)
-                left = await stdio.serve_stdio(runtime, stdin_fd=stdin_fd, stdout_fd=stdout_fd)
+                limits = structs.replace(stdio.LIMITS, json=json_limits)
+                left = await stdio.serve_stdio(runtime, stdin_fd=stdin_fd, stdout_fd=stdout_fd, limits=limits)
                 if left and program is not None:
                     program.leave()
                 nursery.cancel_scope.cancel()
@@ -86,6 +89,7 @@ async def serve_link(
     store: Store | str | None = None,
     stop: trio.Event | None = None,
     drain_timeout: float = 25.0,
+    json_limits: JsonLimits = DEFAULT_LIMITS,
 ) -> None:
     """Serve one client over a link until it disconnects, or until `stop` is set and the server has drained."""
     _require_trio("serve")
@@ -98,7 +102,8 @@ async def serve_link(
             started()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_stop_pipe, stop, runtime, nursery.cancel_scope, drain_timeout, None)
-                await serve_pipe(runtime, LinkPipe(link), transport=CUSTOM, limits=PipeLimits(linger=0.25))
+                limits = PipeLimits(linger=0.25, json=json_limits)
+                await serve_pipe(runtime, LinkPipe(link), transport=CUSTOM, limits=limits)
                 nursery.cancel_scope.cancel()
 
 

@@ -16,6 +16,7 @@ from mcptrio import telemetry, types
 from mcptrio._actors.extension import Extension
 from mcptrio._actors.limits import Limits
 from mcptrio._actors.router import Middleware, Route
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, JsonLimits
 from mcptrio._wire.objects.converter import structure
 from mcptrio.auth.request_state import KeyRing
 from mcptrio.errors import DeclarationError
@@ -338,15 +339,21 @@ class Server:
     # -- serving
 
     async def serve_stdio(
-        self, *, store: Store | str | None = None, stop: trio.Event | None = None, drain_timeout: float = 25.0
+        self,
+        *,
+        store: Store | str | None = None,
+        stop: trio.Event | None = None,
+        drain_timeout: float = 25.0,
+        json_limits: JsonLimits = DEFAULT_LIMITS,
     ) -> None:
         """Serve one client over standard input and output until it closes them.
 
         When `stop` is set, running calls have `drain_timeout` seconds to finish, and the method returns.
+        `json_limits` bounds a message of the client.
         """
         from mcptrio.server.serve import serve_stdio
 
-        await serve_stdio(self._app, store=store, stop=stop, drain_timeout=drain_timeout)
+        await serve_stdio(self._app, store=store, stop=stop, drain_timeout=drain_timeout, json_limits=json_limits)
 
     async def serve(
         self,
@@ -355,15 +362,16 @@ class Server:
         store: Store | str | None = None,
         stop: trio.Event | None = None,
         drain_timeout: float = 25.0,
+        json_limits: JsonLimits = DEFAULT_LIMITS,
     ) -> None:
         """Serve one client over a custom link until it disconnects.
 
         Authenticate the client before: as over stdio, there is no principal, and scopes are not checked. Each call runs
-        the lifespan function. `stop` is that of `serve_stdio`. The link is not closed.
+        the lifespan function. `stop` and `json_limits` are those of `serve_stdio`. The link is not closed.
         """
         from mcptrio.server.serve import serve_link
 
-        await serve_link(self._app, link, store=store, stop=stop, drain_timeout=drain_timeout)
+        await serve_link(self._app, link, store=store, stop=stop, drain_timeout=drain_timeout, json_limits=json_limits)
 
     async def serve_http(
         self,

@@ -14,6 +14,7 @@ import trio
 
 from mcptrio import Context, MCPTrioError, Server, connect
 from mcptrio.jsonrpc import JsonLimits
+from tests.transports.test_link import InNursery
 
 MANY = 120_000
 RAISED = JsonLimits(max_nodes=2 * MANY)
@@ -36,12 +37,16 @@ def make_server() -> Server:
 
 
 @asynccontextmanager
-async def reach(kind: str, nursery: trio.Nursery, **settings: Any) -> AsyncIterator[Any]:
+async def reach(
+    kind: str, nursery: trio.Nursery, program: str = "make_server().run()", **settings: Any
+) -> AsyncIterator[Any]:
     if kind == "memory":
         yield make_server()
     elif kind == "stdio":
-        code = "from tests.client.test_json_limits import make_server; make_server().run()"
+        code = f"from tests.client.test_json_limits import *; {program}"
         yield [sys.executable, "-c", code]
+    elif kind == "link":
+        yield InNursery(partial(make_server().serve, **settings), nursery)
     else:
         (address,) = await nursery.start(partial(make_server().serve_http, port=0, legacy_sse=True, **settings))
         path = "/sse" if kind == "sse" else "/mcp"
@@ -63,7 +68,15 @@ async def test_a_client_reads_larger_tables_if_it_wants_to(kind: str, progress: 
             assert result.structured_content == {"result": [0] * MANY}
 
 
-@pytest.mark.parametrize("kind", ["http", "ws", "sse"])
-async def test_a_server_reads_larger_tables_if_it_wants_to(kind: str, nursery: trio.Nursery) -> None:
-    async with reach(kind, nursery, json_limits=RAISED) as target, connect(target) as client:
+@pytest.mark.parametrize(
+    ("kind", "program"),
+    [
+        *((kind, "") for kind in ("http", "ws", "sse", "link")),
+        ("stdio", "make_server().run(json_limits=RAISED)"),
+        ("stdio", "trio.run(partial(make_server().serve_stdio, json_limits=RAISED))"),
+    ],
+)
+async def test_a_server_reads_larger_tables_if_it_wants_to(kind: str, program: str, nursery: trio.Nursery) -> None:
+    options: dict[str, Any] = {"cwd": Path(__file__).parents[2]} if kind == "stdio" else {}
+    async with reach(kind, nursery, program, json_limits=RAISED) as target, connect(target, **options) as client:
         assert (await client.call_tool("count", {"numbers": [0] * MANY})).structured_content == {"result": MANY}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -45,15 +45,15 @@ def pair() -> tuple[Half, Half]:
 class InNursery:
     """Reaches a server that runs in a nursery of the test."""
 
-    def __init__(self, server: Server, nursery: trio.Nursery) -> None:
-        self.server, self.nursery = server, nursery
+    def __init__(self, serve: Callable[[Link], Awaitable[None]], nursery: trio.Nursery) -> None:
+        self.serve, self.nursery = serve, nursery
         self.opened: list[Half] = []
 
     @asynccontextmanager
     async def open_link(self) -> AsyncIterator[Link]:
         ours, theirs = pair()
         self.opened.append(theirs)
-        self.nursery.start_soon(self.server.serve, theirs)
+        self.nursery.start_soon(self.serve, theirs)
         async with ours:
             yield ours
 
@@ -78,7 +78,7 @@ def greeter() -> Server:
 async def test_a_server_is_called_over_a_link_of_ones_own(date: str) -> None:
     progress: list[Any] = []
     async with trio.open_nursery() as nursery:
-        transport = InNursery(greeter(), nursery)
+        transport = InNursery(greeter().serve, nursery)
         async with connect(transport, protocol=date, elicit=lambda params: {"value": 3}) as client:
             result = await client.call_tool("greet", {"name": "Ada"}, on_progress=lambda *told: progress.append(told))
             assert result.text == "Hello, Ada! over custom"
@@ -90,7 +90,7 @@ async def test_a_server_is_called_over_a_link_of_ones_own(date: str) -> None:
 
 async def test_a_lost_link_is_opened_again(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
-        transport = InNursery(greeter(), nursery)
+        transport = InNursery(greeter().serve, nursery)
         async with connect(transport) as client:
             await client.call_tool("greet", {"name": "Ada"})
             await transport.opened[0].aclose()
