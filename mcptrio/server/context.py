@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic
 import trio
 from msgspec import Struct
 
-from mcptrio import telemetry, types
+from mcptrio import telemetry
 from mcptrio._eras.stateless import LOG_LEVEL
 from mcptrio._wire.jsonrpc import encode_value
-from mcptrio._wire.objects.converter import structure, unstructure
+from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import DeclarationError
 from mcptrio.server.asks import ContextAsks, Elicited
-from mcptrio.server.session_handle import RequestHandle, SessionHandle, declared_info
+from mcptrio.server.session_handle import RequestHandle, SessionHandle
 from mcptrio.types import LOGGING_LEVELS
 
 if TYPE_CHECKING:
@@ -117,9 +117,7 @@ class Context(ContextAsks, Generic[LifespanT, StateT]):
 
     @property
     def client_info(self) -> Implementation | None:
-        if self._call.start.capabilities is None:
-            return self.session.client_info
-        return declared_info(self.meta)
+        return self.session.client_info
 
     @property
     def trace(self) -> TraceContext | None:
@@ -134,7 +132,7 @@ class Context(ContextAsks, Generic[LifespanT, StateT]):
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
-        return structure(self._declared, types.ClientCapabilities, at="capabilities")
+        return self.session.client_capabilities
 
     @property
     def _declared(self) -> Mapping[str, Any]:

@@ -59,7 +59,7 @@ class SessionHandle:
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
-        return structure(self._session.peer.capabilities, types.ClientCapabilities)
+        return structure(self._session.peer.capabilities, types.ClientCapabilities, at="capabilities")
 
     @property
     def capabilities(self) -> ServerCapabilities:
@@ -186,7 +186,11 @@ class RequestHandle(SessionHandle):
 
     @property
     def client_info(self) -> Implementation | None:
-        return declared_info(self._call.start.params.get("_meta"))
+        meta = self._call.start.params.get("_meta")
+        info = meta.get(CLIENT_INFO) if isinstance(meta, dict) else None
+        if not isinstance(info, dict):
+            return None
+        return structure(info, types.Implementation, at=f"params._meta.{CLIENT_INFO}")
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
@@ -223,9 +227,3 @@ class RequestHandle(SessionHandle):
     def end(self, reason: str) -> None:
         """Raise `LocalProtocolError`: in 2026-07-28 there are no sessions to end."""
         raise LocalProtocolError("this request belongs to no session that could be ended; return a result instead")
-
-
-def declared_info(meta: Any) -> Implementation | None:
-    """Return the client info that a stateless request declares."""
-    info = meta.get(CLIENT_INFO) if isinstance(meta, dict) else None
-    return structure(info, types.Implementation, at=f"params._meta.{CLIENT_INFO}") if isinstance(info, dict) else None
