@@ -87,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         "D03", "a subscription ends with the right to read", "server/features/subscriptions.py",
-        "        if may_read(self.resources, self.asked(), self.uri):", "        if True:",
+        '        if may_read(self.resources, self.session.data["subscriber"], self.uri):', "        if True:",
         ACCESS, "test_a_subscription_ends_when_the_resource_is_hidden_or_removed",
     ),
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
-from mcptrio.server.features.subscriptions import by_topic, may_read, take_places
+from mcptrio.server.features.subscriptions import by_topic, list_topic, may_read, take_places
 
 if TYPE_CHECKING:
     from mcptrio.types import (
@@ -142,7 +142,7 @@ class ListenRequests(Entity):
         for each in heard:
             acknowledged["notifications"].update(each.honoured)
         # Subscribed before the acknowledgement and sent after it, so that no change is lost between the two.
-        lists = [f"list {kind}" for field, kind in _LISTS.items() if getattr(honoured, field)]
+        lists = [list_topic(kind) for field, kind in _LISTS.items() if getattr(honoured, field)]
         ends.callback(session.runtime.bus.subscribe(lists, list_changed).close)
         ends.callback(session.runtime.bus.subscribe(tuple(followed), changed).close)
         await session.runtime.bus.settled()

@@ -114,19 +114,15 @@ def take_places(session: Actor, uris: Collection[str]) -> Callable[[], None]:
 
 
 class Followed(Entity):
-    """A resource that a client is subscribed to.
+    """A resource that a session is subscribed to.
 
-    It ends at the first change after the caller can no longer read the resource: it was removed, or `visible=` hides
-    it. `ended` is called then.
+    It ends at the first change after the client can no longer read the resource: it was removed, or `visible=` hides
+    it.
     """
 
     resources: Resources
-    asked: Callable[[], Context]
-    """Returns the context of a request of the subscriber."""
+    session: Actor
     uri: str
-    updated: Callable[[dict[str, Any]], None]
-    """Called for each change, with the parameters of the notification."""
-    ended: Callable[[], None] | None = None
     topic: str = ""
     """Set when it begins."""
     _subscription: Subscription | None = None
@@ -138,23 +134,21 @@ class Followed(Entity):
         Raises:
             Overloaded: there are too many subscriptions.
         """
-        session = self.asked()._session
-        give_back = take_places(session, [self.uri])
+        give_back = take_places(self.session, [self.uri])
         self.topic = resource_topic(self.uri)
         try:
-            self._subscription = session.runtime.bus.subscribe([self.topic], self._changed)
+            self._subscription = self.session.runtime.bus.subscribe([self.topic], self._changed)
         except Overloaded:
             give_back()
             raise
         self._give_back = give_back
 
     def _changed(self, _topic: str, about: dict[str, Any]) -> None:
-        if may_read(self.resources, self.asked(), self.uri):
-            self.updated(about if about["uri"] == self.uri else {**about, "uri": self.uri})  # as the client wrote it
+        if may_read(self.resources, self.session.data["subscriber"], self.uri):
+            about = {**about, "uri": self.uri}  # as the client wrote it
+            self.session.asks.notify_nowait("notifications/resources/updated", about)
         else:
-            self.close()
-            if self.ended is not None:
-                self.ended()
+            _forget(self.session, self.uri)
 
     def close(self) -> None:
         """Stop; closing twice is allowed."""
@@ -182,7 +176,7 @@ class Subscriptions(Entity):
         if params.uri not in mine:
             if len(mine) >= MAX_PER_SESSION:
                 raise MCPError(INVALID_PARAMS, f"a session may have {MAX_PER_SESSION} subscriptions; unsubscribe first")
-            self._follow(ctx, mine, params.uri)
+            self._follow(ctx, params.uri)
             bus = session.runtime.bus
             await bus.settled()
             if session.runtime.homes is not None:
@@ -192,20 +186,13 @@ class Subscriptions(Entity):
             session.changed()
         return {}
 
-    def _follow(self, ctx: Context, mine: dict[str, Followed], uri: str) -> None:
+    def _follow(self, ctx: Context, uri: str) -> None:
         session = ctx._session
         # A context keeps its request in memory, so the newest one serves all subscriptions of the session.
         session.data["subscriber"] = ctx
-
-        def updated(about: dict[str, Any]) -> None:
-            session.asks.notify_nowait("notifications/resources/updated", about)
-
-        def ended() -> None:
-            _forget(session, uri)
-
-        followed = Followed(self.resources, partial(session.data.__getitem__, "subscriber"), uri, updated, ended)
+        followed = Followed(self.resources, session, uri)
         followed.begin()
-        mine[uri] = followed
+        _subscriptions(session)[uri] = followed
 
     def unsubscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:
         _forget(ctx._session, params.uri)
@@ -230,7 +217,7 @@ class Subscriptions(Entity):
         for uri in record.subscriptions:
             ctx = context("resources/subscribe", {"uri": uri})
             if may_read(self.resources, ctx, uri):
-                self._follow(ctx, mine, uri)
+                self._follow(ctx, uri)
             await trio.lowlevel.checkpoint()  # matching takes time
         spellings: dict[str, list[str]] = {}
         for uri, followed in mine.items():
