@@ -12,8 +12,6 @@ from mcptrio._schema.check import Checker
 from mcptrio.errors import DeclarationError
 from mcptrio.server.features.functions import is_context
 
-__all__ = ["Checker", "custom_signature"]
-
 _OTHER_PROPERTIES: Final = frozenset({"patternProperties", "allOf", "anyOf", "oneOf", "if", "$ref", "$dynamicRef"})
 """Keywords that may describe properties which `properties` does not name."""
 

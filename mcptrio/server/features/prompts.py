@@ -35,8 +35,6 @@ if TYPE_CHECKING:
         Prompt,
     )
 
-Completer = Callable[..., Any]
-
 
 class PromptEntry(Entity):
     prompt: Prompt

@@ -165,14 +165,15 @@ def declare_tool(fn: Callable[..., Any], names: Mapping[str, Any], **options: Un
     checker = check_result = structured = None
     try:
         if input_schema is not None:
-            from mcptrio.server.features.custom_schema import Checker, custom_signature
+            from mcptrio._schema.check import Checker
+            from mcptrio.server.features.custom_schema import custom_signature
 
             checker = Checker(input_schema)
             function = ready(fn, custom_signature(fn, input_schema, names), inline=inline, runs=options.get("runs"))
         else:
             function = declare(fn, inline=inline, runs=options.get("runs"), names=names, closed=strict)
         if output is not None:
-            from mcptrio.server.features.custom_schema import Checker
+            from mcptrio._schema.check import Checker
 
             check_result = Checker(output)
         else:
