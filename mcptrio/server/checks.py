@@ -7,7 +7,7 @@ from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
 from mcptrio.errors import DeclarationError
-from mcptrio.server.features.options import check_options
+from mcptrio.server.features.options import check_count, check_options, check_text
 from mcptrio.server.features.tool_declaration import ToolDefaults
 
 if TYPE_CHECKING:
@@ -31,11 +31,10 @@ def check_server(name: Any, threads: Any, max_reply: Any, tool_defaults: Mapping
     if not isinstance(name, str) or not name:
         raise DeclarationError(f'a server needs a name, as in Server("orders"), not {name!r:.80}')
     for argument, text in texts.items():
-        if text is not None and not isinstance(text, str):
-            raise DeclarationError(f"{argument} is a string, not {text!r:.80}")
-    for argument, value in (("threads", threads), ("max_reply", max_reply)):
-        if type(value) is not int or value < 1:
-            raise DeclarationError(f"{argument} is a whole number of at least 1, not {value!r:.80}")
+        if text is not None:
+            check_text(argument, text)
+    check_count("threads", threads)
+    check_count("max_reply", max_reply)
 
 
 def _server_hint(argument: str) -> str:

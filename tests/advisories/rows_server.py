@@ -174,16 +174,15 @@ MUTANTS = [
     ),
     Mutant(
         "D15", "a predicate is a function", "server/features/scopes.py",
-        "    if visible is None:\n", "    if visible is None or visible is True:\n", OPTIONS, TOOL_OPTION,
+        "    plain = visible\n", "    if visible is True:\n        return\n    plain = visible\n", OPTIONS, TOOL_OPTION,
     ),
     Mutant(
         "D15", "the numbers of a server are at least one", "server/checks.py",
-        "        if type(value) is not int or value < 1:\n", "        if type(value) is not int:\n",
-        OPTIONS, SERVER_OPTION,
+        '    check_count("threads", threads)\n', "", OPTIONS, SERVER_OPTION,
     ),
     Mutant(
         "D15", "the texts of a server are strings", "server/checks.py",
-        "        if text is not None and not isinstance(text, str):\n", "        if False:\n", OPTIONS, SERVER_OPTION,
+        "            check_text(argument, text)\n", "            pass\n", OPTIONS, SERVER_OPTION,
     ),
     Mutant(
         "D15", "a page size is for a list that exists", "server/registry.py",

@@ -45,14 +45,12 @@ def declared_scopes(scopes: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(listed))
 
 
-def check_visible(visible: Any) -> Callable[[Context], bool] | None:
-    """Return the predicate of a declaration.
+def check_visible(visible: Any) -> None:
+    """Check the predicate of a declaration.
 
     Raises:
         DeclarationError: it is not a function, or an async one, whose result would always count as true.
     """
-    if visible is None:
-        return None
     plain = visible
     while isinstance(plain, partial):
         plain = plain.func
@@ -66,7 +64,6 @@ def check_visible(visible: Any) -> Callable[[Context], bool] | None:
             )
         if inspect.isgeneratorfunction(function):
             raise DeclarationError("visible= must return True or False, not yield")
-    return visible  # type: ignore[no-any-return]  # checked above
 
 
 def is_visible(entry: ScopedEntry, ctx: Context) -> bool:
