@@ -64,12 +64,12 @@ MUTANTS = [
     # -- places
     Mutant(
         "D09", "requests without a session take turns by their caller", TOOLS,
-        "caller_of(ctx) if isinstance(session, Exchange) else session.id)", "id(ctx))",
+        "session_of(ctx) or caller_of(ctx))", "id(ctx))",
         TASKS_HTTP, "test_a_serial_tool_takes_one_call_of_a_caller_at_a_time",
     ),
     Mutant(
-        "D09", "a task takes turns with the calls of its connection", TOOLS,
-        "        session = session.origin  # a task counts", "        pass  # a task counts",
+        "D09", "a task takes turns with the calls of its connection", "server/features/scopes.py",
+        "        session = session.origin  # a task belongs", "        pass  # a task belongs",
         TASKS, "test_a_task_of_a_serial_tool_takes_turns_with_the_calls_of_its_connection",
     ),
     Mutant(

@@ -13,12 +13,12 @@ RESULTS, RESULT_TESTS = "server/features/large_results.py", "tests/server/test_r
 MUTANTS = [
     Mutant(
         "H1", "a large result belongs to its session", RESULTS,
-        '        caller = ["session", session.id]\n', '        caller = ["session", ""]\n',
+        '("session", session)', '("session", "")',
         RESULT_TESTS, "test_neg_another_session_does_not_find_the_result",
     ),
     Mutant(
         "H1", "a large result belongs to its principal", RESULTS,
-        "None if principal is None else principal.key]", "None]",
+        "None if principal is None else principal.key)", "None)",
         RESULT_TESTS, "test_neg_another_principal_does_not_find_the_result",
     ),
     Mutant(

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from mcptrio._actors.exchange import Exchange
 from mcptrio._eras.shape import lower_content, trim
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio.server.context import Context
 from mcptrio.server.features.result_fields import NO_CACHE
+from mcptrio.server.features.scopes import session_of
 
 SCHEME: Final = "result://"
 KEPT_FOR: Final = 600.0
@@ -68,14 +68,8 @@ async def kept_result(uri: str, ctx: Context) -> dict[str, Any] | None:
 
 
 def _mark(id: str, ctx: Context) -> str:
-    session: Any = ctx._session
-    if isinstance(session, Exchange) and session.origin is not None:
-        session = session.origin  # a task belongs to the session that started it
-    if isinstance(session, Exchange):
-        principal = ctx.principal
-        caller = ["principal", None if principal is None else principal.key]
-    else:
-        caller = ["session", session.id]
+    session, principal = session_of(ctx), ctx.principal
+    caller = ("principal", None if principal is None else principal.key) if session is None else ("session", session)
     return hashlib.sha256(msgspec.json.encode([id, caller])).hexdigest()
 
 

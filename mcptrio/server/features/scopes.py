@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
+from mcptrio._actors.exchange import Exchange
 from mcptrio.errors import INVALID_REQUEST, DeclarationError, RemoteProtocolError
 from mcptrio.server.context import Context
 from mcptrio.server.registry import Registry
@@ -152,6 +153,14 @@ def insufficient(scopes: Iterable[str]) -> RemoteProtocolError:
         http_status=403,
         data={"error": "insufficient_scope", "scopes": needed},
     )
+
+
+def session_of(ctx: Context) -> str | None:
+    """Return the id of the session that a request belongs to; None where requests have no session."""
+    session = ctx._session
+    if isinstance(session, Exchange) and session.origin is not None:
+        session = session.origin  # a task belongs to the session that started it
+    return None if isinstance(session, Exchange) else session.id
 
 
 def caller_of(ctx: Context) -> str:

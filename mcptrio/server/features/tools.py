@@ -14,7 +14,6 @@ from msgspec import field
 
 from mcptrio import types
 from mcptrio._actors.cancellation import split_cancelled
-from mcptrio._actors.exchange import Exchange
 from mcptrio._actors.places import hold_place
 from mcptrio._actors.router import asyncio_hint, pass_on_interrupt
 from mcptrio._eras.shape import lower_content, trimmed
@@ -36,7 +35,7 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.lists import list_page
 from mcptrio.server.features.media_files import names_files, read_files
 from mcptrio.server.features.result_fields import ResultFields
-from mcptrio.server.features.scopes import caller_of, is_visible, require
+from mcptrio.server.features.scopes import caller_of, is_visible, require, session_of
 from mcptrio.server.features.tool_declaration import ToolEntry, content_classes
 from mcptrio.server.registry import Registry
 
@@ -166,11 +165,8 @@ def _read_again(entry: ToolEntry, arguments: Mapping[str, Any], first: ArgumentF
 
 def _serial_place(entry: ToolEntry, ctx: Context) -> trio.CapacityLimiter:
     """Return the place of a serial tool: one for each session, or for each caller where requests have no session."""
-    session = ctx._session
-    if isinstance(session, Exchange) and session.origin is not None:
-        session = session.origin  # a task counts as a call of the session that started it
-    key = (entry.name, caller_of(ctx) if isinstance(session, Exchange) else session.id)
-    return session.runtime.serial.setdefault(key, trio.CapacityLimiter(1))
+    key = (entry.name, session_of(ctx) or caller_of(ctx))
+    return ctx._session.runtime.serial.setdefault(key, trio.CapacityLimiter(1))
 
 
 def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:
