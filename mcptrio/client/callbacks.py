@@ -45,7 +45,6 @@ class HostCallbacks:
     log: LogCallback | None = None
     on_notification: NotificationCallback | None = None
     extensions: Mapping[str, Mapping[str, Any]] = field(factory=dict)
-    experimental: Mapping[str, Mapping[str, Any]] = field(factory=dict)
     timeout: float = 3600.0
     """Timeout in seconds for answering the input requests inside a result."""
     _sender: trio.MemorySendChannel[tuple[str, dict[str, Any]]] = field(init=False)
@@ -69,8 +68,6 @@ class HostCallbacks:
             declared["sampling"] = {"tools": {}} if self.sample_tools else {}
         if self.elicit is not None:
             declared["elicitation"] = {mode: {} for mode in self.elicit_modes}
-        if self.experimental:
-            declared["experimental"] = dict(self.experimental)
         if self.extensions and not stateful:
             declared["extensions"] = dict(self.extensions)
         return declared

@@ -275,9 +275,6 @@ class Connection(SessionLink):
         ask = self.session.peer.ledger.peek(request_id)
         return (ask.reply.headers or {}) if ask is not None and isinstance(ask.reply, TimedReply) else {}
 
-    def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        self.on_notified(method, params)
-
     # -- requests
 
     def opened(self, era: Era, capabilities: dict[str, Any], typed: ServerCapabilities) -> None:

@@ -31,7 +31,7 @@ async def answer(ctx: ClientContext, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def told(ctx: ClientContext, params: dict[str, Any]) -> None:
-    ctx.connection.on_notification(ctx.method, params)
+    ctx.connection.on_notified(ctx.method, params)
 
 
 def custom(method: str, handler: Callable[..., Awaitable[Any]]) -> Route:
