@@ -64,18 +64,15 @@ class Listeners:
     @asynccontextmanager
     async def open(self, changes: Changes) -> AsyncIterator[Changes]:
         """Deliver changes until the block is left."""
-        self._listeners.add(changes)
-        try:
-            async with open_unwrapped_nursery() as nursery:
-                nursery.start_soon(self._keep, changes)
-                try:
-                    await self._await_acknowledgement(changes)
-                    yield changes
-                finally:
-                    self._listeners.discard(changes)
-                    nursery.cancel_scope.cancel()
-        finally:
-            self._listeners.discard(changes)
+        async with open_unwrapped_nursery() as nursery:
+            self._listeners.add(changes)
+            nursery.start_soon(self._keep, changes)
+            try:
+                await self._await_acknowledgement(changes)
+                yield changes
+            finally:
+                self._listeners.discard(changes)
+                nursery.cancel_scope.cancel()
 
     async def _await_acknowledgement(self, changes: Changes) -> None:
         with trio.move_on_after(self.service.config.timeout):
@@ -116,7 +113,7 @@ class Listeners:
     async def _in_session(self, connection: Connection, changes: Changes) -> None:
         for uri in sorted(changes.uris):
             await connection.ask("resources/subscribe", {"uri": uri})
-        changes.honour_all()
+        changes.honour(changes.kinds, changes.uris)
         try:
             await connection.wait_over()
         finally:

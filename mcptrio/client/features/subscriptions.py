@@ -105,12 +105,10 @@ class Changes:
     def _acknowledge(self, said: Mapping[str, Any]) -> None:
         uris = said.get("resourceSubscriptions")
         kinds = frozenset(kind for kind in self.kinds if said.get(_FIELDS.get(kind, "")) is True)
-        self.honoured = (kinds, frozenset(uris if isinstance(uris, list) else ()) & self.uris)
-        self.answered = True
-        self.acknowledged.set()
+        self.honour(kinds, frozenset(uris if isinstance(uris, list) else ()) & self.uris)
 
-    def honour_all(self) -> None:
-        self.honoured = (self.kinds, self.uris)
+    def honour(self, kinds: frozenset[Kind], uris: frozenset[str]) -> None:
+        self.honoured = (kinds, uris)
         self.answered = True
         self.acknowledged.set()
 
