@@ -216,9 +216,6 @@ class AsyncioChanges(AsyncioPages[Change]):
 
     _items: Changes
 
-    def __init__(self, client: AsyncioClient, changes: Changes) -> None:
-        super().__init__(client, changes)
-
     @property
     def honoured(self) -> tuple[frozenset[Any], frozenset[str]]:
         """The kinds and resources that the server agreed to report."""

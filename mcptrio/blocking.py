@@ -305,9 +305,6 @@ class BlockingPages(Generic[T]):
 class BlockingChanges(BlockingPages[Change]):
     """An open subscription: iterate over it."""
 
-    def __init__(self, client: BlockingClient, changes: Changes) -> None:
-        super().__init__(client, changes)
-
     @property
     def honoured(self) -> tuple[frozenset[Any], frozenset[str]]:
         """The kinds and resources that the server agreed to report."""

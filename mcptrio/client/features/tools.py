@@ -18,7 +18,7 @@ from mcptrio.client.features.headers import HeaderArgument, InvalidHeaderMark
 from mcptrio.client.features.peer_schema import compile_schema
 from mcptrio.errors import DeclarationError, RemoteProtocolError, ToolError
 from mcptrio.telemetry.log import escape
-from mcptrio.types import CallToolResult, Tool
+from mcptrio.types import NULL, CallToolResult, Tool
 
 logger = logging.getLogger("mcptrio.client")
 _AT_ONCE: Final = 10  # tools before other tasks run; each may have a large schema
@@ -99,8 +99,6 @@ class KnownTools:
 
 def plain(value: Any) -> Any:
     """Return a value whose null is a sentinel as plain JSON."""
-    from mcptrio.types import NULL
-
     return None if value is NULL else value
 
 

@@ -50,7 +50,7 @@ class UrlElicitations:
     visited: VisitedCallback | None = None
     """Waits until the user is done; raises if the user gives up."""
     _waiting: dict[trio.Event, str] = field(factory=dict)
-    """Elicitation id -> event that is set when the elicitation is complete."""
+    """Event that is set when an elicitation is complete -> the id of the elicitation."""
 
     def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """Note that an elicitation is complete; unknown ids are ignored, as the specification says."""
