@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -24,7 +25,7 @@ import trio
 
 from mcptrio.errors import LocalProtocolError
 from mcptrio.stores._backend import FENCED, BackendFailed, CommitGroup, Contents, StreamBackend
-from mcptrio.stores._health import Crashes, Health
+from mcptrio.stores._health import Health
 from mcptrio.stores._home_sessions import HomeSessions
 from mcptrio.stores._records import Tables
 from mcptrio.stores._stored_streams import StoredStream, StoredStreams
@@ -35,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 TIDY_EVERY: Final = 60.0
 SLOW_COMMIT: Final = 3.0  # longer than SQLite waits for a lock
+MAX_CRASHES: Final = 6
+CRASH_WINDOW: Final = 30.0
+"""Seconds in which so many crashes of the writer end the store."""
 
 
 class GroupCommit:
@@ -65,7 +69,7 @@ class GroupCommit:
         self._accepted = self._settled = 0  # changes, to know when a flush is done
         self._idle = trio.lowlevel.ParkingLot()
         self._flushing = trio.lowlevel.ParkingLot()
-        self._crashes = Crashes()
+        self._crashes: deque[float] = deque(maxlen=MAX_CRASHES)  # the times of the last ones
         self._failures, self._damaged = 0, False  # commits that failed in a row
 
     @property
@@ -235,8 +239,10 @@ class GroupCommit:
             return
         logger.error("the writer of the store crashed", exc_info=error)
         self._degrade(f"the writer crashed: {error!r}")
-        if (crashed := self._crashes.add()) is not None:
-            raise StoreFailed(f"the writer of the store {self._backend.name} {crashed}") from error
+        self._crashes.append(trio.current_time())
+        if len(self._crashes) == MAX_CRASHES and self._crashes[-1] - self._crashes[0] <= CRASH_WINDOW:
+            often = f"{MAX_CRASHES} times in {CRASH_WINDOW:.0f} s"
+            raise StoreFailed(f"the writer of the store {self._backend.name} crashed {often}") from error
 
     def _degrade(self, reason: str) -> None:
         """Show events before they are stored, from now on."""

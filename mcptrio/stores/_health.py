@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -13,24 +12,6 @@ logger = logging.getLogger("mcptrio.stores")
 
 RECOVERED_AFTER: Final = 5.0
 """Seconds without trouble after which the end of an outage is announced, so that a burst is one outage."""
-
-
-CRASHES: Final = 6
-CRASH_WINDOW: Final = 30.0
-
-
-class Crashes:
-    """The crashes of a writer: how many are too many."""
-
-    def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=CRASHES)
-
-    def add(self) -> str | None:
-        """Count a crash; return how often it happened if that was too often."""
-        self._times.append(trio.current_time())
-        if len(self._times) < CRASHES or self._times[-1] - self._times[0] > CRASH_WINDOW:
-            return None
-        return f"crashed {CRASHES} times in {CRASH_WINDOW:.0f} s"
 
 
 class Health:
