@@ -18,9 +18,6 @@ class HomeSessions:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __contains__(self, session: str) -> bool:
-        return session in self._rows
-
     def find(self, session: str) -> SessionRow | None:
         return self._rows.get(session)
 
@@ -34,7 +31,7 @@ class HomeSessions:
         self.changes.note(row.session, row)
 
     def release(self, row: SessionRow) -> None:
-        """Have a session written as released; `left` says when that is done."""
+        """Have a session written as released. It is done when `changes` no longer has the session."""
         self._rows.pop(row.session, None)
         self.changes.note(row.session, row)
 

@@ -87,9 +87,6 @@ class RedisDirectory:
         self._held: dict[str, HeldSession] = {}
         self._lost: dict[str, None] = {}  # bounded; the oldest first
 
-    def __len__(self) -> int:
-        return len(self._home)
-
     # -- the protocol
 
     async def claim(self, session: str, /, denied: HomeAt | None = None) -> Claimed | HomeAt | None:
