@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from mcptrio.errors import MCPTrioError
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """The number of this format. Workers of different formats do not talk to each other."""
 OVERHEAD: Final = 64 * 1024
 """Bytes of a frame besides the head and the body of a request."""
@@ -44,18 +44,6 @@ class Proof(Struct, frozen=True, array_like=True, tag="proof"):
     mac: bytes
 
 
-class Caller(Struct, frozen=True, array_like=True):
-    """An authenticated caller, as plain data."""
-
-    subject: str | None
-    client_id: str | None
-    issuer: str
-    scopes: Sequence[str]
-    claims: bytes
-    """JSON."""
-    expires: float | None
-
-
 class Forward(Struct, frozen=True, array_like=True, tag="forward"):
     """A request that has passed all checks which precede the session: Host, Origin, credentials, size."""
 
@@ -70,7 +58,8 @@ class Forward(Struct, frozen=True, array_like=True, tag="forward"):
     body: bytes
     scheme: str
     client: tuple[str, int] | None
-    caller: Caller | None
+    caller: bytes | None
+    """The `PrincipalRecord` of an authenticated caller, as JSON."""
     scopes: Sequence[str] | None
     """The scopes of the sender; None where scopes are not checked."""
     may_claim: bool

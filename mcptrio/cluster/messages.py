@@ -7,8 +7,8 @@ import logging
 import msgspec
 
 from mcptrio._wire.jsonrpc import Batch, Frame
-from mcptrio.auth.server.principal import Principal
-from mcptrio.cluster.frames import Caller, Forward
+from mcptrio.auth.server.principal import Principal, PrincipalRecord
+from mcptrio.cluster.frames import Forward
 from mcptrio.errors import MCPTrioError, Overloaded
 from mcptrio.transports.http_server.endpoint.calls import may_have_run
 from mcptrio.transports.http_server.endpoint.message import (
@@ -61,36 +61,17 @@ def forwarded_head(request: Forward) -> HttpRequest:
         client=request.client,
     )
     if request.caller is not None:
-        head.set_principal(_principal(request.caller))
+        head.set_principal(msgspec.json.decode(request.caller, type=PrincipalRecord).principal)
     head.scopes = None if request.scopes is None else frozenset(request.scopes)
     return head
 
 
-def _caller(principal: Principal) -> Caller:
+def _caller(principal: Principal) -> bytes:
     try:
-        claims = msgspec.json.encode(principal.claims)
+        return msgspec.json.encode(PrincipalRecord.of(principal))
     except TypeError as error:
         text = f"a request cannot be forwarded: the claims of its principal have no JSON form: {error}"
         raise CallerNotPortable(text) from None
-    return Caller(
-        principal.subject,
-        principal.client_id,
-        principal.issuer,
-        sorted(principal.scopes),
-        claims,
-        principal.expires,
-    )
-
-
-def _principal(caller: Caller) -> Principal:
-    return Principal(
-        subject=caller.subject,
-        client_id=caller.client_id,
-        issuer=caller.issuer,
-        scopes=caller.scopes,
-        claims=msgspec.json.decode(caller.claims),
-        expires=caller.expires,
-    )
 
 
 def not_forwarded(error: Overloaded | CallerNotPortable, frame: Frame | Batch | None) -> Plain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -47,6 +47,25 @@ class Principal:
         # As JSON, so that no value can contain the separator.
         key = msgspec.json.encode([self.issuer, self.client_id or "", self.subject or ""]).decode()
         object.__setattr__(self, "key", key)
+
+
+class PrincipalRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A principal as plain data, for another process."""
+
+    subject: str | None
+    client_id: str | None
+    issuer: str
+    scopes: Sequence[str]
+    claims: Mapping[str, Any]
+    expires: float | None
+
+    @classmethod
+    def of(cls, one: Principal) -> PrincipalRecord:
+        return cls(one.subject, one.client_id, one.issuer, sorted(one.scopes), one.claims, one.expires)
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(**msgspec.structs.asdict(self))
 
 
 def require_principal(value: object) -> Principal:

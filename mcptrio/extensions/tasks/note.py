@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import Struct
 from mcptrio._actors.journal import Journal
 from mcptrio._wire.jsonrpc import Request
 from mcptrio.auth.request_state import Recorded
-from mcptrio.auth.server.principal import Principal
+from mcptrio.auth.server.principal import Principal, PrincipalRecord
 from mcptrio.server.context import Context
 
 MAX_NOTE: Final = 64 * 1024
@@ -19,17 +19,6 @@ MAX_NOTE: Final = 64 * 1024
 EARLIER: Final = "task"
 """The key of the `EarlierRun` in the data of the exchange that continues it."""
 _LEFT_OUT: Final = ("requestState", "inputResponses")
-
-
-class TaskCaller(Struct, array_like=True):
-    """A principal as plain data."""
-
-    subject: str | None
-    client_id: str | None
-    issuer: str
-    scopes: Sequence[str]
-    claims: Mapping[str, Any]
-    expires: float | None
 
 
 class TaskNote(Struct, array_like=True):
@@ -40,7 +29,7 @@ class TaskNote(Struct, array_like=True):
     created: float
     owner: str
     """The owner of what it uses in shared tables."""
-    caller: TaskCaller | None
+    caller: PrincipalRecord | None
     journal: Recorded
     answered: Sequence[str]
     """The keys of questions that were answered: a client does not answer a key twice."""
@@ -49,10 +38,7 @@ class TaskNote(Struct, array_like=True):
     def make(cls, origin: Context, created: float, owner: str, answered: Sequence[str]) -> bytes:
         """Encode the note of a task; empty if it is too large, or something in it has no JSON form."""
         start, principal = origin._call.start, origin._session.principal
-        caller = None
-        if principal is not None:
-            one = principal
-            caller = TaskCaller(one.subject, one.client_id, one.issuer, sorted(one.scopes), one.claims, one.expires)
+        caller = None if principal is None else PrincipalRecord.of(principal)
         params = {key: value for key, value in start.params.items() if key not in _LEFT_OUT}
         journal = origin._call.journal.seal({})
         try:
@@ -67,17 +53,7 @@ class TaskNote(Struct, array_like=True):
 
     @property
     def principal(self) -> Principal | None:
-        caller = self.caller
-        if caller is None:
-            return None
-        return Principal(
-            subject=caller.subject,
-            client_id=caller.client_id,
-            issuer=caller.issuer,
-            scopes=caller.scopes,
-            claims=caller.claims,
-            expires=caller.expires,
-        )
+        return None if self.caller is None else self.caller.principal
 
     @property
     def request(self) -> Request:
