@@ -7,11 +7,11 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from attrs import field, frozen
+from attrs import frozen
 
 from mcptrio.cli.exit_codes import UNREACHABLE, Failure, UsageError
 from mcptrio.client.host_config import ServerEntry, find_entry
@@ -23,15 +23,10 @@ _MARK: Final = "\0"  # no command-line argument can contain it, so it cannot be 
 
 
 @frozen(kw_only=True)
-class Target:
-    """A server to connect to: its URL, or the command that starts it and its environment."""
+class Target(ServerEntry):
+    """A server to connect to, with the text that names it."""
 
     title: str
-    url: str | None = None
-    argv: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(factory=dict, repr=False)
-    headers: Mapping[str, str] = field(factory=dict, repr=False)
-    cwd: str | None = None
     own: bool = False
     """Whether it is a server file of the user, whose stderr is always shown."""
 
