@@ -118,7 +118,7 @@ def command_line() -> str:
     """Every command: `run` as argparse knows it, client commands as their signatures and docstrings do."""
     from mcptrio.cli import COMMANDS
     from mcptrio.cli.options import ConnectionOptions
-    from mcptrio.cli.run import parser
+    from mcptrio.cli.run_options import parser
 
     run = parser()
     rows = [row(action) for action in run._actions if not isinstance(action, argparse._HelpAction)]

@@ -14,7 +14,6 @@ import msgspec
 
 from mcptrio.cli.auth import auth_settings, read_secret
 from mcptrio.cli.exit_codes import Failure
-from mcptrio.cli.run_options import parser as parser
 from mcptrio.cli.settings import RunSettings, read_settings
 from mcptrio.errors import DeclarationError, MCPTrioError
 
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
     from mcptrio.server.server import Server
     from mcptrio.stores import Store
 
+_CLUSTER_OPTIONS: Final = ("lease", "on_store_loss", "forward_address", "forward_ca", "forward_cert", "forward_key")
 _HTTP_OPTIONS: Final = (
     "passivate_after",
     *("host", "port", "unix_socket", "path", "allow_host", "allow_origin"),
     *("certfile", "keyfile", "engine", "json_only", "access_log", "workers", "preload", "stuck_after"),
-    *("lease", "on_store_loss", "forward_address", "forward_ca", "forward_cert", "forward_key"),
+    *_CLUSTER_OPTIONS,
 )
 
 
@@ -213,8 +213,7 @@ def _cluster(arguments: RunSettings) -> ClusterConfig | None:
     Raises:
         DeclarationError: one of them cannot be used.
     """
-    names = ("lease", "on_store_loss", "forward_address", "forward_ca", "forward_cert", "forward_key")
-    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    given = {name: value for name in _CLUSTER_OPTIONS if (value := getattr(arguments, name)) is not None}
     if not given:
         return None
     from mcptrio.cluster.config import ClusterConfig
@@ -223,7 +222,7 @@ def _cluster(arguments: RunSettings) -> ClusterConfig | None:
         config = ClusterConfig(**given)
     except ValueError as error:
         text = str(error).replace("ClusterConfig.", "")
-        for name in names:  # the names of the command line
+        for name in _CLUSTER_OPTIONS:  # the names of the command line
             text = re.sub(rf"\b{name}\b", f"--{name.replace('_', '-')}", text)
         raise DeclarationError(text) from None
     if arguments.workers is not None and not (config.forward_address or ":0").endswith(":0"):
