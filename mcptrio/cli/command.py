@@ -12,7 +12,7 @@ import cyclopts
 import trio
 from rich.console import Console
 
-from mcptrio.cli.exit_codes import INTERRUPTED, NO_OUTPUT, REFUSED, Failure, OutputError, as_json, explain
+from mcptrio.cli.exit_codes import INTERRUPTED, NO_OUTPUT, REFUSED, USAGE, Failure, OutputError, as_json, explain
 from mcptrio.cli.stdout import checked_stdout
 from mcptrio.cli.target import with_command
 from mcptrio.cli.terminal import Terminal, print_json
@@ -36,10 +36,10 @@ def main(name: str, arguments: Sequence[str]) -> int:
         code = app_for(name)([name, *with_command(arguments)], exit_on_error=False, print_error=False)
     except cyclopts.UnusedCliTokensError as error:
         print(f"mcptrio: {_too_many(error.unused_tokens or [])}. See mcptrio {name} --help", file=sys.stderr)
-        return 64
+        return USAGE
     except cyclopts.CycloptsError as error:
         print(f"mcptrio: {' '.join(str(error).split())} See mcptrio {name} --help", file=sys.stderr)
-        return 64
+        return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
     except OutputError as error:  # of --help

@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +20,7 @@ from attrs import define, field
 from mcptrio._workers.control import Assignment
 from mcptrio._workers.spawn import WorkerProcess, start_worker
 from mcptrio.cli.exit_codes import Failure
-from mcptrio.cli.settings import split_target
+from mcptrio.cli.settings import folder_of
 from mcptrio.cli.workers import check_platform, listening, read_http, worker_command
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def run_reloading(settings: RunSettings, argv: Sequence[str]) -> int:
         needed = 'pip install "mcptrio[reload]", or in a checkout pip install ".[reload]"'
         raise Failure(2, f"file changes are noticed by watchfiles: {needed}") from None
     http, _ = read_http(settings)
-    folder = Path(split_target(settings.target)[0]).parent if settings.target else Path.cwd()
+    folder = folder_of(settings)
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -87,9 +86,8 @@ class _ReloadedWorker:
 
     def start(self) -> None:
         alone = Assignment(slot=0, workers=1, stuck_after=0, alone=True)
-        make = worker_command
         self._process = start_worker(
-            alone, self.sockets, lambda control, fds: make(control, fds, self.argv), fork=False
+            alone, self.sockets, lambda control, fds: worker_command(control, fds, self.argv), fork=False
         )
 
     def look(self) -> None:

@@ -34,9 +34,6 @@ class RunSettings(argparse.Namespace):
     rest: tuple[str, ...]
     """The arguments after `--`, for the server's own code."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
-
 
 def read_settings(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> RunSettings:
     """Read the settings of a command line.
@@ -113,7 +110,7 @@ def split_target(target: str) -> tuple[str, str | None]:
 
 def _read_table(settings: RunSettings) -> tuple[str, dict[str, Any]] | None:
     """Return the file and its table; None if there is none."""
-    path = Path(settings.config) if settings.config else _folder(settings) / "pyproject.toml"
+    path = Path(settings.config) if settings.config else folder_of(settings) / "pyproject.toml"
     try:
         if not settings.config and not path.is_file():
             return None
@@ -139,7 +136,8 @@ def _read_table(settings: RunSettings) -> tuple[str, dict[str, Any]] | None:
     return str(path), table
 
 
-def _folder(settings: RunSettings) -> Path:
+def folder_of(settings: RunSettings) -> Path:
+    """Return the folder of the server's file; that of the process for a module."""
     return Path() if settings.target is None else Path(split_target(settings.target)[0]).parent
 
 

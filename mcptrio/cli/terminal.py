@@ -85,12 +85,12 @@ class _WarningKeeper(logging.Handler):
     def __init__(self, show: Any = None) -> None:
         super().__init__(logging.DEBUG if show else logging.WARNING)
         self.show = show
-        self.last: deque[str] = deque(maxlen=1)
+        self.last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.levelno >= logging.WARNING:
-            self.last.append(text)
+            self.last = text
         if self.show is not None:
             self.show(f"{record.name}: {text}")
 
@@ -159,7 +159,7 @@ class Terminal:
 
     def last_warning(self, end: Failure) -> str:
         """Return the last warning before an unreachable server was given up; it is most likely the reason."""
-        return f" ({self._warnings.last[-1]})" if end.code == UNREACHABLE and self._warnings.last else ""
+        return f" ({self._warnings.last})" if end.code == UNREACHABLE and self._warnings.last else ""
 
     def log(self, message: LoggingMessageParams) -> None:
         """Print a log message of the server."""
