@@ -19,6 +19,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import Struct
+
 from mcptrio._schema import models, records
 from mcptrio._schema.build import Reader
 from mcptrio._schema.faults import ArgumentFaults, show
@@ -89,21 +91,14 @@ class Titles:
         return [{"const": value, "title": titles.get(value, value)} for value in values]
 
 
-class Format:
+class Format(Struct, frozen=True):
     """The format of a string input: `Annotated[str, Format("email")]`; email, uri, date or date-time."""
 
-    __slots__ = ("name",)
+    name: str
 
-    def __init__(self, name: str) -> None:
-        if name not in FORMATS:
-            raise DeclarationError(f"a form knows no format {name!r}; use one of {', '.join(sorted(FORMATS))}")
-        self.name = name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Format) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def __post_init__(self) -> None:
+        if self.name not in FORMATS:
+            raise DeclarationError(f"a form knows no format {self.name!r}; use one of {', '.join(sorted(FORMATS))}")
 
     def __mcp_schema__(self) -> JsonSchema:
         return {"format": self.name}
