@@ -13,10 +13,11 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from mcptrio._schema import docs, records
-from mcptrio._schema import dump as dumping
+from mcptrio._schema.dump import dump
 from mcptrio._schema.faults import ArgumentFaults, Faults, show
 from mcptrio._schema.records import MISSING
 from mcptrio._schema.shape import JsonSchema, Shape
@@ -34,7 +35,6 @@ ROOT: Final = "arguments"
 WRAPPED: Final = "x-fastmcp-wrap-result"
 """Tells FastMCP clients to unwrap the property `result`."""
 _LISTS: Final = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
-dump = dumping.dump
 
 
 class Signature(Struct, frozen=True, kw_only=True):
@@ -160,7 +160,7 @@ def _check_default(shape: Shape, default: Any) -> None:
     """Reject a default that the parameter itself would refuse. A default without a JSON form, such as a marker, is
     allowed."""
     try:
-        json = dumping.dump(default)
+        json = dump(default)
     except ValueError:
         return
     faults = Faults()
@@ -255,8 +255,6 @@ def _from_text(shape: Shape | None, text: Any) -> Any:
         shape.load(text, ROOT, faults)
         if not faults.count:
             return text
-    import msgspec
-
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -308,7 +306,7 @@ class OutputSchema(Entity, kw_only=True):
 
     def structured(self, value: Any) -> dict[str, Any]:
         """Return the `structuredContent` of a value."""
-        out = dumping.dump(value)
+        out = dump(value)
         return {"result": out} if self.wrap else out
 
     def faults(self, json: Any) -> list[str]:

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from mcptrio._schema import records
 
 _MAX_KNOWN: Final = 4096  # bound the cache, because classes may be created at run time
@@ -90,12 +92,6 @@ def _isoformat(value: Any) -> Any:
     return value.isoformat()
 
 
-def _duration(value: Any) -> Any:
-    import msgspec
-
-    return msgspec.to_builtins(value)
-
-
 def _decimal(value: Any) -> str:
     if not value.is_finite():
         raise ValueError(f"{value} has no JSON form; return None or a string instead")
@@ -110,7 +106,7 @@ _BY_NAME: Final[dict[tuple[str, str], Callable[[Any], Any]]] = {
     ("datetime", "datetime"): _isoformat,
     ("datetime", "date"): _isoformat,
     ("datetime", "time"): _isoformat,
-    ("datetime", "timedelta"): _duration,
+    ("datetime", "timedelta"): msgspec.to_builtins,
     ("uuid", "UUID"): str,
     ("decimal", "Decimal"): _decimal,
     ("pathlib", "PurePath"): str,

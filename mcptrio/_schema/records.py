@@ -5,7 +5,6 @@ All of them become JSON objects, NamedTuple too, because names tell a reader mor
 
 from __future__ import annotations
 
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -63,7 +62,7 @@ def is_typed_dict(cls: Any) -> bool:
 
 
 def _is_struct(cls: type) -> bool:
-    return "msgspec" in sys.modules and hasattr(cls, "__struct_fields__")
+    return hasattr(cls, "__struct_fields__")
 
 
 def tag_of(cls: type) -> tuple[str, Any] | None:
@@ -139,8 +138,6 @@ def _dataclass(cls: Any, hints: dict[str, Any]) -> list[Field]:
 
 
 def _struct(cls: Any, hints: dict[str, Any]) -> list[Field]:
-    import msgspec
-
     out = []
     defaults = cls.__struct_defaults__
     first = len(cls.__struct_fields__) - len(defaults)
@@ -164,8 +161,7 @@ def _typed_dict(cls: Any, hints: dict[str, Any]) -> list[Field]:
 
 def _is_required(cls: Any, name: str, hint: Any) -> bool:
     # With string annotations Python 3.11 does not see NotRequired when it creates the class, and counts the key as
-    # required:
-    # the resolved hint takes precedence.
+    # required: the resolved hint takes precedence.
     while (origin := typing.get_origin(hint)) is not None:
         if _called(origin, "NotRequired"):
             return False

@@ -112,7 +112,7 @@ class Shapes:
             return models.shape_of(whole, self.defs, output=self.output)
         if notes.limits and typing.get_origin(base) in (typing.Union, types.UnionType):
             limits, rest = notes.split()
-            members = [self.of(member) for member in _members(base)]
+            members = [self.of(member) for member in typing.get_args(base)]
             for name, bound in limits.limits:
                 if not any(Notes(limits=[(name, bound)]).only_for(m).limits for m in members):
                     raise DeclarationError(f"`{name}={bound!r}` means nothing for `{_name(base)}`")
@@ -236,10 +236,6 @@ def object_schema(
     if closed:
         out["additionalProperties"] = False
     return out
-
-
-def _members(union: Any) -> tuple[Any, ...]:
-    return typing.get_args(union)
 
 
 def _bindings(cls: Any, args: tuple[Any, ...]) -> dict[Any, Any]:
