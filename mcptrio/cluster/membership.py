@@ -48,6 +48,11 @@ class WorkerInfo(Struct, frozen=True):
     """
 
 
+def home_at(worker: str, info: WorkerInfo) -> HomeAt:
+    """Return where a worker is reached, as the directory of the store would say it."""
+    return HomeAt(worker, msgspec.json.encode(info).decode())
+
+
 class Membership:
     """The lease of this worker, and the other workers.
 
@@ -143,7 +148,7 @@ class Membership:
         if not others:
             raise Overloaded("the server is shutting down", retry_after=1)
         worker = random.choice(list(others))
-        return HomeAt(worker, msgspec.json.encode(others[worker]).decode())
+        return home_at(worker, others[worker])
 
     def _others(self) -> dict[str, WorkerInfo]:
         return {worker: info for worker, (_, info) in self.workers.items() if info.address and worker != self.worker}
@@ -159,9 +164,7 @@ class Membership:
             Overloaded: the store cannot be asked.
         """
         known = self.workers.get(worker)
-        if known is None:
-            return await self._store.sessions.find_worker(worker)
-        return HomeAt(worker, msgspec.json.encode(known[1]).decode())
+        return await self._store.sessions.find_worker(worker) if known is None else home_at(worker, known[1])
 
     async def declare_dead(self, worker: str) -> None:
         """Remove another worker of which is known that it died."""

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 import trio
 
 from mcptrio.cluster.frames import Forward, Forwarded
 from mcptrio.cluster.link_client import LinkBroken, PeerLink, Unreachable
-from mcptrio.cluster.membership import Membership
+from mcptrio.cluster.membership import Membership, home_at
 from mcptrio.errors import Overloaded
 from mcptrio.stores.base import HomeAt
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
@@ -41,7 +40,7 @@ async def gather_pages(membership: Membership, link_to: Callable[[HomeAt], PeerL
     """Return the pages of metrics of the other workers with the same parent, of those that answer in time."""
     own, pages = membership.info, dict[str, str]()
     others = {
-        info.slot: HomeAt(worker, msgspec.json.encode(info).decode())
+        info.slot: home_at(worker, info)
         for worker, (_, info) in membership.workers.items()
         if own.parent and info.parent == own.parent and info.slot != own.slot
     }  # by slot, because a worker that is being replaced has the slot of the next one
