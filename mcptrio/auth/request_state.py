@@ -93,15 +93,12 @@ class KeyRing(Entity):
             raise DeclarationError("no key found; create one with `openssl rand -base64 32`")
         return cls(keys)
 
-    def _cipher(self, key: bytes) -> Any:
-        # Imported on first use: most servers never seal a state.
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        return AESGCM(key)
-
     def _cipher_for(self, key_id: bytes) -> Any:
         if not self._ciphers:
-            self._ciphers = {derive_id(key): self._cipher(key) for key in self._keys}
+            # Imported on first use: most servers never seal a state.
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+            self._ciphers = {derive_id(key): AESGCM(key) for key in self._keys}
         return self._ciphers.get(key_id)
 
     def seal(self, state: RequestState, binding: bytes) -> str:

@@ -49,8 +49,9 @@ class MachineGrant(ABC):
         return tokens
 
     def _request(self, need: Need, discovered: Discovered) -> Flow[Tokens]:
-        scopes = _scopes(need, discovered, self.scopes)
-        scope = _scope(scopes)
+        supported = discovered.scopes_supported
+        scopes = select(challenged=need.challenged, configured=self.scopes, supported=supported, before=need.before)
+        scope = {"scope": " ".join(scopes)} if scopes else {}
         grant = yield from self.grant(need, discovered, scope)
         tokens = yield from obtain_tokens(
             need, discovered, self.own, {**grant, **scope}, scopes=scopes, key=bound_key(need, discovered)
@@ -143,12 +144,3 @@ def check_audience(statement: str, server: ServerMetadata) -> None:
     allowed = {server.issuer, server.issuer.rstrip("/"), server.issuer.rstrip("/") + "/", server.token_endpoint}
     if not allowed & {one for one in named if isinstance(one, str)}:
         raise AuthorizationFailed("the assertion is meant for another authorization server")
-
-
-def _scopes(need: Need, discovered: Discovered, configured: tuple[str, ...] | None) -> tuple[str, ...]:
-    supported = discovered.scopes_supported
-    return select(challenged=need.challenged, configured=configured, supported=supported, before=need.before)
-
-
-def _scope(scopes: tuple[str, ...]) -> dict[str, str]:
-    return {"scope": " ".join(scopes)} if scopes else {}
