@@ -255,7 +255,7 @@ class Metrics:
 
     def text(self) -> str:
         """Return all metrics in the Prometheus text format."""
-        return "\n".join((*self._gauge_lines(), *self._call_lines(), *self._ask_lines(), *self._rest(), ""))
+        return "\n".join((*self._gauge_lines(), *self._call_lines(), *self._rest(), ""))
 
     def _gauge_lines(self) -> Iterator[str]:
         for name, read in self._gauges.items():
@@ -271,8 +271,6 @@ class Metrics:
         yield from _head(name, "How long calls waited for a place, of those that had to.", "histogram")
         for method, seconds in self._queues.items():
             yield from seconds.lines(name, f'method="{_label(method)}"')
-
-    def _ask_lines(self) -> Iterator[str]:
         yield from _both("mcptrio_asks", "Questions to peers that ended.", "How long peers took.", self._asks)
 
     def _rest(self) -> Iterator[str]:
