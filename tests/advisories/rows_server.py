@@ -27,7 +27,7 @@ MUTANTS = [
     ),
     Mutant(
         "D02", "the status message of a task is escaped", "extensions/tasks/asks.py",
-        'encodable(f"{message} ({numbers})")', 'f"{message} ({numbers})"',
+        'escape_surrogates(f"{message} ({numbers})")', 'f"{message} ({numbers})"',
         TASKS, "test_a_task_whose_texts_cannot_be_encoded_ends_and_frees_its_slot",
     ),
     Mutant(

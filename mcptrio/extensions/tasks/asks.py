@@ -21,9 +21,8 @@ from mcptrio._actors.reports import ask_ended, ask_sent
 from mcptrio._peer.asks import check_capability
 from mcptrio._peer.messages import ReplyFuture
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import encode_value
+from mcptrio._wire.jsonrpc import encode_value, escape_surrogates
 from mcptrio.errors import ConnectionLost, RequestTimeout
-from mcptrio.extensions.tasks.types import encodable
 from mcptrio.server.context import Context
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class TaskAsks(Entity):
             done, total = params["progress"], params.get("total")
             numbers = f"{done:g}" if total is None else f"{done:g} of {total:g}"
             message = params.get("message")
-            self.run.status_message = numbers if message is None else encodable(f"{message} ({numbers})")
+            self.run.status_message = numbers if message is None else escape_surrogates(f"{message} ({numbers})")
             self.run.touch()
 
 

@@ -18,7 +18,8 @@ MAX_NOTE: Final = 64 * 1024
 """A task with a larger request or larger answers does not run again."""
 EARLIER: Final = "task"
 """The key of the `EarlierRun` in the data of the exchange that continues it."""
-_LEFT_OUT: Final = ("requestState", "inputResponses")
+LEFT_OUT: Final = ("requestState", "inputResponses")
+"""Parameters of a round that are no part of the request itself."""
 
 
 class TaskNote(Struct, array_like=True):
@@ -39,7 +40,7 @@ class TaskNote(Struct, array_like=True):
         """Encode the note of a task; empty if it is too large, or something in it has no JSON form."""
         start, principal = origin._call.start, origin._session.principal
         caller = None if principal is None else PrincipalRecord.of(principal)
-        params = {key: value for key, value in start.params.items() if key not in _LEFT_OUT}
+        params = {key: value for key, value in start.params.items() if key not in LEFT_OUT}
         journal = origin._call.journal.seal({})
         try:
             note = msgspec.json.encode(cls(start.method, params, created, owner, caller, journal, answered))

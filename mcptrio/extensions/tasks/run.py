@@ -27,7 +27,7 @@ from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, Notification, Request, Response, decode, encode_value
 from mcptrio.errors import INTERNAL_ERROR, LocalProtocolError
 from mcptrio.extensions.tasks.asks import TaskAsks
-from mcptrio.extensions.tasks.note import EarlierRun, TaskNote
+from mcptrio.extensions.tasks.note import LEFT_OUT, EarlierRun, TaskNote
 from mcptrio.extensions.tasks.running import STOPPED, RunningTasks, StoredTask
 from mcptrio.extensions.tasks.types import TIME_OVER, Status, failed, iso, milliseconds
 from mcptrio.server.context import Context
@@ -112,7 +112,7 @@ class TaskRun(Entity, kw_only=True):
     def launch(self) -> None:
         """Start the handler."""
         start = self.origin._call.start
-        kept = {key: value for key, value in start.params.items() if key not in ("requestState", "inputResponses")}
+        kept = {key: value for key, value in start.params.items() if key not in LEFT_OUT}
         # With a token of its own progress is always reported; it becomes the status message.
         params = {**kept, "_meta": {**self.origin.meta, "progressToken": self.task}}
         if start.request_id is None:

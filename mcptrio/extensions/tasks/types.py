@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from attrs import field, frozen
+from attrs import frozen
 
 from mcptrio.types import JsonObject, Params, Result
 
@@ -47,7 +47,7 @@ class Task(Result):
     ttl_ms: int | None = None
     poll_interval_ms: int | None = None
     status_message: str | None = None
-    input_requests: Mapping[str, JsonObject] | None = field(default=None)
+    input_requests: Mapping[str, JsonObject] | None = None
     result: JsonObject | None = None
     error: JsonObject | None = None
 
@@ -73,8 +73,3 @@ def failed(task: Mapping[str, Any], code: int, message: str, data: Any = None) -
         error["data"] = data
     kept = {key: value for key, value in task.items() if key not in ("inputRequests", "result")}
     return {**kept, "status": "failed", "statusMessage": message, "lastUpdatedAt": iso(time.time()), "error": error}
-
-
-def encodable(text: str) -> str:
-    """Escape lone surrogates, which JSON cannot carry."""
-    return text.encode("utf-8", "backslashreplace").decode()
