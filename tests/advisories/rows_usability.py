@@ -87,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         "U15", "asyncio in another handler has a hint", "_actors/router.py",
-        "method, asyncio_hint(error), exc_info", "method, \"\", exc_info",
+        "what, asyncio_hint(error), exc_info", "what, \"\", exc_info",
         SERVE, "test_an_asyncio_library_inside_a_handler_gets_a_hint_in_the_log",
     ),
     Mutant(
