@@ -72,8 +72,9 @@ async def book_by_hand() -> str:
 
 async def several() -> list[str]:
     """Many servers as one: their tools are called by long names."""
-    servers = {"books": library, "travel": travel, "gone": ["no-such-program"]}
-    async with connect_all(servers, elicit=show_form) as clients:
+    async with connect_all(
+        {"books": library, "travel": travel, "gone": ["no-such-program"]}, elicit=show_form
+    ) as clients:
         result = await clients.call_tool("travel_book_room", {"city": "Oslo"})
         names = [tool.name for tool in await clients.list_tools()]
         return [*names, result.text, *clients.failed]

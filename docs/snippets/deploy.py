@@ -13,14 +13,13 @@ async def status(order_id: str) -> str:
     return f"Order {order_id} is on its way."
 
 
-SETTINGS = {
-    "host": "0.0.0.0",  # behind a reverse proxy, in a container
-    "port": 8000,
-    "allowed_hosts": ("orders.example.org",),  # what clients may put into Host
-    "allowed_origins": ("https://app.example.org",),  # web pages that may talk to it
-    "store": "sqlite:///orders-streams.db",  # streams survive a restart
-    "drain_timeout": 25.0,
-}
-
 if __name__ == "__main__":
-    server.run("http", **SETTINGS)
+    server.run(
+        "http",
+        host="0.0.0.0",  # behind a reverse proxy, in a container
+        port=8000,
+        allowed_hosts=["orders.example.org"],  # what clients may put into Host
+        allowed_origins=["https://app.example.org"],  # web pages that may talk to it
+        store="sqlite:///orders-streams.db",  # streams survive a restart
+        drain_timeout=25.0,
+    )

@@ -16,7 +16,7 @@ server = Server("desk", version="1.0.0")
 @server.tool(scopes=["orders:read"])
 async def greet(ctx: Context) -> str:
     """Greet the caller."""
-    return f"Hello {ctx.principal.subject}"
+    return f"Hello {ctx.principal.subject if ctx.principal else 'stranger'}"
 
 
 def serve_with_tokens(ada: str, bob: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ["tests/typing/server.py", "tests/typing/client.py", "tests/typing/links.py"]
+SNIPPETS = "docs/snippets"
+"""The code of the pages. Its files import each other by their bare names, as those of a user do."""
 WRONG = """\
 from mcptrio import Server
 
@@ -23,7 +25,13 @@ server.run("htp", prot=3)
 
 def check(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": SNIPPETS},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -50,7 +58,7 @@ def wrong(tmp_path: Path) -> Path:
 @pytest.mark.defect("U19")
 @pytest.mark.slow
 def test_mypy_accepts_what_is_right_and_nothing_else(wrong: Path) -> None:
-    done = check("mypy", "--strict", "--no-pretty", *FILES, str(wrong))
+    done = check("mypy", "--strict", "--no-pretty", *FILES, SNIPPETS, str(wrong))
     found = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert [line for line in found if "wrong.py:4: error: " not in line] == []
     assert any("[arg-type]" in line for line in found), done.stdout
