@@ -4,6 +4,9 @@ The hosts take turns in every round, so that other work on the machine affects a
 time of the server's process for one standard call (`add` waits for one turn of the event loop); the ratio to the
 hypercorn engine of `mcptrio run` is taken within each round, and the table shows the median of these ratios. The rows
 "fixed response" are the host alone, with an application that always sends the same response.
+
+The last lines divide a call's cost: into the host (its fixed response), the endpoint with the tool (a call on the
+hypercorn engine less that engine's fixed response), and the guest (the rest: getting into Trio and back).
 """
 
 from __future__ import annotations
@@ -32,11 +35,13 @@ HOSTS = {
     "hypercorn -k asyncio": (*HYPERCORN, "127.0.0.1:{port}", "-k", "asyncio"),
     "hypercorn -k trio": (*HYPERCORN, "127.0.0.1:{port}", "-k", "trio"),
 }
-HOSTS |= {
-    f"{host}, fixed response": tuple(part.replace("mcptrio_server:", "static_server:") for part in HOSTS[host])
-    for host in ("uvicorn", "hypercorn -k asyncio")
-}
 BASE = next(iter(HOSTS))
+FIXED = ", fixed response"
+GUESTS = ("uvicorn", "uvicorn, uvloop", "hypercorn -k asyncio")
+HOSTS |= {
+    host + FIXED: tuple(part.replace("mcptrio_server:", "static_server:") for part in HOSTS[host]) for host in GUESTS
+}
+HOSTS[BASE + FIXED] = ("static_server.py", "--port", "{port}")
 
 
 def cpu_of(process: subprocess.Popen[bytes]) -> float:
@@ -53,6 +58,13 @@ def start(host: str, opened: ExitStack) -> tuple[subprocess.Popen[bytes], int]:
     opened.callback(process.terminate)
     wait_for(port, process)
     return process, port
+
+
+def share(index: int, host: str, costs: dict[str, list[float]]) -> tuple[float, float, float]:
+    """Return the shares of one round: host, endpoint and guest, as parts of a call on the hypercorn engine."""
+    base, base_fixed = costs[BASE][index], costs[BASE + FIXED][index]
+    alone, whole = costs[host + FIXED][index], costs[host][index]
+    return alone / base, (base - base_fixed) / base, (whole - alone - (base - base_fixed)) / base
 
 
 def main() -> None:
@@ -80,6 +92,13 @@ def main() -> None:
             for host, found in costs.items():
                 ratios = [cost / base for cost, base in zip(found, costs[BASE], strict=True)]
                 print(f"  {host:38} {statistics.median(found):6.0f} µs   {statistics.median(ratios):5.2f} x")
+            for host in GUESTS:
+                shares = [share(index, host, costs) for index in range(given.rounds)]
+                text = ", ".join(
+                    f"{name} {statistics.median(found):.2f}"
+                    for name, found in zip(("host", "endpoint", "guest"), zip(*shares, strict=True), strict=True)
+                )
+                print(f"  {host:38} {text}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import trio
 
-from mcptrio import ConnectionLost, MCPError, connect
+from mcptrio import Client, ConnectionLost, MCPError, connect
 from tests.e2e.server_process import PROGRAMS, ServerProcess
 from tests.ports import free_port
 from tests.tiers import exhaustive, sample
@@ -23,16 +23,17 @@ from tests.tiers import exhaustive, sample
 HOSTS = {
     "uvicorn": ("uvicorn", "{app}", "--port", "{port}", "--loop", "asyncio"),
     "uvicorn-uvloop": ("uvicorn", "{app}", "--port", "{port}", "--loop", "uvloop"),
-    "hypercorn": ("hypercorn", "{app}", "-k", "asyncio", "-b", "127.0.0.1:{port}", "--graceful-timeout", "10"),
+    "hypercorn": ("hypercorn", "{app}", "-k", "asyncio", "-b", "127.0.0.1:{port}", "--graceful-timeout", "{grace}"),
 }
 each_host = pytest.mark.parametrize("host", sample(HOSTS, "uvicorn"))
 ERAS = ("2025-11-25", "2026-07-28")
 
 
 @contextmanager
-def serving(host: str, log: Path, app: str = "hosted:app", **env: str) -> Iterator[ServerProcess]:
+def serving(host: str, log: Path, app: str = "hosted:app", *, grace: int = 10, **env: str) -> Iterator[ServerProcess]:
+    """`grace` is the time that Hypercorn gives open connections before it ends the lifespan."""
     port = free_port()
-    command = [part.format(app=app, port=port) for part in HOSTS[host]]
+    command = [part.format(app=app, port=port, grace=grace) for part in HOSTS[host]]
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", *command],
@@ -118,20 +119,55 @@ async def test_a_drain_lets_a_call_finish_and_ends_the_streams(host: str, tmp_pa
     assert b"Traceback" not in served.log.read_bytes()
 
 
-@pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
-async def test_a_drain_ends_within_its_timeout(number: signal.Signals, tmp_path: Path) -> None:
-    with serving("uvicorn", tmp_path / "log", DRAIN_TIMEOUT="0.5") as served:
+@pytest.mark.parametrize(
+    ("host", "number"),
+    sample(
+        [(host, number) for host in HOSTS for number in (signal.SIGTERM, signal.SIGINT)], ("uvicorn", signal.SIGTERM)
+    ),
+)
+@pytest.mark.parametrize("tool", sample(["work", "aio_wait"], "work"))
+async def test_a_drain_ends_within_its_timeout(host: str, number: signal.Signals, tool: str, tmp_path: Path) -> None:
+    with serving(host, tmp_path / "log", grace=1, DRAIN_TIMEOUT="0.5") as served:
         await served.wait_ready()
         async with connect(url_of(served)) as client, trio.open_nursery() as nursery:
 
             async def call() -> None:
                 with pytest.raises((MCPError, ConnectionLost)):
-                    await client.call_tool("work", {"seconds": 60})
+                    await client.call_tool(tool, {"seconds": 60} if tool == "work" else {})
 
             nursery.start_soon(call)
-            await wait_log(served, b"working")
+            await wait_log(served, b"working" if tool == "work" else b"aio_wait has begun")
             served.signal(number)
-            await served.wait(3)
+            await served.wait(4 if host == "hypercorn" else 3)
+    assert tool == "work" or b"aio_wait has ended" in served.log.read_bytes()
+
+
+async def behaviour(client: Client, served: ServerProcess, kind: str) -> list[tuple[bool, str]]:
+    """Call the tools of one kind: those that ask, raise, take too long, and the one that is cancelled."""
+    found = []
+    for tool, arguments in (("ask", {}), ("fail", {"text": "no such order"}), ("fail", {"text": ""}), ("late", {})):
+        result = await client.call_tool(kind + tool, arguments)
+        found.append((bool(result.is_error), result.content[0].text.replace(kind + tool, tool)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, f"{kind}wait")
+        await wait_log(served, f"\n{kind}wait has begun".encode())
+        nursery.cancel_scope.cancel()
+    await wait_log(served, f"\n{kind}wait has ended".encode())
+    return found
+
+
+@each_host
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_asyncio_tool_behaves_as_a_trio_one(host: str, era: str, tmp_path: Path) -> None:
+    with serving(host, tmp_path / "log") as served:
+        await served.wait_ready()
+        async with connect(url_of(served), protocol=era, elicit=answer) as client:
+            of_trio = await behaviour(client, served, "")
+            assert await behaviour(client, served, "aio_") == of_trio
+            assert of_trio[:2] == [(False, "7"), (True, "no such order")]
+            assert [is_error for is_error, _ in of_trio] == [False, True, True, True]
+            assert "secret" not in str(of_trio)
+            assert (await client.call_tool("echo", {"text": "hi"})).content[0].text == "hi"
 
 
 async def test_a_change_from_asyncio_reaches_an_application_mounted_in_fastapi(tmp_path: Path) -> None:

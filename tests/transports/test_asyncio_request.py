@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 import trio
 import uvloop
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.routing import Mount
 
 from mcptrio import Context, Server
 from mcptrio._bridge import guest
 from mcptrio._bridge.guest import current_guest, open_guest
 from mcptrio.errors import DeclarationError, LocalProtocolError
-from mcptrio.transports.http_server.hypercorn.asyncio_request import AsyncioRequest
+from mcptrio.transports.http_server.hypercorn.asyncio_request import Application, AsyncioRequest
 from mcptrio.transports.http_server.hypercorn.hosted import HostedApp
 
 caller: ContextVar[str] = ContextVar("caller", default="unset")
@@ -75,9 +78,12 @@ class Exchange:
         self.tool = tool
         self.sent: list[dict[str, Any]] = []
         self.gone = asyncio.Event()
+        self.arrived = asyncio.Event()
+        self.arrived.set()
         self.before_send: Callable[[], Awaitable[object]] | None = None
 
     async def receive(self) -> dict[str, Any]:
+        await self.arrived.wait()
         if self.body:
             body, self.body = self.body, b""
             return {"type": "http.request", "body": body, "more_body": False}
@@ -89,7 +95,7 @@ class Exchange:
             await self.before_send()
         self.sent.append(message)
 
-    async def run(self, app: HostedApp) -> Exchange:
+    async def run(self, app: Application, **others: str) -> Exchange:
         headers = {
             "host": "127.0.0.1:8000",
             "accept": "application/json, text/event-stream",
@@ -97,6 +103,7 @@ class Exchange:
             "mcp-protocol-version": "2026-07-28",
             "mcp-method": "tools/call",
             "mcp-name": self.tool,
+            **others,
         }
         scope = {
             "type": "http",
@@ -197,6 +204,79 @@ def test_a_cancelled_request_ends_its_trio_half_before_it_ends_itself(stage: Sta
             with pytest.raises(asyncio.CancelledError):
                 await running
             await until(lambda: stage.seen == ["waiting", "cancelled"])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("middleware", [False, True], ids=["alone", "behind middleware"])
+def test_a_refusal_does_not_wait_for_the_body(stage: Stage, middleware: bool) -> None:
+    async def main() -> None:
+        app = stage.server.asgi()
+        whole: Application = behind_middleware(app) if middleware else app
+        async with app.lifespan():
+            exchange = Exchange(call("echo", text="hi"))
+            exchange.arrived.clear()
+            running = asyncio.ensure_future(exchange.run(whole, **{"content-type": "text/plain"}))
+            await until(lambda: len(exchange.sent) >= 2)
+            assert exchange.status == 415
+            exchange.arrived.set()
+            await asyncio.wait_for(running, 10)
+            assert running.cancelling() == 0
+
+    asyncio.run(main())
+
+
+def behind_middleware(app: HostedApp) -> Application:
+    """Mount the application as FastAPI's `@app.middleware("http")` does: `receive` opens a task group of anyio."""
+
+    async def pass_on(request: Any, call_next: Any) -> Any:
+        return await call_next(request)
+
+    return BaseHTTPMiddleware(Starlette(routes=[Mount("/", app)]), dispatch=pass_on)
+
+
+def test_a_call_behind_middleware_is_answered(stage: Stage) -> None:
+    async def main() -> None:
+        app = stage.server.asgi()
+        async with app.lifespan():
+            for late in (False, True):
+                exchange = Exchange(call("echo", text="hi"))
+                if late:
+                    exchange.arrived.clear()
+                    asyncio.get_running_loop().call_later(0.05, exchange.arrived.set)
+                reply = await asyncio.wait_for(exchange.run(behind_middleware(app)), 10)
+                assert reply.status == 200
+                assert b"hi" in reply.content
+
+    asyncio.run(main())
+
+
+def test_a_body_that_never_arrives_is_waited_for_within_its_timeout(stage: Stage) -> None:
+    async def main() -> None:
+        app = stage.server.asgi(body_timeout=0.1)
+        async with app.lifespan():
+            exchange = Exchange(call("echo", text="hi"))
+            exchange.arrived.clear()
+            running = asyncio.ensure_future(exchange.run(app))
+            await until(lambda: exchange.sent)
+            assert exchange.status == 408
+            await asyncio.wait_for(running, 10)
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_cancelled_before_its_body_ends(stage: Stage) -> None:
+    async def main() -> None:
+        app = stage.server.asgi()
+        async with app.lifespan():
+            exchange = Exchange(call("echo", text="hi"))
+            exchange.arrived.clear()
+            running = asyncio.ensure_future(exchange.run(app))
+            await asyncio.sleep(0.01)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(running, 10)
+            assert exchange.sent == []
 
     asyncio.run(main())
 
@@ -410,6 +490,7 @@ def test_a_request_ends_whose_reader_never_began() -> None:
                 return self
 
             def start_soon(self, *_: Any, **__: Any) -> None:
+                request._read()
                 request._ended = True
 
         async def receive() -> Any:
@@ -418,12 +499,13 @@ def test_a_request_ends_whose_reader_never_began() -> None:
         async def send(_: Any) -> None: ...
 
         request = AsyncioRequest(Ended(), receive, send, write_timeout=1)  # type: ignore[arg-type]
-        task = asyncio.create_task(request.serve(send, {"type": "http", "method": "POST", "path": "/"}))  # type: ignore[arg-type]
+        task = asyncio.create_task(request.serve(send, {"type": "http", "method": "GET", "path": "/"}))  # type: ignore[arg-type]
         await asyncio.wait({task}, timeout=5)
         if not task.done():
             request._reader = None
             request._ring()
         assert task.done()
+        await task
 
     asyncio.run(main())
 

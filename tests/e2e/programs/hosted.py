@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass
 
 import trio
 from fastapi import FastAPI
 
-from mcptrio import Context, Server
+from mcptrio import Context, Server, ToolError
 
 server = Server("hosted", version="1")
 
@@ -48,6 +49,62 @@ async def work(seconds: float) -> str:
 @server.tool
 def plain(text: str) -> str:
     return text.upper()
+
+
+# Each of these exists twice, on Trio and on asyncio.
+
+
+@server.tool
+async def fail(text: str) -> str:
+    await trio.lowlevel.checkpoint()
+    raise ToolError(text) if text else ValueError("secret")
+
+
+@server.tool(runs="asyncio")
+async def aio_fail(text: str) -> str:
+    await asyncio.sleep(0)
+    raise ToolError(text) if text else ValueError("secret")
+
+
+@server.tool(runs="asyncio")
+async def aio_ask(ctx: Context) -> str:
+    answer = await ctx.elicit("Which size?", Size)
+    return "none" if answer.value is None else str(answer.value.size)
+
+
+@server.tool
+async def wait() -> str:
+    print("wait has begun", flush=True)
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.01)
+        print("wait has ended", flush=True)
+    return ""
+
+
+@server.tool(runs="asyncio")
+async def aio_wait() -> str:
+    print("aio_wait has begun", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0.01)
+        print("aio_wait has ended", flush=True)
+    return ""
+
+
+@server.tool(timeout=0.05)
+async def late() -> str:
+    await trio.sleep_forever()
+    return ""
+
+
+@server.tool(runs="asyncio", timeout=0.05)
+async def aio_late() -> str:
+    await asyncio.Event().wait()
+    return ""
 
 
 @server.resource("hosted://thing")

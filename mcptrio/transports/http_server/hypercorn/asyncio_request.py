@@ -3,8 +3,9 @@
 Theory of operation. A request has two halves in one thread. The Trio half is a task of the guest's nursery that runs
 the ordinary application; its `receive` and `send` are methods of `AsyncioRequest`. The asyncio half is the task in
 which the server called the application: it performs the `send` calls, in order, because a framework's `send` may
-belong to its task. `receive` gets a task of its own, since the Trio half waits for a disconnect while it sends.
-Waking Trio costs more than all else here, so the first `receive` starts at once, and the last `send` is not awaited.
+belong to its task. It reads the first messages too, since they are usually there already, and is interrupted if the
+Trio half has something to send before. A later `receive` gets a task of its own, because the Trio half waits for a
+disconnect while it sends. Waking Trio costs more than all else here, so the last `send` is not awaited.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class AsyncioRequest:
         self._incoming: deque[Message] = deque()
         self._outgoing: deque[Message] = deque()
         self._reader: asyncio.Task[None] | None = None
+        self._reads_first: asyncio.Task[Any] | None = None  # the asyncio half, while it reads itself
         self._bell: asyncio.Future[None] | None = None  # wakes the asyncio half
         self._receiving: trio.lowlevel.Task | None = None  # the Trio task that waits for a message
         self._sending: trio.lowlevel.Task | None = None  # the Trio task that waits until its message was sent
@@ -47,11 +49,11 @@ class AsyncioRequest:
 
     async def serve(self, app: Application, scope: Scope) -> None:
         """Serve the request. Called in asyncio, once."""
-        if scope.get("method") != "GET":
-            self._read()  # before the next line, which may wake Trio at once
         self._guest.nursery.start_soon(self._run, app, scope, name=f"{scope.get('method', 'WS')} {scope['path']}")
         try:
             async with asyncio.timeout(None) as self._limit:
+                if scope.get("method") != "GET":
+                    await self._read_first()
                 while not self._ended or self._outgoing:
                     await self._send_all()
                     if not self._ended:
@@ -64,6 +66,17 @@ class AsyncioRequest:
             await self._end()
         if self._failure is not None and not isinstance(self._failure, OSError | trio.BrokenResourceError):
             raise self._failure
+
+    async def _read_first(self) -> None:
+        """Read until the body has ended, or `_ring` ends the wait."""
+        self._reads_first = task = asyncio.current_task()
+        try:
+            await self._read_some()
+        except asyncio.CancelledError:
+            if self._reads_first is not None or task is None or task.uncancel():
+                raise  # the server has cancelled the request
+        finally:
+            self._reads_first = None
 
     async def _send_all(self) -> None:
         while self._outgoing:
@@ -99,7 +112,7 @@ class AsyncioRequest:
         self._ring()
 
     def _read(self) -> None:
-        if self._reader is None:
+        if self._reader is None and self._reads_first is None:
             self._reader = self._guest.loop.create_task(self._read_some())
 
     async def _read_some(self) -> None:
@@ -137,7 +150,10 @@ class AsyncioRequest:
                 self._ring()
 
     def _ring(self) -> None:
-        if self._bell is not None and not self._bell.done():
+        if (task := self._reads_first) is not None:
+            self._reads_first = None
+            task.cancel()
+        elif self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
     def _hurry(self, seconds: float) -> None:
