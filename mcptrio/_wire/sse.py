@@ -33,27 +33,25 @@ def encode_event(
     Raises:
         ValueError: a line break in `event` or `id`, a NUL in `id`, or a negative `retry`.
     """
-    lines: list[bytes] = []
+    fields = b""
     if event is not None:
-        lines.append(b"event: " + _one_line("event", event))
+        fields += b"event: %b\n" % _one_line("event", event)
     if id is not None:
         if "\0" in id:
             raise ValueError("the id of an event must not contain NUL: readers would ignore it")
-        lines.append(b"id: " + _one_line("id", id))
+        fields += b"id: %b\n" % _one_line("id", id)
     if retry is not None:
         if retry < 0:
             raise ValueError(f"retry must not be negative: {retry}")
-        lines.append(b"retry: %d" % retry)
-    if data is not None:
-        if isinstance(data, str):
-            data = data.encode()
-        if b"\n" in data or b"\r" in data:
-            whole = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            lines.extend(b"data: " + line for line in whole.split(b"\n"))
-        else:
-            lines.append(b"data: " + data)
-    lines.append(b"\n")
-    return b"\n".join(lines)
+        fields += b"retry: %d\n" % retry
+    if data is None:
+        return fields + b"\n"
+    if isinstance(data, str):
+        data = data.encode()
+    if b"\n" in data or b"\r" in data:
+        whole = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        data = whole.replace(b"\n", b"\ndata: ")
+    return b"%bdata: %b\n\n" % (fields, data)
 
 
 def _one_line(name: str, value: str) -> bytes:

@@ -34,7 +34,7 @@ from .message import Events, HttpRequest, Plain, Stream
 
 LOST: Final = "the call has run, but its answer was dropped before it was sent: the store was full or failed"
 _CHUNK: Final = 64 * 1024
-_PAUSE: Final = 0.01  # seconds between two pieces of a busy stream: the events of that time leave in one write
+_PAUSE: Final = 0.02  # seconds between two pieces of a busy stream: the events of that time leave in one write
 _CURSOR: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,15})\.([A-Za-z0-9_-]{16})", re.ASCII)
 _NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
 
