@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from mcptrio._schema.shape import kind_of
 from mcptrio.cli.exit_codes import UsageError
 
 MAX_LEVELS: Final = 2
@@ -105,7 +106,7 @@ def _typed(name: str, text: str, schema: Any, root: Mapping[str, Any]) -> Any:
         if kinds and kinds <= _PLAIN:
             raise UsageError(f"--arg {name}={text}: expected {' or '.join(sorted(kinds))}") from None
         return text
-    fits = _kind(value) in kinds or (_kind(value) == "integer" and "number" in kinds)
+    fits = kind_of(value) in kinds or (kind_of(value) == "integer" and "number" in kinds)
     return text if "string" in kinds and not fits else value
 
 
@@ -114,7 +115,7 @@ def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any], level: int = 0) -
     schema = resolve(schema, root)
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return frozenset(_kind(value) for value in values) if isinstance(values, list) else frozenset()
+        return frozenset(kind_of(value) for value in values) if isinstance(values, list) else frozenset()
     kind = schema.get("type")
     if isinstance(kind, str):
         return frozenset({kind})
@@ -141,23 +142,6 @@ def resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, 
             break
         schema = found
     return {}
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-    return "object"
 
 
 def as_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
