@@ -23,7 +23,6 @@ examples:
   mcptrio inspect https://example.org/mcp --json
   mcptrio inspect "npx -y some-server --flag"
   mcptrio inspect --json -- python server.py"""
-_MAX_PAGES: Final = 1000
 _LISTS: Final = (
     ("tools", "tools", "tools/list"),
     ("resources", "resources", "resources/list"),
@@ -63,30 +62,26 @@ async def describe(client: Client) -> dict[str, Any]:
         found["instructions"] = client.instructions
     for capability, name, method in _LISTS:
         offered = getattr(client.capabilities, capability) is not None
-        found[name] = await _pages(client, method, name) if offered else []
+        found[name] = await _items(client, method, name) if offered else []
     return found
 
 
-async def _pages(client: Client, method: str, name: str) -> list[Item]:
+async def _items(client: Client, method: str, name: str) -> list[Item]:
     """Fetch all pages of a list; the items stay in wire form."""
-    items: list[Item] = []
-    params: dict[str, Any] = {}
-    for _ in range(_MAX_PAGES):
+
+    async def fetch(params: dict[str, Any]) -> tuple[list[Item], str | None]:
         try:
             page = await client.request(method, params)
         except MCPError as error:
-            if error.code == METHOD_NOT_FOUND and not items:
-                return []  # many servers have resources but no templates
+            if error.code == METHOD_NOT_FOUND and not params:
+                return [], None  # many servers have resources but no templates
             raise
-        some = page.get(name)
-        if not isinstance(some, list) or not all(isinstance(item, dict) for item in some):
+        items, cursor = page.get(name), page.get("nextCursor")
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise RemoteProtocolError(f"the result of {method} has no list of {name}")
-        items += some
-        cursor = page.get("nextCursor")
-        if cursor is None:
-            return items
-        params = {"cursor": cursor}
-    raise RemoteProtocolError(f"{method} has more than {_MAX_PAGES} pages")
+        return items, cursor if isinstance(cursor, str) else None
+
+    return [item async for item in client._pages(method, fetch)]
 
 
 # -- for people

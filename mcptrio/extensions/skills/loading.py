@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from attrs import frozen
 
@@ -12,8 +12,6 @@ from mcptrio.client.client import Client
 from mcptrio.errors import DeclarationError, MCPTrioError, RemoteProtocolError
 from mcptrio.extensions.skills.catalog import SKILL, digest
 from mcptrio.extensions.skills.frontmatter import read_front_matter
-
-MAX_PAGES: Final = 1000
 
 
 class SkillMismatch(MCPTrioError):
@@ -40,15 +38,13 @@ class LoadedSkill:
 
 async def list_skills(client: Client) -> list[dict[str, Any]]:
     """Return the entries of all skills of a server, without reading files."""
-    found: list[dict[str, Any]] = []
-    cursor: dict[str, Any] = {}
-    for _ in range(MAX_PAGES):
-        page = await client.request("skills/list", cursor)
-        found += page.get("skills", ())
-        if not isinstance(page.get("nextCursor"), str):
-            return found
-        cursor = {"cursor": page["nextCursor"]}
-    raise RemoteProtocolError(f"skills/list has more than {MAX_PAGES} pages")
+
+    async def fetch(params: dict[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
+        page = await client.request("skills/list", params)
+        cursor = page.get("nextCursor")
+        return page.get("skills", []), cursor if isinstance(cursor, str) else None
+
+    return [skill async for skill in client._pages("skills/list", fetch)]
 
 
 async def load_skill(client: Client, skill: str | Mapping[str, Any]) -> LoadedSkill:
