@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcptrio._schema.header_marks import find_marks
 from mcptrio._wire.headers import decode_header_value
-from mcptrio.client.features.headers import InvalidHeaderMark, checked_headers, find_marks, headers_from
+from mcptrio.client.features.headers import checked_headers, headers_from
 from mcptrio.errors import LocalProtocolError
 
 
@@ -54,39 +55,6 @@ def test_arguments_stand_in_headers(arguments: dict[str, Any], headers: dict[str
 def test_an_argument_that_no_header_can_hold_is_an_error_of_the_caller(arguments: dict[str, Any]) -> None:
     with pytest.raises(LocalProtocolError):
         headers_from(find_marks(GOOD), arguments)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        schema(a=marked("")),
-        schema(a=marked("has space")),
-        schema(a=marked("co:lon")),
-        schema(a=marked("umläut")),
-        schema(a=marked("line\nbreak")),
-        schema(a=marked(7)),
-        schema(a=marked("X", "number")),
-        schema(a=marked("X", "object")),
-        schema(a=marked("X", "array")),
-        schema(a=marked("X", "null")),
-        schema(a=marked("X", ["string", "null"])),
-        schema(a={"x-mcp-header": "X"}),
-        schema(a=marked("Same"), b=marked("SAME")),
-        schema(a={"type": "array", "items": marked("X")}),
-        schema(a={"oneOf": [marked("X")]}),
-        {**schema(), "allOf": [schema(a=marked("X"))]},
-        {**schema(), "$defs": {"d": marked("X")}},
-        {**schema(), "if": schema(a=marked("X"))},
-        {**schema(), "x-mcp-header": "X"},
-    ],
-)
-def test_a_mark_that_is_not_allowed_makes_the_tool_unusable(bad: dict[str, Any]) -> None:
-    with pytest.raises(InvalidHeaderMark):
-        find_marks(bad)
-
-
-def test_a_mark_inside_a_value_is_no_mark() -> None:
-    assert find_marks(schema(a={"type": "object", "default": {"x-mcp-header": "X"}})) == ()
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))

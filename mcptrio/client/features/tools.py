@@ -13,14 +13,15 @@ from attrs import define, field
 
 from mcptrio._schema.check import Checker
 from mcptrio._schema.faults import ArgumentFaults
-from mcptrio.client.features import headers
-from mcptrio.client.features.headers import HeaderArgument, InvalidHeaderMark
+from mcptrio._schema.header_marks import InvalidHeaderMark, find_marks
+from mcptrio.client.features.headers import headers_from
 from mcptrio.client.features.peer_schema import compile_schema
 from mcptrio.errors import DeclarationError, RemoteProtocolError, ToolError
 from mcptrio.telemetry.log import escape
 from mcptrio.types import NULL, CallToolResult, Tool
 
 logger = logging.getLogger("mcptrio.client")
+_MAX_NODES: Final = 20_000  # of an input schema
 _AT_ONCE: Final = 10  # tools before other tasks run; each may have a large schema
 
 
@@ -29,7 +30,7 @@ class KnownTools:
     """The tools from `tools/list`. A tool that was not listed can still be called; its result is not checked."""
 
     _tools: dict[str, Tool] = field(factory=dict)
-    _marks: dict[str, tuple[HeaderArgument, ...]] = field(factory=dict)
+    _marks: dict[str, dict[str, tuple[str, ...]]] = field(factory=dict)
     _checkers: dict[str, Checker] = field(factory=dict)
 
     async def learn(self, tools: tuple[Tool, ...], *, over_http: bool) -> tuple[Tool, ...]:
@@ -38,10 +39,10 @@ class KnownTools:
         for number, tool in enumerate(tools, 1):
             if not number % _AT_ONCE:
                 await trio.lowlevel.checkpoint()
-            marks: tuple[HeaderArgument, ...] = ()
+            marks: dict[str, tuple[str, ...]] = {}
             if over_http:
                 try:
-                    marks = headers.find_marks(tool.input_schema)
+                    marks = find_marks(tool.input_schema, max_nodes=_MAX_NODES)
                 except InvalidHeaderMark as error:
                     # 2026-07-28 basic/transports/streamable-http: such a tool MUST be left out, the others stay
                     logger.warning("the tool %r is left out: %s", tool.name, escape(error, 1000))
@@ -65,8 +66,8 @@ class KnownTools:
         return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
     def headers(self, name: object, arguments: object) -> dict[str, str]:
-        marks = self._marks.get(name, ()) if isinstance(name, str) else ()
-        return headers.headers_from(marks, arguments if isinstance(arguments, Mapping) else {}) if marks else {}
+        marks = self._marks.get(name) if isinstance(name, str) else None
+        return headers_from(marks, arguments if isinstance(arguments, Mapping) else {}) if marks else {}
 
     def has_marks(self, name: str) -> bool:
         return bool(self._marks.get(name))
