@@ -20,7 +20,7 @@ from mcptrio.errors import DeclarationError
 from mcptrio.transports.http_server.listener.sockets import BoundAddress
 from tests.engines import both_engines
 
-from .raw_peer import answer, echo, get, listening, read_all, read_until, serving, status
+from .raw_peer import Served, answer, echo, get, listening, read_all, read_until, serving, status
 
 pytestmark = both_engines
 
@@ -216,6 +216,18 @@ async def test_a_large_body_goes_through_tls(certificates: Certificates) -> None
         await stream.aclose()
 
 
+def handshakes_failed(server: Served) -> list[str]:
+    return [event.detail for event in server.events if getattr(event, "kind", "") == "handshake_failed"]
+
+
+async def test_a_handshake_that_fails_is_reported_with_the_reason(certificates: Certificates) -> None:
+    async with serving(echo, certfile=certificates.certfile, keyfile=certificates.keyfile) as server:
+        async with await server.connect() as plain:
+            await plain.send_all(get("/"))
+            await read_all(plain)
+        assert handshakes_failed(server) == ["HTTP_REQUEST"]
+
+
 async def test_f45_a_handshake_that_stalls_is_ended(certificates: Certificates) -> None:
     async with serving(
         echo, certfile=certificates.certfile, keyfile=certificates.keyfile, handshake_timeout=0.1
@@ -227,6 +239,7 @@ async def test_f45_a_handshake_that_stalls_is_ended(certificates: Certificates) 
                 assert await silent.receive_some() == b""
         await wait_all_tasks_blocked(0.02)
         assert server.count("handshake_failed") == 2
+        assert "it took longer than 0.1 s (HttpConfig.handshake_timeout)" in handshakes_failed(server)
         assert server.listener.connections == server.caught() == 0
 
 

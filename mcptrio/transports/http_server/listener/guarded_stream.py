@@ -102,15 +102,16 @@ class GuardedStream:
         """Do the TLS handshake, if there is TLS; return whether it succeeded."""
         if not isinstance(self._stream, trio.SSLStream):
             return True
+        reason = f"it took longer than {self._config.handshake_timeout:g} s (HttpConfig.handshake_timeout)"
         with trio.move_on_after(self._config.handshake_timeout):
             try:
                 await self._stream.do_handshake()
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                reason = str(getattr(error.__cause__, "reason", None) or "the client closed the connection")
             else:
                 self.timer.set(trio.current_time() + self._config.header_timeout)
                 return True
-        self.report("handshake_failed")
+        self.report("handshake_failed", reason)  # OpenSSL's name, such as TLSV1_ALERT_UNKNOWN_CA or HTTP_REQUEST
         return False
 
     # -- inbound
