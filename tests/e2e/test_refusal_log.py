@@ -74,7 +74,11 @@ def unsigned(**claims: Any) -> str:
 @pytest.mark.parametrize(
     ("auth", "headers", "parts"),
     [
-        (StaticTokens({"a" * 32: "ada"}), ["Authorization: Bearer wrong"], ["401", "not valid", "StaticTokens"]),
+        (
+            StaticTokens({"a" * 32: "ada"}),
+            ["Authorization: Bearer wrong"],
+            ["401", "not valid", "--token-file or StaticTokens"],
+        ),
         (StaticTokens({"a" * 32: "ada"}), ["Authorization: Bearer x", "Authorization: Bearer y"], ["400", "twice"]),
         (
             BearerAuth(resource="https://example.org/mcp", issuers="https://issuer.example.org"),

@@ -116,7 +116,7 @@ class CredentialChecker:
             return (yield from self._by_token(auth, shown))
         principal = auth.find(shown.token)
         if principal is None or shown.scheme != "bearer":
-            raise CredentialsRefused("the token is not valid", detail="it is not one of the StaticTokens")
+            raise CredentialsRefused("the token is not valid", detail="it is not one of --token-file or StaticTokens")
         return self._unless_expired(principal)
 
     def _unless_expired(self, principal: Principal) -> Principal:
