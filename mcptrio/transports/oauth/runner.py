@@ -66,15 +66,18 @@ class Runner:
         async with self._stack:
             self._stack.push_async_callback(self.fetcher.aclose)
             self._stack.callback(self._unlock_all)
-            step = _start(flow)
-            while isinstance(step, _Next):
-                try:
-                    answer = await self._perform(step.step)
-                except AuthorizationFailed as error:
-                    step = _resume(flow, error=error)
-                else:
-                    step = _resume(flow, answer)
-            return step
+            try:
+                step = next(flow)
+                while True:
+                    try:
+                        answer = await self._perform(step)
+                    except AuthorizationFailed as error:
+                        step = flow.throw(error)
+                    else:
+                        step = flow.send(answer)
+            except StopIteration as done:
+                result: T = done.value
+            return result
 
     async def _perform(self, step: Step) -> Any:
         match step:
@@ -156,19 +159,3 @@ def read_answer(redirected: str) -> dict[str, str]:
     if len(dict(query)) != len(query):
         raise AuthorizationFailed("the redirect repeats a parameter")
     return dict(query)
-
-
-@frozen
-class _Next:
-    step: Step
-
-
-def _start(flow: Flow[T]) -> _Next | T:
-    return _resume(flow)
-
-
-def _resume(flow: Flow[T], answer: Any = None, error: AuthorizationFailed | None = None) -> _Next | T:
-    try:
-        return _Next(flow.throw(error) if error is not None else flow.send(answer))
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
