@@ -14,7 +14,7 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.functions import Function, caller_names, declare, function_name
 from mcptrio.server.features.prompts import PromptEntry, Prompts
 from mcptrio.server.features.resources import ResourceEntry, Resources
-from mcptrio.server.features.scopes import is_visible, require
+from mcptrio.server.features.scopes import is_visible, require_scopes
 
 if TYPE_CHECKING:
     from mcptrio.types import (
@@ -129,7 +129,7 @@ class Completions(Entity):
             shown = f"resource {params.ref.uri[:200]!r}"
         if entry is None or not is_visible(entry, ctx):
             raise MCPError(INVALID_PARAMS, f"unknown {shown}")
-        require(ctx, entry)
+        require_scopes(ctx, entry.scopes)
         function = entry.completers.get(params.argument.name)
         if function is None:
             return types.CompleteResult(completion=types.Completion(values=()))

@@ -23,7 +23,7 @@ from mcptrio.server.features.lists import list_page
 from mcptrio.server.features.media_files import names_files, read_files
 from mcptrio.server.features.options import check_options
 from mcptrio.server.features.result_fields import ResultFields
-from mcptrio.server.features.scopes import declared_scopes, is_visible, require
+from mcptrio.server.features.scopes import declared_scopes, is_visible, require_scopes
 from mcptrio.server.registry import Registry, check_name
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Prompts(Entity):
         entry = self.registry.get(params.name)
         if entry is None or not is_visible(entry, ctx):
             raise MCPError(INVALID_PARAMS, f"unknown prompt: {params.name[:200]!r}")
-        require(ctx, entry)
+        require_scopes(ctx, entry.scopes)
         try:
             kwargs = entry.function.signature.bind_text(params.arguments or {})
         except ArgumentFaults as error:

@@ -24,7 +24,7 @@ from mcptrio.server.features.functions import Function, declare, for_revision, f
 from mcptrio.server.features.lists import list_page
 from mcptrio.server.features.options import check_options
 from mcptrio.server.features.result_fields import NO_CACHE, Cache, ResultFields
-from mcptrio.server.features.scopes import declared_scopes, is_visible, require
+from mcptrio.server.features.scopes import declared_scopes, is_visible, require_scopes
 from mcptrio.server.registry import Registry
 from mcptrio.types._fields import as_optional_tuple
 
@@ -303,7 +303,7 @@ class Resources(Entity):
                 found = self.find(ctx, uri)
         if found is None:
             raise self.not_found(ctx, uri)
-        require(ctx, found[0])
+        require_scopes(ctx, found[0].scopes)
         return found
 
     async def read(self, ctx: Context, params: ReadResourceParams) -> Any:

@@ -128,31 +128,23 @@ def _asked(entries: Iterable[ScopedEntry]) -> frozenset[str] | None:
     return frozenset(asked)
 
 
-def require(ctx: Context, entry: ScopedEntry) -> None:
-    """Raise the error for a 403 unless the caller holds every scope of the entry."""
-    require_scopes(ctx, entry.scopes)
-
-
 def require_scopes(ctx: Context, scopes: Sequence[str]) -> None:
     """Raise the error for a 403 unless the caller holds all of these scopes."""
-    if not holds_scopes(ctx, scopes):
-        raise insufficient(scopes)
+    if holds_scopes(ctx, scopes):
+        return
+    needed = sorted(scopes)
+    raise RemoteProtocolError(
+        f"insufficient scope; required: {' '.join(needed)}",
+        code=INVALID_REQUEST,
+        http_status=403,
+        data={"error": "insufficient_scope", "scopes": needed},
+    )
 
 
 def holds_scopes(ctx: Context, scopes: Sequence[str]) -> bool:
     """Return whether the caller holds all of these scopes, or scopes are not checked."""
     held = granted(ctx) if scopes else None
     return held is None or held.issuperset(scopes)
-
-
-def insufficient(scopes: Iterable[str]) -> RemoteProtocolError:
-    needed = sorted(scopes)
-    return RemoteProtocolError(
-        f"insufficient scope; required: {' '.join(needed)}",
-        code=INVALID_REQUEST,
-        http_status=403,
-        data={"error": "insufficient_scope", "scopes": needed},
-    )
 
 
 def session_of(ctx: Context) -> str | None:

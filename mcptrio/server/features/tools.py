@@ -35,7 +35,7 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.lists import list_page
 from mcptrio.server.features.media_files import names_files, read_files
 from mcptrio.server.features.result_fields import ResultFields
-from mcptrio.server.features.scopes import caller_of, is_visible, require, session_of
+from mcptrio.server.features.scopes import caller_of, is_visible, require_scopes, session_of
 from mcptrio.server.features.tool_declaration import ToolEntry, content_classes
 from mcptrio.server.registry import Registry
 
@@ -82,7 +82,7 @@ class Tools(Entity):
         if entry is None or (entry.visible is not None and not is_visible(entry, ctx)):
             raise MCPError(INVALID_PARAMS, f"unknown tool: {params.name[:200]!r}")
         if entry.scopes:
-            require(ctx, entry)
+            require_scopes(ctx, entry.scopes)
         if entry.rates is not None:
             _check_rate(entry, entry.rates, ctx)
         arguments = params.arguments if params.arguments is not None else {}
