@@ -43,8 +43,8 @@ Settings = Mapping[str, Any]
 Proceed = Callable[[Any], Awaitable[Any]]
 Around = Callable[[Any, Proceed], Awaitable[Any]]
 """`async def around(ctx, proceed)`: awaits `proceed(ctx)`, which runs the tool and returns its result in wire form."""
-Tell = Callable[[str, dict[str, Any]], None]
-"""`tell(method, params)` sends a notification on a listen stream."""
+Notify = Callable[[str, dict[str, Any]], None]
+"""`notify(method, params)` sends a notification on a listen stream."""
 CompleteResult = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 """`async def complete(method, result)`: returns the result that the caller of the method sees."""
 
@@ -60,7 +60,7 @@ class Heard(Struct, frozen=True, kw_only=True):
 
     honoured: Settings
     """The part of the filter, for the acknowledgement."""
-    begin: Callable[[Tell], Callable[[], None]]
+    begin: Callable[[Notify], Callable[[], None]]
     """Called once the client has the acknowledgement; the returned function is called when the stream ends."""
 
 

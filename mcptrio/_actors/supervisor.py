@@ -54,7 +54,7 @@ class Supervisor(Entity, kw_only=True):
     """The sessions of each owner."""
     _nursery: trio.Nursery | None = None
     _calls: trio.Nursery | None = None
-    _patience: trio.CancelScope | None = None
+    _grace: trio.CancelScope | None = None
     _drain_began: trio.Event = field(default_factory=trio.Event)
     _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
@@ -262,7 +262,7 @@ class Supervisor(Entity, kw_only=True):
         With a durable store they are passivated instead, except those with state that cannot be stored.
         """
         self.begin_drain()
-        with trio.move_on_after(grace) as self._patience:
+        with trio.move_on_after(grace) as self._grace:
             # End idle sessions first, to leave less work for the end of the grace period.
             for session in self:
                 if not session.peer.calls:
@@ -296,5 +296,5 @@ class Supervisor(Entity, kw_only=True):
 
     def hurry(self) -> None:
         """End the drain at once, without waiting for running calls."""
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._grace is not None:
+            self._grace.cancel()

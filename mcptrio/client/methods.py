@@ -10,7 +10,7 @@ from mcptrio._actors.router import Route
 if TYPE_CHECKING:
     from mcptrio.client.connection import ClientContext
 
-TOLD = (
+NOTIFICATIONS = (
     "notifications/message",
     "notifications/tools/list_changed",
     "notifications/prompts/list_changed",
@@ -30,7 +30,7 @@ async def answer(ctx: ClientContext, params: dict[str, Any]) -> dict[str, Any]:
         return await ctx.callbacks.answer(ctx.method, params)
 
 
-def told(ctx: ClientContext, params: dict[str, Any]) -> None:
+def notified(ctx: ClientContext, params: dict[str, Any]) -> None:
     ctx.connection.on_notified(ctx.method, params)
 
 
@@ -51,5 +51,5 @@ METHODS = (
     Route("roots/list", None, answer),
     Route("sampling/createMessage", None, answer),
     Route("elicitation/create", None, answer),
-    *(Route(method, None, told, inline=True) for method in TOLD),
+    *(Route(method, None, notified, inline=True) for method in NOTIFICATIONS),
 )

@@ -115,7 +115,7 @@ class Membership:
             StoreFailed: another server uses the same name in the store.
         """
         sessions = self._store.sessions
-        sessions.member, sessions.patience = True, max(self._config.lease, COME_BACK_WITHIN)
+        sessions.member, sessions.grace = True, max(self._config.lease, COME_BACK_WITHIN)
         self._new_id()
         async with trio.open_nursery() as nursery:
             try:

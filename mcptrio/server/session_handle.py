@@ -131,15 +131,15 @@ class SessionHandle:
         The notification is sent only if it was declared (`listChanged`) or subscribed to. In 2026-07-28 there are no
         sessions, so nothing is sent; use `server.notify_tools_changed()`.
         """
-        self._session.runtime.call_soon(tell_list_changed, self._session, "tools")
+        self._session.runtime.call_soon(send_list_changed, self._session, "tools")
 
     def notify_prompts_changed(self) -> None:
         """Notify only this client that its list of prompts has changed."""
-        self._session.runtime.call_soon(tell_list_changed, self._session, "prompts")
+        self._session.runtime.call_soon(send_list_changed, self._session, "prompts")
 
     def notify_resources_changed(self) -> None:
         """Notify only this client that its list of resources has changed."""
-        self._session.runtime.call_soon(tell_list_changed, self._session, "resources")
+        self._session.runtime.call_soon(send_list_changed, self._session, "resources")
 
     def notify_resource_updated(self, uri: str, meta: Mapping[str, Any] | None = None) -> None:
         """Notify only this client that a resource has changed, if it has subscribed to it.
@@ -149,16 +149,16 @@ class SessionHandle:
         """
         params = updated_params(uri, meta)
         encode_value(params)
-        self._session.runtime.call_soon(self._tell_updated, params)
+        self._session.runtime.call_soon(self._send_updated, params)
 
-    def _tell_updated(self, params: dict[str, Any]) -> None:
+    def _send_updated(self, params: dict[str, Any]) -> None:
         subject = resource_topic(params["uri"])
         for uri, followed in self._session.data.get("subscriptions", {}).items():
             if followed.topic == subject:  # the client may have written the URI in another way
                 self._session.asks.notify_nowait("notifications/resources/updated", {**params, "uri": uri})
 
 
-def tell_list_changed(session: Actor, kind: str) -> None:
+def send_list_changed(session: Actor, kind: str) -> None:
     """Send `list_changed` if it was declared to this client."""
     offered = (session.peer.offers or {}).get(kind) or {}
     if offered.get("listChanged"):

@@ -29,7 +29,7 @@ class Health:
         if not self._announced:
             self._announced = True
             logger.error("the store is degraded, events are not durable: %s", reason)
-            self._tell()
+            self._report()
 
     def recover(self) -> None:
         self.problem = None
@@ -40,9 +40,9 @@ class Health:
         if self._announced and self.problem is None and trio.current_time() - self._trouble_at >= RECOVERED_AFTER:
             self._announced = False
             logger.warning("the store has recovered, events are durable again")
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self.on_state is not None:
             try:
                 self.on_state(self.problem)

@@ -214,7 +214,7 @@ MUTANTS = [
     # -- extensions
     Mutant(
         "D13", "a refused listen request ends what extensions began", "server/features/listen.py",
-        "            ends.callback(each.begin(tell))\n", "            each.begin(tell)\n",
+        "            ends.callback(each.begin(notify))\n", "            each.begin(notify)\n",
         LISTENING, "test_a_listen_request_that_fails_half_way_leaves_no_subscription",
     ),
     Mutant(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mcptrio import Context, DeclarationError, Server
 from mcptrio._actors.router import Route
-from mcptrio.extensions import Extension, Heard, Proceed, Tell
+from mcptrio.extensions import Extension, Heard, Notify, Proceed
 from mcptrio.extensions.tasks import Tasks
 
 from .kit import calling, open_runtime, settled, visit
@@ -25,7 +25,7 @@ class Shouting(Extension):
     tool_options: ClassVar[frozenset[str]] = frozenset({"shout"})
 
     def __init__(self) -> None:
-        self.tells: list[Tell] = []
+        self.notifiers: list[Notify] = []
         self.closed = 0
 
     def settings(self) -> Mapping[str, Any]:
@@ -48,8 +48,8 @@ class Shouting(Extension):
         if "shouts" not in wanted:
             return None
 
-        def begin(tell: Tell) -> Callable[[], None]:
-            self.tells.append(tell)
+        def begin(notify: Notify) -> Callable[[], None]:
+            self.notifiers.append(notify)
             return self._close
 
         return Heard(honoured={"shouts": True}, begin=begin)
@@ -82,8 +82,8 @@ async def test_an_extension_speaks_on_listen_streams() -> None:
     async with open_runtime(loud(extension)) as runtime, visit(runtime) as caller:
         request = await caller.begin("subscriptions/listen", notifications={"shouts": True})
         await settled()
-        (tell,) = extension.tells
-        tell("notifications/shouts", {"loud": True})
+        (notify,) = extension.notifiers
+        notify("notifications/shouts", {"loud": True})
         await settled()
         assert caller.talk.notified[0][1]["notifications"] == {"shouts": True}
         (shout,) = caller.talk.heard("notifications/shouts")

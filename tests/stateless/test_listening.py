@@ -446,7 +446,7 @@ async def test_a_listen_request_that_fails_half_way_leaves_no_subscription(autoj
         closed = False
 
         async def listen(self, ctx: Any, wanted: Any) -> Heard:
-            return Heard(honoured={}, begin=lambda tell: self.close)
+            return Heard(honoured={}, begin=lambda notify: self.close)
 
         def close(self) -> None:
             self.closed = True

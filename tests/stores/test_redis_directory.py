@@ -265,14 +265,14 @@ async def test_leases_that_expired_in_an_outage_of_the_server_cost_no_session(
         expired = int(redis_server.command("TIME")[0]) * 1000 - 1
         redis_server.command("HSET", key_of(url, "workers"), "one", f"{expired} at one", "other", f"{expired} at other")
         other.sessions._expires = expired + 200  # it knows no newer lease of its own
-        other.sessions.patience = 60
+        other.sessions.grace = 60
         at_one = HomeAt("one", "at one", 0)
         assert (await other.sessions.sweep())[0] == []
         assert await other.sessions.claim("alice") == at_one
         await other.sessions.renew("at other", LEASE, other.secret)
         assert (await other.sessions.sweep())[0] == []  # it gives the other one time to renew its lease
         assert await other.sessions.claim("alice") == at_one
-        other.sessions._patient_until = 0.0
+        other.sessions._grace_until = 0.0
         assert isinstance(await other.sessions.claim("alice"), Claimed)
         assert (await other.sessions.sweep())[0] == ["one"]
 
@@ -431,7 +431,7 @@ async def test_a_follower_waits_for_events_of_an_emptied_server(
     monkeypatch.setattr(backend, "CHECK_EVERY", 1_000)
     url = own_server.url
     async with worker(url) as one, worker(url) as other:
-        other.sessions.patience = 60
+        other.sessions.grace = 60
         one.sessions.put("alice", 0, b"record")
         events = fill(one, 3)
         await one.flush()

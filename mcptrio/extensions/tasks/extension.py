@@ -17,8 +17,8 @@ from mcptrio._actors.extension import (
     CompleteResult,
     Extension,
     Heard,
+    Notify,
     Proceed,
-    Tell,
     declared,
     require,
 )
@@ -266,11 +266,11 @@ class Tasks(Extension):
         found = {task: seen for task in dict.fromkeys(ids) if (seen := await self._look_up(ctx, task)) is not None}
         bus = ctx._session.runtime.bus
 
-        def begin(tell: Tell) -> Callable[[], None]:
-            handle = bus.subscribe([topic(task) for task in found], lambda _topic, task: tell(NOTIFICATION, task))
+        def begin(notify: Notify) -> Callable[[], None]:
+            handle = bus.subscribe([topic(task) for task in found], lambda _topic, task: notify(NOTIFICATION, task))
             for task, seen in found.items():  # the present state of each, so that no change is missed in between
                 run = self._run_of(ctx, task)
-                tell(NOTIFICATION, seen if run is None else run.view())
+                notify(NOTIFICATION, seen if run is None else run.view())
             return handle.close
 
         return Heard(honoured={"taskIds": list(found)}, begin=begin)

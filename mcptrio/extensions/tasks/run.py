@@ -277,8 +277,8 @@ class TaskRun(Entity, kw_only=True):
         """Free its slot and show how it ended, once that is stored."""
         await self.runtime.store.flush()
         self.running.forget(self)
-        if not self.lost:  # another worker tells how it goes on
-            self.tell()
+        if not self.lost:  # another worker reports how it goes on
+            self.notify_listeners()
 
     def _store(self, task: dict[str, Any]) -> None:
         until = None
@@ -324,8 +324,8 @@ class TaskRun(Entity, kw_only=True):
         questions = {key: {"method": q.method, "params": q.params} for key, q in self.asks.pending.items()}
         return {**self.summary(), "inputRequests": questions}
 
-    def tell(self) -> None:
-        """Tell listen streams its state."""
+    def notify_listeners(self) -> None:
+        """Send its state on the listen streams."""
         self.runtime.bus.publish(topic(self.task), self.final if self.final is not None else self.view())
 
     def touch(self) -> None:
@@ -333,7 +333,7 @@ class TaskRun(Entity, kw_only=True):
         if self.final is None and self.begun:
             self.updated = time.time()
             self.share()
-            self.tell()
+            self.notify_listeners()
 
     def share(self) -> None:
         """Store its state for the other processes of a shared store: questions at once, messages now and then."""

@@ -134,7 +134,7 @@ class ListenRequests(Entity):
                 else:
                     followed[subject].remove(uri)  # it was removed, or `visible=` hides it: the subscription ends
 
-        def tell(method: str, about: dict[str, Any]) -> None:
+        def notify(method: str, about: dict[str, Any]) -> None:
             encode_value(about)  # raise the error in the extension, not later in the session
             news.add(method, _with_meta(about, meta))
 
@@ -149,7 +149,7 @@ class ListenRequests(Entity):
         # basic/patterns/subscriptions: the acknowledgement MUST be the first message
         await session.asks.notify("notifications/subscriptions/acknowledged", acknowledged, call=call)
         for each in heard:
-            ends.callback(each.begin(tell))
+            ends.callback(each.begin(notify))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(news.deliver)
             await session.runtime.supervisor.wait_for_drain()

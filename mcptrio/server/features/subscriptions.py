@@ -20,7 +20,7 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.broadcasts import broadcast_topic
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.scopes import holds_scopes
-from mcptrio.server.session_handle import resource_topic, tell_list_changed, updated_params
+from mcptrio.server.session_handle import resource_topic, send_list_changed, updated_params
 
 if TYPE_CHECKING:
     from mcptrio._actors.record import SessionRecord
@@ -87,7 +87,7 @@ class Publisher(Entity):
 
         def changed(_subject: str, kind: str) -> None:
             for session in runtime.supervisor:
-                tell_list_changed(session, kind)
+                send_list_changed(session, kind)
 
         handle = runtime.bus.subscribe(map(list_topic, _LISTS), changed)
 
@@ -227,7 +227,7 @@ class Subscriptions(Entity):
         for changed in changed_topics(record.versions, now):
             kind = changed.removeprefix(list_topic(""))
             if kind in _LISTS:
-                tell_list_changed(session, kind)
+                send_list_changed(session, kind)
             for uri in spellings.get(changed, ()):
                 session.asks.notify_nowait("notifications/resources/updated", {"uri": uri})
         session.data["versions"] = now

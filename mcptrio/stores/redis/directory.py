@@ -67,11 +67,11 @@ class RedisDirectory:
         self.joined = False
         self.member = False
         """Whether this process belongs to a cluster, though it may not have joined again yet."""
-        self.patience = 0.0
+        self.grace = 0.0
         """Seconds after an outage in which other workers are given the time to come back."""
         self._expires = 0  # of the lease of this worker, in ms by the clock of the server
         self._margin = 0
-        self._patient_until = self._restoring_until = 0.0
+        self._grace_until = self._restoring_until = 0.0
         self.fenced = 0
         """Writes that the server has refused, because the session has another home."""
         self.generation = b""
@@ -256,7 +256,7 @@ class RedisDirectory:
         renewed its own long after that one, when both could; and for a while after an outage none has. A command that
         the server executes late carries what its sender knew, so it takes no session of a worker that lives.
         """
-        if trio.current_time() < self._patient_until:
+        if trio.current_time() < self._grace_until:
             return 0
         return self._expires - self._margin if self.joined else NEVER
 
@@ -265,15 +265,15 @@ class RedisDirectory:
         """Whether the server was emptied a moment ago: other workers have not stored their sessions again yet."""
         return trio.current_time() < self._restoring_until
 
-    def _be_patient(self) -> None:
+    def _begin_grace(self) -> None:
         """Give other workers the time to renew their leases: the server was not available, or this worker was not."""
-        self._patient_until = trio.current_time() + self.patience
+        self._grace_until = trio.current_time() + self.grace
 
     def restart(self) -> None:
         """Join again, and create every session that is at home here again: the server was emptied."""
         self.joined = False
-        self._be_patient()
-        self._restoring_until = trio.current_time() + RESTORE * self.patience
+        self._begin_grace()
+        self._restoring_until = trio.current_time() + RESTORE * self.grace
         for held in self._held.values():
             held.stored = False
 
@@ -300,7 +300,7 @@ class RedisDirectory:
         if state == "live":
             self._margin = int(lease * 1000 * MARGIN)
             if self.joined and expires[0] - self._expires > self._margin:
-                self._be_patient()  # renewals failed: those of other workers may have failed as well
+                self._begin_grace()  # renewals failed: those of other workers may have failed as well
             self.joined, self._expires = True, expires[0]
         return state
 

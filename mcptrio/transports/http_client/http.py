@@ -168,7 +168,7 @@ class Http:
         await feed(response, take)
         return bytes(body)
 
-    async def tell(
+    async def post_message(
         self,
         data: bytes,
         headers: Callable[[], Mapping[str, str]],

@@ -150,7 +150,7 @@ class HttpClientLink:
         method, request_id = frame.get("method"), frame.get("id")
         try:
             if method is None or request_id is None:
-                await self._tell(data, frame)
+                await self._post_message(data, frame)
                 return
             with trio.CancelScope() as scope:
                 self._exchanges[request_id] = scope
@@ -178,12 +178,12 @@ class HttpClientLink:
         else:
             logger.warning("%s did not arrive: %s", method or "an answer", escape(error, 1000))
 
-    async def _tell(self, data: bytes, frame: dict[str, Any]) -> None:
+    async def _post_message(self, data: bytes, frame: dict[str, Any]) -> None:
         """Send a notification or an answer."""
         # A response settles its id only once, and the protocol's notifications are idempotent, so both may be repeated.
         repeat = frame.get("method", "notifications/").startswith("notifications/")
         has_session = self.session_id is not None
-        await self.http.tell(data, partial(self._headers, frame), repeat=repeat, session=has_session)
+        await self.http.post_message(data, partial(self._headers, frame), repeat=repeat, session=has_session)
 
     async def _ask(self, data: bytes, frame: dict[str, Any], request_id: RequestId) -> None:
         stream = self._new_stream()

@@ -81,7 +81,9 @@ class LegacySseClientLink:
         repeat = frame.get("method", "notifications/").startswith("notifications/")
         added = self.receiver.headers_of(frame["id"]) if "id" in frame and "method" in frame else {}
         try:
-            await self.http.tell(data, lambda: {"Content-Type": JSON, **added}, repeat=repeat, url=self.endpoint)
+            await self.http.post_message(
+                data, lambda: {"Content-Type": JSON, **added}, repeat=repeat, url=self.endpoint
+            )
         except Exception as error:  # noqa: BLE001 - the caller sees it
             if "method" in frame and "id" in frame:
                 with suppress(ConnectionLost):

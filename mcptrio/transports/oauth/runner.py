@@ -40,7 +40,7 @@ class SignInSettings:
     """Seconds for the user to sign in."""
 
 
-def tell(url: str) -> None:
+def print_url(url: str) -> None:
     """Print the URL of the sign-in page, where no browser can be opened."""
     print(f"Open this page to sign in:\n\n  {url}\n", file=sys.stderr, flush=True)
 
@@ -144,7 +144,7 @@ class Runner:
                 return read_answer(await self.sign_in.visit(url))
             assert self._listener is not None  # flows listen before they visit
             if not await self.sign_in.open_browser(url):
-                tell(url)
+                print_url(url)
             return await self._listener.wait(state)
         raise AuthorizationFailed(f"sign-in timed out after {self.sign_in.timeout:g} s", error="sign_in_timeout")
 

@@ -125,7 +125,7 @@ class StoreStream:
             after=0,
             resumable=False,
             prologue=b"",
-            tell=close_remotely,
+            close_remotely=close_remotely,
             hub=parts.hub,
             request_id=request_id,
             on_detach=on_detach,

@@ -226,7 +226,7 @@ class HttpLink:
                 after=after,
                 resumable=ids is not None,
                 prologue=prologue,
-                tell=remote,
+                close_remotely=remote,
                 hub=hub,
                 log=log,
             )

@@ -91,7 +91,7 @@ class RemoteConnection(Entity, kw_only=True):
     after: int
     resumable: bool
     prologue: bytes
-    tell: CloseRemotely
+    close_remotely: CloseRemotely
     hub: telemetry.Hub
     log: StreamLog | None = None
     request_id: int | str | None = None
@@ -125,7 +125,7 @@ class RemoteConnection(Entity, kw_only=True):
         """End the connection of the client, but not the stream."""
         self._closing = True
         if self.announced and self.detached is None:
-            self.tell(self._retry)
+            self.close_remotely(self._retry)
 
     def announce(self) -> None:
         """Note that the other worker knows the stream; it may have to close it at once."""

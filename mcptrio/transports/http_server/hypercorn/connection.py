@@ -79,19 +79,19 @@ class AppEvents:
     async def put(self, event: ASGIReceiveEvent) -> None:
         if event["type"] in ("http.disconnect", "websocket.disconnect"):
             self._farewell = event
-            self._tell()
+            self._wake()
             return
         while len(self._events) >= self._size and self._farewell is None:
             await self._wait()
         if self._farewell is None:  # otherwise the response is over, and the rest of the body is not read
             self._events.append(event)
-            self._tell()
+            self._wake()
 
     def hang_up(self, event: ASGIReceiveEvent) -> None:
         """Report a disconnect to the application, unless it was reported already."""
         if self._farewell is None:
             self._farewell = event
-            self._tell()
+            self._wake()
 
     # -- the app's
 
@@ -106,7 +106,7 @@ class AppEvents:
             await self._wait()
         event = self._events.popleft()
         if self._changed is not None:
-            self._tell()
+            self._wake()
         return event
 
     async def _wait(self) -> None:
@@ -114,7 +114,7 @@ class AppEvents:
             self._changed = trio.lowlevel.ParkingLot()
         await self._changed.park()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         if self._changed is not None:
             self._changed.unpark_all()
 
