@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.deadlines import FairClock
 from tests.engines import ENGINES, VARIABLE
-from tests.patience import FairClock
 from tests.redis_server import RedisServer, running_server
 
 # No deadline in either: a slow machine is no bug, and no test asserts speed.

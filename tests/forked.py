@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 NAMES = ("run", "inspect", "call", "read", "prompt", "listen", "shell", "cluster", "command")
 
 
@@ -53,7 +53,7 @@ def run_command(
 def _server() -> socket.socket:
     """Start the process that forks; it ends with this one."""
     ours, theirs = socket.socketpair()
-    ours.settimeout(PATIENCE)
+    ours.settimeout(TIMEOUT)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.forked", str(theirs.fileno())], cwd=ROOT, pass_fds=[theirs.fileno()]
     )
@@ -100,7 +100,7 @@ def _become(fds: Sequence[int], arguments: list[str], cwd: str, env: dict[str, s
     os.environ.clear()
     os.environ.update(env)
     sys.argv = ["mcptrio", *arguments]
-    signal.alarm(int(PATIENCE))  # a command that hangs ends
+    signal.alarm(int(TIMEOUT))  # a command that hangs ends
     sys.exit(main(arguments))
 
 

@@ -30,7 +30,7 @@ import pytest
 from .mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 180.0
+TIMEOUT = 180.0
 MUTANTS: list[Mutant] = [
     mutant
     for file in sorted(Path(__file__).parent.glob("rows_*.py"))
@@ -106,7 +106,7 @@ def run_test(copy: Path, mutant: Mutant) -> tuple[int, str]:
     Importing pytest, Trio and the other libraries takes longer than most of these tests.
 
     Raises:
-        TimeoutError: the test did not end within `PATIENCE`.
+        TimeoutError: the test did not end within `TIMEOUT`.
     """
     with tempfile.TemporaryFile("w+") as output:
         child = os.fork()
@@ -153,7 +153,7 @@ def run_pytest(copy: Path, mutant: Mutant) -> int:
 
 
 def wait_for(child: int) -> int:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

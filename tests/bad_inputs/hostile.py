@@ -161,10 +161,10 @@ async def run(case: Case) -> None:
 
 def connect_to(case: Case, target: Any, **more: Any) -> Client:
     small = HttpClientConfig(max_reply=65536, listen_timeout=0.1)
-    patience = Reconnect(tries=3, first=0.01, most=0.02) if isinstance(target, str) else Reconnect(tries=0)
+    reconnect = Reconnect(tries=3, first=0.01, most=0.02) if isinstance(target, str) else Reconnect(tries=0)
     http = {} if isinstance(target, list) else {"http": small}
     settings: dict[str, Any] = case.data.get("settings", {})
-    return connect(target, protocol=case.date, timeout=5.0, reconnect=patience, **http, **settings, **more)
+    return connect(target, protocol=case.date, timeout=5.0, reconnect=reconnect, **http, **settings, **more)
 
 
 async def _compare(case: Case, client: Client, hostile: HostileServer | None = None) -> None:

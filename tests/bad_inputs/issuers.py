@@ -24,7 +24,7 @@ from .wire import Reply
 
 WAYS = ("down", "slow", "dripping", "failing", "missing", "moved", "huge", "html")
 WITHIN = 2.0
-_patience = threading.Event()
+_stopping = threading.Event()
 
 
 class _Issuer(BaseHTTPRequestHandler):
@@ -45,7 +45,7 @@ class _Issuer(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if way == "slow":
-            _patience.wait(10)
+            _stopping.wait(10)
             return
         if way == "html":
             kind, body = "text/html", b"<html>hi</html>"
@@ -60,7 +60,7 @@ class _Issuer(BaseHTTPRequestHandler):
         try:
             for at in range(len(body) if way == "dripping" else 0):
                 self.wfile.write(body[at : at + 1])
-                if _patience.wait(0.1):
+                if _stopping.wait(0.1):
                     return
             if way != "dripping":
                 self.wfile.write(body)
@@ -81,14 +81,14 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def serving() -> Iterator[int]:
     """The issuers on a port."""
-    _patience.clear()
+    _stopping.clear()
     server = _Server(("127.0.0.1", 0), _Issuer)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
         yield server.server_address[1]
     finally:
-        _patience.set()
+        _stopping.set()
         server.shutdown()
         server.server_close()
         thread.join()

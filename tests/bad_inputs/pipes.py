@@ -15,7 +15,7 @@ from typing import Any
 from .catalogue import Case, to_bytes
 from .speaker import Speaker
 from .verdicts import judge
-from .wire import PATIENCE, Reply
+from .wire import TIMEOUT, Reply
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +50,7 @@ class PipedServer:
     def next(self) -> Any:
         """The next message; every line must be one."""
         assert self.process.stdout is not None
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         with selectors.DefaultSelector() as ready:
             ready.register(self.process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._heard:
@@ -194,7 +194,7 @@ def never_reads(case: Case, server: PipedServer) -> Reply:
     os.set_blocking(server.process.stdin.fileno(), False)
     text = "x" * case.data["size"]
     sent, waiting = 0, b""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     quiet = time.monotonic()
     while time.monotonic() < end and time.monotonic() - quiet < 0.5:  # until it takes no more
         if not waiting:

@@ -217,7 +217,7 @@ def _bounds(authority: HostileAuthority) -> Iterator[None]:
     if names:
         trio.socket.set_custom_hostname_resolver(_Names(names))
     try:
-        token_source.FETCH_TIMEOUT = authority.case.data.get("patience", before)  # type: ignore[misc]
+        token_source.FETCH_TIMEOUT = authority.case.data.get("fetch_timeout", before)  # type: ignore[misc]
         yield
     finally:
         token_source.FETCH_TIMEOUT = before  # type: ignore[misc]

@@ -13,7 +13,7 @@ import h11
 
 from mcptrio._wire.sse import SseReader
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """The longest time to wait for anything, in seconds."""
 
 
@@ -57,7 +57,7 @@ class Connection:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT)
         self.socket.connect(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._parser = self._fresh("POST")
@@ -147,7 +147,7 @@ class Connection:
             except OSError:
                 return True
             finally:
-                self.socket.settimeout(PATIENCE)
+                self.socket.settimeout(TIMEOUT)
         return False
 
     def reset(self) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -35,7 +35,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Wait until a text is shown, behind the one that was waited for before."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while text not in self.shown[self._seen :]:
             assert time.monotonic() < deadline, f"{text!r} never came; there was: {self.shown}"
             assert self._read(0.2) is not None, f"it ended without {text!r}: {self.shown}"
@@ -46,14 +46,14 @@ class Terminal:
 
     def end(self) -> int:
         """Wait for the end; the exit code."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while self._read(0.2) is not None:
             assert time.monotonic() < deadline, f"it does not end: {self.shown}"
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
-    def _read(self, patience: float) -> bytes | None:
+    def _read(self, timeout: float) -> bytes | None:
         """Some output, perhaps none yet; None when there is no more."""
-        if not select.select([self.fd], [], [], patience)[0]:
+        if not select.select([self.fd], [], [], timeout)[0]:
             return b"" if self.process.poll() is None else None
         try:
             data = os.read(self.fd, 4096)

@@ -16,7 +16,7 @@ from mcptrio.cli import main
 from tests.ports import free_port
 from tests.tiers import exhaustive
 
-from .test_workers import PATIENCE, Cluster, command, wait_until
+from .test_workers import TIMEOUT, Cluster, command, wait_until
 
 pytest.importorskip("watchfiles")
 
@@ -85,8 +85,8 @@ def test_a_server_starts_again_when_its_file_changes(tmp_path: Path) -> None:
         wait_until(answers(333), lambda: cluster.said)
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
-        assert time.monotonic() - began < PATIENCE
+        assert process.wait(TIMEOUT) == 0
+        assert time.monotonic() - began < TIMEOUT
     finally:
         for child in cluster.workers if process.poll() is None else ():
             os.kill(child, signal.SIGKILL)

@@ -25,7 +25,7 @@ from tests.redis_server import running_server
 from tests.tiers import exhaustive
 
 APP = str(Path(__file__).with_name("worker_app.py"))
-PATIENCE = 30.0
+TIMEOUT = 30.0
 STATELESS = "2026-07-28"
 META = {
     "io.modelcontextprotocol/protocolVersion": STATELESS,
@@ -57,7 +57,7 @@ class Cluster:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     def call(self, tool: str, arguments: dict[str, Any] | None = None, **params: Any) -> Any:
         """The result of a call on a connection of its own."""
@@ -71,7 +71,7 @@ class Cluster:
 class Caller:
     """One connection that is kept alive until the server closes it."""
 
-    def __init__(self, port: int, timeout: float = PATIENCE) -> None:
+    def __init__(self, port: int, timeout: float = TIMEOUT) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self.closes = False
 
@@ -127,7 +127,7 @@ class Caller:
 
 
 def wait_until(condition: Callable[[], bool], why: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, why()
         time.sleep(0.02)
@@ -178,7 +178,7 @@ def serving(
 
 
 def fetch_metrics(port: int) -> str:
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as sock:
         sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return b"".join(iter(lambda: sock.recv(65536), b"")).decode()
 
@@ -215,7 +215,7 @@ class Load(threading.Thread):
 
     def stop(self) -> None:
         self._stop_now.set()
-        self.join(PATIENCE)
+        self.join(TIMEOUT)
 
 
 @contextmanager
@@ -278,12 +278,12 @@ def test_the_metrics_of_all_workers_are_on_one_page_if_there_is_a_shared_store(t
 @exhaustive
 def test_too_many_deaths_end_the_parent(tmp_path: Path) -> None:
     with serving(tmp_path, workers=1) as cluster:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while cluster.process.poll() is None and time.monotonic() < deadline:
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
                 for pid in cluster.workers:
                     os.kill(pid, signal.SIGKILL)
-        assert cluster.process.wait(PATIENCE) == 70
+        assert cluster.process.wait(TIMEOUT) == 70
         assert "mcptrio: 4 workers died within 30 seconds; stopping" in cluster.said
 
 
@@ -443,7 +443,7 @@ def test_a_signal_while_the_workers_start_ends_them(tmp_path: Path) -> None:
     try:
         wait_until(lambda: "loading" in log.read_text(), log.read_text)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT) == 0
     finally:
         process.kill()
         process.wait()
@@ -524,7 +524,7 @@ def parked_elsewhere(cluster: Cluster, tool: str) -> str:
         (key,) = question["inputRequests"]
         answers = {key: {"action": "accept", "content": {"word": "yes"}}}
         here = int(asked.call("pid")["structuredContent"]["result"])
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             with Caller(cluster.port) as other:
                 if int(other.call("pid")["structuredContent"]["result"]) == here:

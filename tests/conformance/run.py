@@ -29,7 +29,7 @@ from tests.redis_server import find_program
 NEWEST, STABLE = "0.2.0-alpha.12", "0.1.16"
 CLIENT = ROOT / "examples" / "conformance" / "client.py"
 WIRE_CHECK = "wire-schema-valid"
-PATIENCE = 600.0  # for one run of the suite
+TIMEOUT = 600.0  # for one run of the suite
 STAMP = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")  # the suite's result folders end in the time
 
 
@@ -177,7 +177,7 @@ def perform(run: Run, url: str | None, out: Path, scenario: str | None) -> list[
     log = folder.with_suffix(".log")
     with log.open("wb") as sink:
         whole = [*command, run.leg, *target, *choice, "-o", str(folder)]
-        code = subprocess.run(whole, cwd=ROOT, stdout=sink, stderr=sink, timeout=PATIENCE, env=node().env).returncode
+        code = subprocess.run(whole, cwd=ROOT, stdout=sink, stderr=sink, timeout=TIMEOUT, env=node().env).returncode
     verdicts = judge(run, expected, results_in(folder))
     excused = any((run.release, name) in EXCUSED for name in expected)
     if b"Client timed out" in log.read_bytes():

@@ -24,7 +24,7 @@ except ImportError:  # Windows: one test process at a time, then
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 NODE_NEEDED = (22, 19)  # the suite loads on 22.0, the inspector on 22.19
-PATIENCE = 600.0  # for one installation
+TIMEOUT = 600.0  # for one installation
 
 
 class Unavailable(Exception):
@@ -100,9 +100,9 @@ def attempt(*command: str, env: dict[str, str] | None = None) -> None:
     """Runs one step of an installation; its last words become the reason when it fails."""
     program = shutil.which(command[0]) or command[0]
     try:
-        done = subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=PATIENCE, env=env)
+        done = subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=TIMEOUT, env=env)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"{' '.join(command)}: not done after {PATIENCE:.0f} s") from None
+        raise Unavailable(f"{' '.join(command)}: not done after {TIMEOUT:.0f} s") from None
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
         raise Unavailable(f"{' '.join(command)}: exit code {done.returncode}\n{last}")

@@ -415,7 +415,7 @@ async def run_canaries(
     seed: int,
     tally: Tally | None = None,
     *,
-    patience: float = 300,
+    timeout: float = 300,
     resumes: bool = False,
 ) -> Tally:
     """Run one client per wire at the same time, every second one stateful; close the sessions at the end."""
@@ -436,7 +436,7 @@ async def run_canaries(
         except Broken as error:
             raise AssertionError(f"{canary.word}: the server hung up") from error
 
-    with trio.fail_after(patience):
+    with trio.fail_after(timeout):
         async with trio.open_nursery() as nursery:
             for canary in canaries:
                 nursery.start_soon(run_one, canary)

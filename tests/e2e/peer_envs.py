@@ -20,7 +20,7 @@ import pytest
 from tests.conformance.toolchain import Unavailable, node, npm_package, python_package
 
 PEERS = Path(__file__).parent / "peers"
-PATIENCE = 300.0  # for one whole drive
+TIMEOUT = 300.0  # for one whole drive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Program:
             [*self.command, *arguments],
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             env={**os.environ, **self.env},
             check=False,
         )

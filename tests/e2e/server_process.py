@@ -14,7 +14,7 @@ import trio
 
 from mcptrio.transports.http_server.listener.sockets import BoundAddress
 from tests import engines
-from tests.patience import Stopwatch
+from tests.deadlines import Stopwatch
 from tests.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"

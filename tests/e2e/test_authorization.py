@@ -40,7 +40,7 @@ from tests.transports.app_for_tests import LATEST
 pytest.importorskip("authlib")
 pytestmark = engines.both_engines
 
-PATIENCE = 60
+TIMEOUT = 60
 SECRETS = {"ada-desk": "ada-secret", "bob-desk": "bob-secret"}
 both_dates = pytest.mark.parametrize("date", [LATEST, STATELESS])
 
@@ -78,9 +78,9 @@ async def serving(issuer: str, nursery: trio.Nursery, auth: Any = None, app: Ser
     port = free_port()
     auth = protection(issuer, port) if auth is None else auth(f"http://127.0.0.1:{port}/mcp")
     if isinstance(auth, BearerAuth):
-        auth = evolve(auth, fetch_timeout=PATIENCE)  # the issuer is a process that may wait long for its turn
+        auth = evolve(auth, fetch_timeout=TIMEOUT)  # the issuer is a process that may wait long for its turn
     await nursery.start(functools.partial(app.serve_http, port=port, auth=auth, engine=engines.current()))
-    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+    async with httpx2.AsyncClient(timeout=TIMEOUT) as http:
         yield Site(issuer, f"http://127.0.0.1:{port}/mcp", http)
     nursery.cancel_scope.cancel()
 
@@ -316,7 +316,7 @@ async def test_neg_callers_are_refused_while_the_issuer_is_down(date: str, issue
         return BearerAuth(resource=resource, issuers=[issuer], jwks_uri=f"{gone}/keys")
 
     async with serving(issuer, nursery, trusting) as site:
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(TIMEOUT):
             reply = await Caller(site, date, await site.token()).ask("tools/list")
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "5")
 
@@ -352,7 +352,7 @@ async def test_our_own_client_signs_in_by_itself(issuer: str, nursery: trio.Nurs
         auth = ClientCredentials(
             client_id="ada-desk", client_secret="ada-secret", scopes=["orders:read"], issuer=issuer
         )
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(TIMEOUT):
             async with mcptrio.connect(site.url, auth=auth) as client:
                 result = await client.call_tool("order", {"number": 7})
                 assert result.structured_content["number"] == 7
@@ -394,7 +394,7 @@ async def test_client_certificates(tmp_path: Path, nursery: trio.Nursery) -> Non
         return made
 
     async def come(issued: trustme.LeafCert | None) -> httpx2.Response:
-        async with httpx2.AsyncClient(timeout=PATIENCE, verify=context(issued)) as http:
+        async with httpx2.AsyncClient(timeout=TIMEOUT, verify=context(issued)) as http:
             return await Caller(Site("", f"https://127.0.0.1:{port}/mcp", http), STATELESS, None).call("whoami")
 
     welcome = await come(ours.issue_cert("ada@example.org", common_name="ada"))

@@ -46,7 +46,7 @@ async def test_clients_get_only_their_own_messages_in_one_process(autojump_clock
     async with canary_server._app.make_runtime().open() as runtime:
         endpoint = Endpoint(runtime, HttpConfig())
         wires: list[Wire] = [InnerWire(endpoint) for _ in range(CLIENTS)]
-        tally = await run_canaries(wires, steps, seed=1, patience=float("inf"))
+        tally = await run_canaries(wires, steps, seed=1, timeout=float("inf"))
         await wait_all_tasks_blocked()
         assert not runtime.supervisor.sessions
         assert endpoint.calls == 0
@@ -61,7 +61,7 @@ async def test_clients_get_only_their_own_messages_over_sockets(engine: str, tmp
         await run_canaries([SocketWire(server.port) for _ in range(10)], 5, seed=2)
         fds, threads = process.num_fds(), process.num_threads()
         wires: list[Wire] = [SocketWire(server.port) for _ in range(CLIENTS)]
-        tally = await run_canaries(wires, 540 if FULL else 4, seed=3, patience=1200 if FULL else 300)
+        tally = await run_canaries(wires, 540 if FULL else 4, seed=3, timeout=1200 if FULL else 300)
         with trio.fail_after(30):
             while process.num_fds() > fds:
                 await trio.sleep(0.05)
@@ -86,7 +86,7 @@ async def test_clients_get_only_their_own_messages_over_two_workers(tmp_path: Pa
             clients = CLIENTS if FULL else 60
             spread = [SpreadWire([SocketWire(one.port), SocketWire(other.port)]) for _ in range(clients)]
             wires: list[Wire] = [*spread]
-            tally = await run_canaries(wires, 1100 if FULL else 8, seed=4, patience=5400 if FULL else 240, resumes=True)
+            tally = await run_canaries(wires, 1100 if FULL else 8, seed=4, timeout=5400 if FULL else 240, resumes=True)
             assert one.process.poll() is other.process.poll() is None
     report(tally)
     print(f"{sum(wire.repeated for wire in spread)} requests were repeated after 503")

@@ -33,7 +33,7 @@ WEATHER = str(ROOT / "examples" / "weather.py")
 DESK = str(ROOT / "examples" / "order_desk.py")
 NOTES = str(ROOT / "examples" / "notes.py")
 MCPTRIO = (sys.executable, "-m", "mcptrio")
-PATIENCE = 60.0
+TIMEOUT = 60.0
 OLDER = next(date for date, era in reversed(ERAS.items()) if era.stateful)
 NEWEST = list(ERAS)[-1]
 LISTS = {"tools", "resources", "resourceTemplates", "prompts"}
@@ -360,7 +360,7 @@ def test_a_closed_pipe_ends_the_command_with_one_line(url: str, more: list[str])
         assert child.stderr is not None
         child.stdout.close()
         assert child.stderr.read() == "mcptrio: cannot write to stdout: Broken pipe\n"
-        assert child.wait(PATIENCE) == 74
+        assert child.wait(TIMEOUT) == 74
 
 
 @pytest.mark.defect("E28")
@@ -370,7 +370,7 @@ def test_a_stdout_that_cannot_be_written_ends_the_command_with_one_line(
     url: str, redirect: str, more: list[str]
 ) -> None:
     command = ["sh", "-c", f'exec "$@" {redirect}', "sh", *MCPTRIO, "inspect", url, *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=environment())
     assert done.returncode == 74, done.stderr
     assert done.stderr.startswith("mcptrio: cannot write to stdout: ")
     assert done.stderr.count("\n") == 1
@@ -381,7 +381,7 @@ def test_a_stdout_that_cannot_be_written_ends_the_command_with_one_line(
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["call", "--help"], ["run", "--help"]], ids=" ".join)
 def test_help_that_cannot_be_written_ends_with_one_line(arguments: list[str], redirect: str) -> None:
     command = ["sh", "-c", f'exec "$@" {redirect}', "sh", *MCPTRIO, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=environment())
     assert done.returncode == 74, done.stderr
     assert done.stderr.startswith("mcptrio: cannot write to stdout: ")
     assert done.stderr.count("\n") == 1
@@ -395,7 +395,7 @@ def test_help_into_a_closed_pipe_ends_with_one_line(arguments: list[str]) -> Non
         assert child.stderr is not None
         child.stdout.close()
         assert child.stderr.read() == "mcptrio: cannot write to stdout: Broken pipe\n"
-        assert child.wait(PATIENCE) == 74
+        assert child.wait(TIMEOUT) == 74
 
 
 @pytest.mark.defect("S12")
@@ -408,7 +408,7 @@ def test_a_server_file_imports_nothing_from_the_working_directory(tmp_path: Path
     )
     command = [sys.executable, "-P", "-m", "mcptrio", "inspect", "servers/one.py", "--json"]
     env = environment(PYTHONPATH=str(ROOT))
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False, env=env)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=env)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["serverInfo"]["name"] == "found", "the file's own folder is searched"
 
@@ -463,13 +463,13 @@ def test_ctrl_c_cancels_the_call_at_the_server(tmp_path: Path, url: str, way: st
     with child_of(command) as child:
         wait_until(lambda: note.exists() and note.read_text() == "waiting")
         child.send_signal(signal.SIGINT)
-        out, said = child.communicate(timeout=PATIENCE)
+        out, said = child.communicate(timeout=TIMEOUT)
         assert (child.returncode, out, said) == (130, "", "mcptrio: interrupted\n")
     wait_until(lambda: note.read_text() == "cancelled")
 
 
 def wait_until(true: Any) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not true():
         assert time.monotonic() < deadline
         trio.run(trio.sleep, 0.02)
@@ -485,7 +485,7 @@ def test_listen_prints_changes(url: str, date: str) -> None:
         assert child.stderr is not None
         assert child.stderr.readline() == "listening: tools, talk://text\n"
         assert ok("call", url, "grow") == "grew\n"
-        out, said = child.communicate(timeout=PATIENCE)
+        out, said = child.communicate(timeout=TIMEOUT)
         assert (child.returncode, said) == (0, "")
     changes = [json.loads(line) for line in out.splitlines()]
     assert sorted(changes, key=str) == [{"kind": "resource", "uri": "talk://text"}, {"kind": "tools"}]

@@ -19,7 +19,7 @@ from tests.ports import free_port
 from tests.tiers import exhaustive, sample
 
 SCRIPT = Path(__file__).parent / "peers" / "serve_mcp.py"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 OLD = "2025-11-25"
 
 
@@ -50,7 +50,7 @@ async def listening(command: list[str], env: dict[str, str], port: int) -> Async
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **env}
     )
     try:
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(TIMEOUT):
             while True:
                 try:
                     await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
@@ -88,7 +88,7 @@ async def use_python_peer(client: Client) -> None:
 
 
 def options(protocol: str | None) -> dict[str, Any]:
-    return {"protocol": protocol, "elicit": lambda _: {"size": "l"}, "timeout": 30, "open_timeout": PATIENCE}
+    return {"protocol": protocol, "elicit": lambda _: {"size": "l"}, "timeout": 30, "open_timeout": TIMEOUT}
 
 
 CASES = sample([("2", None), ("2", OLD), ("1", None)], ("2", None))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.deadlines import Stopwatch
 from tests.engines import both_engines
-from tests.patience import Stopwatch
 from tests.stateless.kit import DATE, meta
 from tests.tiers import sample
 from tests.transports.app_for_tests import initialize, request

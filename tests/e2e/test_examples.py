@@ -35,7 +35,7 @@ from tests.ports import free_port
 from tests.redis_server import need_program
 
 EXAMPLES = ROOT / "examples"
-PATIENCE = 90.0
+TIMEOUT = 90.0
 STATELESS = next(date for date, era in ERAS.items() if not era.stateful)
 DATE = next(date for date, era in reversed(ERAS.items()) if era.stateful)
 Json = dict[str, Any]
@@ -75,7 +75,7 @@ class Pipe:
                 self.notified.append((frame["method"], frame.get("params", {})))
             else:
                 return result_of(frame)
-        raise AssertionError(f"{method} was not answered before the program ended or {PATIENCE} s were over")
+        raise AssertionError(f"{method} was not answered before the program ended or {TIMEOUT} s were over")
 
     def call(self, name: str, /, **arguments: Any) -> Json:
         return self.ask("tools/call", name=name, arguments=arguments)
@@ -98,14 +98,14 @@ def piped(*command: str, env: dict[str, str] | None = None, answers: Answers | N
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    watchdog = threading.Timer(PATIENCE, child.kill)
+    watchdog = threading.Timer(TIMEOUT, child.kill)
     watchdog.start()
     try:
         with child:
             yield Pipe(child, answers or {})
             assert child.stdin is not None
             child.stdin.close()  # the client leaves: so does the server
-            assert child.wait(PATIENCE) == 0
+            assert child.wait(TIMEOUT) == 0
     finally:
         watchdog.cancel()
         child.kill()
@@ -219,7 +219,7 @@ def test_client() -> None:
         input="y\nlate\n\n",
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -228,7 +228,7 @@ def test_client() -> None:
     assert "[info] {'order': '7', 'reason': 'late', 'note': ''}" in done.stdout
     assert done.stdout.endswith("It says: Refunded 120.00 to Ada (late).\n")
     gone = (*command("client.py"), f"http://127.0.0.1:{free_port()}/mcp", "any")
-    lost = subprocess.run(gone, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    lost = subprocess.run(gone, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert lost.returncode == 1
     assert "Connection refused" in lost.stderr
     assert "Traceback" not in lost.stderr
@@ -237,7 +237,7 @@ def test_client() -> None:
 async def test_own_transport() -> None:
     port = free_port()
     mine = command("own_transport.py")
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(TIMEOUT):
         async with trio.open_nursery() as nursery:
             serving = partial(trio.run_process, (*mine, "serve", str(port)), cwd=ROOT, check=False)
             child = await nursery.start(serving)
@@ -262,7 +262,7 @@ async def reach(port: int) -> trio.SocketStream:
 
 def test_many_servers(tmp_path: Path) -> None:
     done = subprocess.run(
-        command("many_servers.py"), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command("many_servers.py"), cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert done.returncode == 0, done.stderr
     first, second, *answers = done.stdout.splitlines()
@@ -273,7 +273,7 @@ def test_many_servers(tmp_path: Path) -> None:
     configuration = {"mcpServers": {"weather": {"command": one, "args": arguments, "cwd": str(ROOT)}}}
     (tmp_path / "mcp.json").write_text(json.dumps(configuration))
     mine = (*command("many_servers.py"), str(tmp_path / "mcp.json"))
-    done = subprocess.run(mine, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(mine, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.stdout.startswith("1 tools: weather_forecast\nweather_forecast: {'city': 'Oslo'"), done.stderr
 
 
@@ -284,7 +284,7 @@ def test_the_cluster_demo_kills_a_worker_and_the_client_continues(capfd: pytest.
     program = "import sys, dev; dev.environment = lambda *_: dev.Path(sys.executable); sys.exit(dev.main())"
     child = subprocess.Popen((sys.executable, "-c", program, "demo-cluster", "--port", str(free_port())), cwd=ROOT)
     try:
-        code = child.wait(4 * PATIENCE)
+        code = child.wait(4 * TIMEOUT)
     finally:
         child.kill()
         child.wait()
@@ -303,7 +303,7 @@ async def test_tasks(way: str) -> None:
     """With a client that knows tasks, and with one that does not."""
     survey: Json = {"village": "Ely", "houses": 2}
     said: Json = {"agreed": True, "pages": 1}
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(TIMEOUT):
         async with extended(connect(command("tasks.py", way), elicit=lambda _: said, cwd=ROOT), Tasks()) as client:
             assert (await client.call_tool("publish", {"village": "Ely"})).is_error
             assert (await client.call_tool("survey", survey, into=dict))["people"] == 4
@@ -357,11 +357,11 @@ class Http:
 
     def leave(self) -> None:
         request = urllib.request.Request(self.url, headers=self.headers, method="DELETE")
-        urllib.request.urlopen(request, timeout=PATIENCE).close()
+        urllib.request.urlopen(request, timeout=TIMEOUT).close()
 
     def _post(self, frame: Json) -> str:
         data = json.dumps({"jsonrpc": "2.0", **frame}).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.url, data, self.headers), timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(urllib.request.Request(self.url, data, self.headers), timeout=TIMEOUT) as answer:
             if session := answer.headers.get("Mcp-Session-Id"):
                 self.headers["Mcp-Session-Id"] = session
             text: str = answer.read().decode()
@@ -377,7 +377,7 @@ def serving(log: Path, ready: str, *command: str) -> Iterator[None]:
         wait_ready(child, ready, log)
         yield
         child.send_signal(signal.SIGINT)
-        code = child.wait(PATIENCE)
+        code = child.wait(TIMEOUT)
         assert code == 0, f"left with {code}:\n{last_lines(log)}"
         assert "Traceback" not in log.read_text(), last_lines(log)
     finally:
@@ -386,7 +386,7 @@ def serving(log: Path, ready: str, *command: str) -> Iterator[None]:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -421,7 +421,7 @@ class ThroughTheSocket(http.client.HTTPConnection):
     """A connection like that of a proxy: to a Unix socket, with the original Host."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("orders.example.org", timeout=PATIENCE)
+        super().__init__("orders.example.org", timeout=TIMEOUT)
         self.path = str(path)
 
     def connect(self) -> None:
@@ -451,14 +451,14 @@ def test_behind_a_proxy() -> None:
             assert post(path, frame, {**headers, "Host": "elsewhere.example.org"})[0] == 421
             assert post(path, frame, {**headers, "Origin": "https://elsewhere.example.org"})[0] == 403
             child.terminate()
-            assert child.wait(PATIENCE) == 0, last_lines(log)
+            assert child.wait(TIMEOUT) == 0, last_lines(log)
         finally:
             child.kill()
             child.wait()
 
 
 def until_served(child: subprocess.Popen[bytes], path: Path, log: Path) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end and child.poll() is None:
         with contextlib.suppress(OSError), contextlib.closing(ThroughTheSocket(path)) as proxy:
             proxy.request("GET", "/readyz")

@@ -7,8 +7,8 @@ from typing import Any
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.deadlines import FairClock
 from tests.engines import both_engines
-from tests.patience import FairClock
 
 from .raw_peer import Streaming, answer, echo, get, post, read_all, read_body, read_until, serving, status
 

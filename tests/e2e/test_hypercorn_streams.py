@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.deadlines import FairClock
 from tests.engines import both_engines
-from tests.patience import FairClock
 
 from .raw_peer import Streaming, answer, get, listening, post, read_all, read_body, read_until, serving, status
 

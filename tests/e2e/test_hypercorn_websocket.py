@@ -13,8 +13,8 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 
 from mcptrio import telemetry
 from mcptrio.transports.http_server.hypercorn.websocket import WebSocket
+from tests.deadlines import FairClock
 from tests.engines import both_engines
-from tests.patience import FairClock
 
 from .raw_peer import WEBSOCKET, Served, echo, read_all, read_until, serving, status
 

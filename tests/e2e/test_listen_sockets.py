@@ -23,7 +23,7 @@ os.dup2(int(sys.argv[1]), 3)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
 os.execv(sys.argv[2], sys.argv[2:])
 """
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Unix sockets and inherited descriptors")
 
@@ -46,7 +46,7 @@ def started(log: Path, *command: str, pass_fds: tuple[int, ...] = ()) -> Iterato
 
 
 def wait_for(log: Path, text: str) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while text not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.02)
@@ -54,7 +54,7 @@ def wait_for(log: Path, text: str) -> None:
 
 def status(sock: socket.socket) -> bytes:
     with sock:
-        sock.settimeout(PATIENCE)
+        sock.settimeout(TIMEOUT)
         sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return sock.recv(4096).partition(b"\r\n")[0]
 
@@ -75,7 +75,7 @@ def test_a_unix_socket_is_served_and_removed(folder: Path) -> None:
         assert second.returncode == 1
         assert second.stderr == f"mcptrio: cannot listen on {path}: another process serves {path}\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT) == 0
     assert not path.exists()
 
 
@@ -87,7 +87,7 @@ def test_sockets_of_systemd_are_served(folder: Path) -> None:
             wait_for(log, f"is served at http://127.0.0.1:{port}/mcp")
             assert status(socket.create_connection(("127.0.0.1", port))).startswith(b"HTTP/1.1 200")
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(TIMEOUT) == 0
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from mcptrio.transports.fetch import Fetcher
 from mcptrio.transports.http_client import HttpRefused
 from mcptrio.transports.oauth import browser
 from mcptrio.transports.oauth.redirect import open_listener
-from tests.patience import FairClock
+from tests.deadlines import FairClock
 
 from .oauth_mock import Mock
 from .raw_peer import answer, read_all, serving

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
-PATIENCE = 45.0
+TIMEOUT = 45.0
 
 
 def start(log: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
@@ -30,7 +30,7 @@ def start(log: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for(log: Path, text: str) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while text not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.02)
@@ -62,7 +62,7 @@ def test_the_exit_timer_runs_while_the_start_blocks_the_event_loop(tmp_path: Pat
         wait_for(log, "starting")
         process.send_signal(signal.SIGTERM)
         try:
-            assert process.wait(PATIENCE) == 75
+            assert process.wait(TIMEOUT) == 75
         finally:
             process.kill()
     said = log.read_text()

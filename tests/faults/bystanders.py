@@ -14,10 +14,10 @@ from attrs import define, field
 
 from mcptrio._wire.sse import SseReader
 from tests.bad_inputs.tokens import good
+from tests.deadlines import RunQueue
 from tests.e2e.canary import JSON_AND_EVENTS
 from tests.e2e.wires import Broken, SocketWire
 from tests.extensions.kit import WITH_TASKS
-from tests.patience import RunQueue
 from tests.stateless.kit import DATE, meta
 
 Json = dict[str, Any]

@@ -44,10 +44,10 @@ async def kill_workers(
             with_children = cluster.workers
             victim = chance.choice(with_children)
             os.kill(victim, signal.SIGKILL)
-            with trio.move_on_after(30) as patience:
+            with trio.move_on_after(30) as timeout:
                 while victim in cluster.workers or len(cluster.workers) < len(with_children):
                     await trio.sleep(0.02)
-            assert not patience.cancelled_caught, cluster.said[-3000:]
+            assert not timeout.cancelled_caught, cluster.said[-3000:]
         await trio.sleep(0.5)
         done = True
 

@@ -22,10 +22,10 @@ from joserfc.jwk import ECKey
 
 from tests.bad_inputs.issuers import serving
 from tests.bad_inputs.tokens import good
+from tests.deadlines import RunQueue
 from tests.e2e.server_process import ServerProcess, running
 from tests.e2e.wires import SocketWire
 from tests.engines import ENGINES, VARIABLE
-from tests.patience import RunQueue
 
 from .bystanders import Bystander, Group, Wrong
 from .hostile_peer import ATTACKS

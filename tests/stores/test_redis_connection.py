@@ -18,7 +18,7 @@ from mcptrio.stores import StoreFailed
 from mcptrio.stores.redis import connection as module
 from mcptrio.stores.redis.address import RedisAddress, RedisUrl
 from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable
-from tests.patience import FairClock
+from tests.deadlines import FairClock
 from tests.ports import free_port
 from tests.redis_server import RedisServer, running_server
 

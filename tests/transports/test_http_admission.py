@@ -108,9 +108,9 @@ async def test_a_caller_that_goes_away_while_it_waits_takes_no_place(autojump_cl
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ann.post, request(1, "sleep", seconds=5))
             await wait_all_tasks_blocked(0.01)
-            for patience in (1, 5):  # the second one's ends in the very moment that it could be served
-                with trio.move_on_after(patience):
-                    await ann.post(request(patience + 1, "sleep", seconds=1))
+            for timeout in (1, 5):  # the second one's ends in the very moment that it could be served
+                with trio.move_on_after(timeout):
+                    await ann.post(request(timeout + 1, "sleep", seconds=1))
         await trio.sleep(2)
         assert (endpoint.calls, endpoint.admission.places.waiting) == (0, 0)
         assert (await ann.post(request(9, "echo"))).status == 200

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
 
-const PATIENCE = 20_000; // for one feature, in milliseconds
+const TIMEOUT = 20_000; // for one feature, in milliseconds
 const ROOTS = [
   { uri: "file:///home/one", name: "one" },
   { uri: "file:///home/two", name: "two" },
@@ -487,8 +487,8 @@ export async function drive(peer, transport) {
   for (const [name, check] of Object.entries(FEATURES)) {
     if (SKIPPED.includes(name)) continue;
     const late = new AbortController();
-    const deadline = sleep(PATIENCE, undefined, { signal: late.signal }).then(() => {
-      throw new Error(`not done after ${PATIENCE / 1000} s`);
+    const deadline = sleep(TIMEOUT, undefined, { signal: late.signal }).then(() => {
+      throw new Error(`not done after ${TIMEOUT / 1000} s`);
     });
     try {
       await Promise.race([check(peer), deadline]);

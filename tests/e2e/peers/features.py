@@ -17,7 +17,7 @@ import anyio
 
 Json = dict[str, Any]
 Check = Callable[["Peer"], Awaitable[None]]
-PATIENCE = 20.0  # for one feature
+TIMEOUT = 20.0  # for one feature
 FEATURES: dict[str, Check] = {}
 STATELESS = os.environ.get("PEER_LIFE") == "stateless"
 SKIPPED = os.environ.get("PEER_SKIP", "").split(",")  # what this life does not have
@@ -549,11 +549,11 @@ async def drive(peer: Peer) -> dict[str, str]:
         if name in SKIPPED:
             continue
         try:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TIMEOUT):
                 await check(peer)
             found[name] = "ok"
         except TimeoutError:
-            found[name] = f"not done after {PATIENCE:.0f} s"
+            found[name] = f"not done after {TIMEOUT:.0f} s"
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
     return found
