@@ -28,4 +28,14 @@ MUTANTS = [
         "while len(self._incoming) < _READ_AHEAD:", "while len(self._incoming) < 100:",
         TESTS, "test_messages_are_read_ahead_within_a_bound",
     ),
+    Mutant(
+        "U3", "a response does not wait for a body that has not arrived", REQUEST,
+        "            task.cancel()\n", "            pass\n",
+        TESTS, "test_a_refusal_does_not_wait_for_the_body",
+    ),
+    Mutant(
+        "U3", "a body that never arrives has a timeout", REQUEST,
+        "            task.cancel()\n", "            pass\n",
+        TESTS, "test_a_body_that_never_arrives_is_waited_for_within_its_timeout",
+    ),
 ]  # fmt: skip
