@@ -105,7 +105,7 @@ class Format(Struct, frozen=True):
 
 
 class Form:
-    """The form of a type: the schema to ask with, and the conversion of the answer."""
+    """The form of a type: the `requestedSchema` to ask with, and the conversion of the answer."""
 
     __slots__ = ("_nullable", "_reader", "_wrapped", "schema")
 
@@ -147,27 +147,17 @@ def _known_form(type_: Any) -> Form:
     return Form(type_)
 
 
-def form(type_: Any) -> Form:
-    """Return the form of a type, made once."""
+def form_of(type_: Any) -> Form:
+    """Return the form of a type, made once.
+
+    Raises:
+        DeclarationError: a field is not a string, number, boolean or choice.
+    """
     try:
         hash(type_)
     except TypeError:  # an Annotated with unhashable metadata
         return Form(type_)
     return _known_form(type_)
-
-
-def form_schema(type_: Any) -> JsonSchema:
-    """Return the `requestedSchema` of a type.
-
-    Raises:
-        DeclarationError: a field is not a string, number, boolean or choice.
-    """
-    return form(type_).schema
-
-
-def parse_form(type_: Any, content: Mapping[str, Any] | None) -> Any:
-    """Convert the `content` of an accepted elicitation to the type; raise `ArgumentFaults` with every fault."""
-    return form(type_).parse(content)
 
 
 def fill_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,9 +97,9 @@ class ContextAsks(Entity):
             schema = dict(form)
             read_content = _by_schema(schema)
         else:
-            from mcptrio._schema.elicit import form_schema  # on first use: most servers never ask
+            from mcptrio._schema.elicit import form_of  # on first use: most servers never ask
 
-            schema = form_schema(form)
+            schema = form_of(form).schema
             read_content = partial(_by_type, form)
 
         def read(answer: Any) -> Elicited[Any]:
@@ -251,10 +251,10 @@ def _by_schema(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _by_type(form: Any, content: Mapping[str, Any]) -> Any:
-    from mcptrio._schema.elicit import parse_form
+    from mcptrio._schema.elicit import form_of
 
     try:
-        return parse_form(form, content)
+        return form_of(form).parse(content)
     except ArgumentFaults as error:
         raise _unfit(str(error)) from error
     except Exception as error:  # a validator or `__post_init__`: its text is not for the client

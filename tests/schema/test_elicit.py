@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcptrio._schema.elicit import Form, Format, Titles, fill_defaults, form_schema, parse_form
+from mcptrio._schema.elicit import Form, Format, Titles, fill_defaults, form_of
 from mcptrio._schema.faults import ArgumentFaults
 from mcptrio.errors import DeclarationError
 from tests.schema.names import shown
@@ -89,14 +89,14 @@ ANSWER: dict[str, Any] = {
 
 
 def test_every_kind_of_field_is_written_as_the_specification_says() -> None:
-    schema = form_schema(Everything)
+    schema = form_of(Everything).schema
     assert schema["properties"] == FIELDS
     assert schema.keys() == {"type", "properties", "required"}
     assert schema["required"] == list(ANSWER)
 
 
 def test_an_answer_is_read_as_the_type_with_its_defaults() -> None:
-    value = parse_form(Everything, ANSWER)
+    value = form_of(Everything).parse(ANSWER)
     assert (value.titled, value.many, value.day) == (Size.LARGE, [Size.SMALL, Size.LARGE], datetime.date(2026, 1, 31))
 
 
@@ -114,15 +114,15 @@ def test_an_answer_is_read_as_the_type_with_its_defaults() -> None:
 )
 def test_a_wrong_answer_is_named(field: str, wrong: Any, fault: str) -> None:
     with pytest.raises(ArgumentFaults) as caught:
-        parse_form(Everything, {**ANSWER, field: wrong})
+        form_of(Everything).parse({**ANSWER, field: wrong})
     assert caught.value.faults == (fault,)
     if field != "free":
-        assert not jsonschema.Draft202012Validator(form_schema(Everything)).is_valid({**ANSWER, field: wrong})
+        assert not jsonschema.Draft202012Validator(form_of(Everything).schema).is_valid({**ANSWER, field: wrong})
 
 
 def test_all_wrong_answers_are_named_at_once() -> None:
     with pytest.raises(ArgumentFaults) as caught:
-        parse_form(Everything, {**{k: v for k, v in ANSWER.items() if k != "name"}, "age": "x"})
+        form_of(Everything).parse({**{k: v for k, v in ANSWER.items() if k != "name"}, "age": "x"})
     assert caught.value.faults == ("content.name: required", 'content.age: expected integer, got "x"')
 
 
@@ -151,22 +151,22 @@ class Model(pydantic.BaseModel):
 
 @pytest.mark.parametrize("type_", [Dict, Struct, Attrs, Model])
 def test_every_kind_of_record_can_be_a_form(type_: Any) -> None:
-    schema = form_schema(type_)
+    schema = form_of(type_).schema
     assert schema["required"] == ["a"]
     assert schema["properties"]["a"]["type"] == "string"
     assert schema["properties"]["b"]["type"] == "integer"
-    value = parse_form(type_, {"a": "x", "more": 1})
+    value = form_of(type_).parse({"a": "x", "more": 1})
     assert (value["a"] if isinstance(value, dict) else value.a) == "x"
 
 
 def test_a_pydantic_model_is_made_flat() -> None:
-    assert form_schema(Model)["properties"]["size"] == {
+    assert form_of(Model).schema["properties"]["size"] == {
         "type": "string",
         "enum": ["s", "l"],
         "title": "Size",
         "default": "s",
     }
-    assert form_schema(Model)["properties"]["maybe"] == {"type": "string", "title": "Maybe"}
+    assert form_of(Model).schema["properties"]["maybe"] == {"type": "string", "title": "Maybe"}
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,10 @@ def test_a_pydantic_model_is_made_flat() -> None:
     ids=shown,
 )
 def test_a_single_value_becomes_a_form_with_one_field(type_: Any, field: Any, content: Any, value: Any) -> None:
-    assert form_schema(type_) == {"type": "object", "properties": {"value": field}, "required": ["value"]}
-    assert parse_form(type_, {"value": content}) == value
+    assert form_of(type_).schema == {"type": "object", "properties": {"value": field}, "required": ["value"]}
+    assert form_of(type_).parse({"value": content}) == value
     with pytest.raises(ArgumentFaults, match=r"content\.value: required"):
-        parse_form(type_, {})
+        form_of(type_).parse({})
 
 
 def test_a_field_that_may_be_none_may_be_left_out() -> None:
@@ -208,16 +208,16 @@ class Inner:
 def test_a_nested_form_is_refused_with_a_hint(type_: Any) -> None:
     holder = dataclasses.make_dataclass("Holder", [("field", type_)])
     with pytest.raises(DeclarationError, match="may only hold flat fields"):
-        form_schema(holder)
+        form_of(holder)
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: form_schema(Literal[1, 2]), "choices that are strings"),
-        (lambda: form_schema(Annotated[Size, Titles({"x": "X"})]), "cannot be chosen"),
-        (lambda: form_schema(Annotated[int, Titles({"x": "X"})]), "need a choice"),
-        (lambda: form_schema(Annotated[list[Size], Titles({"s": "S"}, legacy=True)]), "leave `legacy` out"),
+        (lambda: form_of(Literal[1, 2]).schema, "choices that are strings"),
+        (lambda: form_of(Annotated[Size, Titles({"x": "X"})]).schema, "cannot be chosen"),
+        (lambda: form_of(Annotated[int, Titles({"x": "X"})]).schema, "need a choice"),
+        (lambda: form_of(Annotated[list[Size], Titles({"s": "S"}, legacy=True)]).schema, "leave `legacy` out"),
         (lambda: Titles({}), "nothing to choose"),
         (lambda: Format("colour"), "knows no format"),
     ],
@@ -228,12 +228,12 @@ def test_contradictory_annotations_are_refused(make: Any, text: str) -> None:
 
 
 def test_titles_left_out_are_the_values_themselves() -> None:
-    schema = form_schema(Annotated[Size, Titles({"s": "Small"})])
+    schema = form_of(Annotated[Size, Titles({"s": "Small"})]).schema
     assert schema["properties"]["value"]["oneOf"] == [{"const": "s", "title": "Small"}, {"const": "l", "title": "l"}]
 
 
 def test_the_client_fills_in_defaults_and_keeps_given_values() -> None:
-    filled = fill_defaults(form_schema(Everything), {"score": 1.0})
+    filled = fill_defaults(form_of(Everything).schema, {"score": 1.0})
     assert filled == {"score": 1.0, "sure": True, "day": "2026-01-31", "status": "active"}
     assert fill_defaults({"type": "object"}, {"a": 1}) == {"a": 1}
     assert fill_defaults({"properties": {"a": True, "b": {"default": None}}}, {}) == {"b": None}

@@ -13,7 +13,7 @@ from mcptrio import CapabilityMissing, Context, Server, assistant, connect, user
 from mcptrio._eras.choose import ERAS
 from mcptrio._eras.shape import lower_form
 from mcptrio._peer.era import Era
-from mcptrio._schema.elicit import Titles, form_schema
+from mcptrio._schema.elicit import Titles, form_of
 from mcptrio.server.features.sampling import listed, to_messages
 from mcptrio.types import (
     Audio,
@@ -148,7 +148,7 @@ class Extras:
 
 @every_date
 def test_a_form_is_written_in_the_words_of_its_date(era: Era) -> None:
-    properties = lower_form(era, form_schema(Shirt))["properties"]
+    properties = lower_form(era, form_of(Shirt).schema)["properties"]
     if era.features.elicitation_url:
         assert properties["colour"]["oneOf"][0] == {"const": "#f00", "title": "Red"}
         assert properties["number"]["default"] == 7
@@ -180,10 +180,10 @@ def test_a_form_by_hand_is_written_in_the_words_of_its_date(era: Era) -> None:
 @every_date
 def test_a_choice_of_several_is_not_asked_for_where_it_does_not_exist(era: Era) -> None:
     if era.features.elicitation_url:
-        assert lower_form(era, form_schema(Extras))["properties"]["extras"]["type"] == "array"
+        assert lower_form(era, form_of(Extras).schema)["properties"]["extras"]["type"] == "array"
     else:
         with pytest.raises(CapabilityMissing, match=r"extras: a choice of several does not exist at protocol version"):
-            lower_form(era, form_schema(Extras))
+            lower_form(era, form_of(Extras).schema)
 
 
 @pytest.mark.parametrize("date", [date for date, era in ERAS.items() if "elicitation/create" in era.requests])
