@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import trio
-from msgspec import field
+from msgspec import Struct, field
 
 from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
-from mcptrio.stores._directory import LocalDirectory
 from mcptrio.stores._records import MarkTable, Records, TaskRecords
 from mcptrio.stores._streams import MemoryStream, StreamFollower, StreamIndex, check_cursor, open_tasks
-from mcptrio.stores.base import Bus, StoreLimits, StreamKey
+from mcptrio.stores.base import Bus, Claimed, HomeAt, StoreLimits, StreamKey
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +119,45 @@ class MemoryStore:
         self._index.remove(stream)
         stream.drop_to(stream.last)  # open followers raise LaggedBehind
         stream.wake()
+
+
+class DirectoryEntry(Struct, frozen=True, array_like=True):
+    """A session in the table of records."""
+
+    epoch: int
+    owner: str
+    record: bytes
+
+
+class LocalDirectory:
+    """The sessions of one process: every claim of a known one succeeds.   Borrows: the table of records."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    async def claim(self, session: str, /, denied: HomeAt | None = None) -> Claimed | None:
+        found = await self._records.get(session)
+        if found is None:
+            return None
+        entry = msgspec.msgpack.decode(found, type=DirectoryEntry)
+        self.put(session, entry.epoch + 1, entry.record, owner=entry.owner)
+        return Claimed(epoch=entry.epoch + 1, record=entry.record, owner=entry.owner)
+
+    def put(self, session: str, epoch: int, record: bytes, /, *, owner: str = "", pinned: bool = False) -> None:
+        self._put(session, DirectoryEntry(epoch, owner, record), None)
+
+    async def release(self, session: str, epoch: int, record: bytes, /, *, ttl: float) -> bool:
+        found = await self._records.get(session)
+        if found is not None:
+            owner = msgspec.msgpack.decode(found, type=DirectoryEntry).owner
+            self._put(session, DirectoryEntry(epoch, owner, record), ttl)
+        return True
+
+    def forget(self, session: str, epoch: int, /) -> None:
+        self._records.drop(session)
+
+    def _put(self, session: str, entry: DirectoryEntry, ttl: float | None) -> None:
+        self._records.put(session, msgspec.msgpack.encode(entry), ttl, owner=entry.owner)
 
 
 class _Subscription(Entity):

@@ -26,8 +26,8 @@ from mcptrio.stores.redis.bus import RedisBus
 from mcptrio.stores.redis.connection import RedisConnection, StoreUnavailable, advice
 from mcptrio.stores.redis.directory import LOST, RedisDirectory
 from mcptrio.stores.redis.keys import Keys
+from mcptrio.stores.redis.marks import SharedMarks
 from mcptrio.stores.redis.mirrors import Mirrors
-from mcptrio.stores.redis.records import SharedMarks
 from mcptrio.stores.redis.tasks import SharedTasks
 
 RETRY_FETCH: Final = 0.1
