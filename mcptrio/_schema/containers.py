@@ -134,7 +134,7 @@ def _second_choice(member: Shape, kind: str) -> bool:
 def _first_fit(candidates: list[Shape], value: Any, at: Place, faults: Faults) -> Any:
     closest: Faults | None = None
     for member in candidates:
-        if faults.tired:
+        if faults.out_of_guesses:
             return faults.add(at, "fits too many types in part; give the records a field that tells them apart")
         aside = faults.aside()
         out = member.load(value, at, aside)

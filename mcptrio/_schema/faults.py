@@ -61,7 +61,8 @@ class Faults:
         return self.count > MAX_FAULTS
 
     @property
-    def tired(self) -> bool:
+    def out_of_guesses(self) -> bool:
+        """Whether so many members of unions were tried for one value that no more are."""
         return self._guesses[0] >= MAX_GUESSES
 
     def take(self, other: Faults) -> None:
