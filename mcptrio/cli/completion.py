@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from attrs import define, frozen
 
-from mcptrio.cli.arguments import resolve
+from mcptrio.cli.arguments import MAX_OPTIONS, resolve
 from mcptrio.client.client import Client
 
 COMMANDS: Final = ("call", "read", "prompt", "list", "help", "quit")
 _VARIABLE: Final = re.compile(r"\{([A-Za-z0-9_.]+)\}")  # operators such as {?query} are not completed
-_MAX_OPTIONS: Final = 20
 
 
 @define(eq=False, repr=False)
@@ -131,10 +130,10 @@ def _choices(schema: Any, root: Mapping[str, Any]) -> list[str]:
     if schema.get("type") == "boolean":
         return ["true", "false"]
     if isinstance(values := schema.get("enum"), list):
-        return [str(value) for value in values[:_MAX_OPTIONS] if value is not None]
+        return [str(value) for value in values[:MAX_OPTIONS] if value is not None]
     members = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(members, list):
-        plain = [one for one in members[:_MAX_OPTIONS] if isinstance(one, Mapping) and "anyOf" not in one]
+        plain = [one for one in members[:MAX_OPTIONS] if isinstance(one, Mapping) and "anyOf" not in one]
         return [choice for one in plain for choice in _choices(one, root)]
     return []
 

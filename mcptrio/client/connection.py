@@ -131,7 +131,8 @@ class Connection(SessionLink):
     """The `_meta` that every request of a stateless date carries, and the values that it was built from."""
     _link: ClientLink | None = None
     _over: trio.Event = field(factory=trio.Event)
-    _why: str = ""
+    why: str = ""
+    """The reason for its end."""
     _fault: str = ""
     """The protocol violation of the server for which the connection was ended."""
     _listens: dict[str, Callable[[int | str], None]] = field(factory=dict)
@@ -151,11 +152,6 @@ class Connection(SessionLink):
     @property
     def alive(self) -> bool:
         return self._link is not None and not self._over.is_set() and self.session.ended is None
-
-    @property
-    def why(self) -> str:
-        """The reason for the end of the connection."""
-        return self._why
 
     async def wait_over(self) -> None:
         await self._over.wait()
@@ -190,7 +186,7 @@ class Connection(SessionLink):
 
     def _end(self, reason: str) -> None:
         if not self._over.is_set():
-            self._why = reason
+            self.why = reason
             self._over.set()
         self.session.close_nowait(Cause.DISCONNECT)
 
@@ -321,7 +317,7 @@ class Connection(SessionLink):
         except ConnectionLost as error:
             if self._fault:
                 raise RemoteProtocolError(f"{method}: {self._fault}") from error
-            raise ConnectionLost(f"{method}: {self._why or error}") from error
+            raise ConnectionLost(f"{method}: {self.why or error}") from error
         except MCPError as error:
             if isinstance(error.data, Exception):
                 raise error.data from None  # created on this side: decoded JSON never contains an exception
@@ -352,7 +348,7 @@ class Connection(SessionLink):
             try:
                 await self.session.asks.notify(method, params)
             except ConnectionLost as error:
-                raise ConnectionLost(f"{method}: {self._why or error}") from error
+                raise ConnectionLost(f"{method}: {self.why or error}") from error
             return
         raise RequestTimeout(f"{method} could not be sent within {seconds:g} s")
 

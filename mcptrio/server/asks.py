@@ -271,6 +271,3 @@ def _read(answer: Any, cls: type[T], method: str) -> T:
         return structure(answer, cls, at="result")
     except Exception as error:
         raise RemoteProtocolError(f"the client's answer to {method} cannot be read: {error}") from error
-
-
-__all__ = ["ContextAsks", "Elicited"]

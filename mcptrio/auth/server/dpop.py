@@ -201,6 +201,3 @@ def _bad(description: str, detail: str = "") -> CredentialsRefused:
 
 def _b64(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-__all__ = ["NonceIssuer", "Replays", "check_possession", "used_before"]
