@@ -115,7 +115,7 @@ class Runtime(Entity, kw_only=True):
     lifespan: Any = None
     """The value that the server's lifespan function yielded."""
     serial: WeakValueDictionary[tuple[str, str], trio.CapacityLimiter] = field(default_factory=WeakValueDictionary)
-    """The single slot of each serial tool, by tool and caller; it exists while a call uses it."""
+    """The single slots of `one_at_a_time`, by work and owner; one exists while a task uses it."""
     once_locks: WeakValueDictionary[str, trio.Lock] = field(default_factory=WeakValueDictionary)
     """The lock of each key of `once`, by call and key; it exists while a task uses it."""
     turns: Turns = None  # type: ignore[assignment]  # set in `__post_init__`
@@ -232,6 +232,10 @@ class Runtime(Entity, kw_only=True):
     def _store_changed(self, problem: str | None) -> None:
         if self.hub:
             self.hub.emit(telemetry.StoreChanged(store=type(self.store).__name__, problem=problem))
+
+    def one_at_a_time(self, what: str, owner: str) -> trio.CapacityLimiter:
+        """Return the single slot of an owner for one kind of work; the others wait in order."""
+        return self.serial.setdefault((what, owner), trio.CapacityLimiter(1))
 
     def new_session(
         self,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mcptrio._wire.finite import find_non_finite, has_non_finite
-from mcptrio._wire.scan import JsonLimits, check_limits, has_duplicate_keys, lost_keys
+from mcptrio._wire.scan import JsonLimits, check_in_parts, check_limits, has_duplicate_keys, lost_keys
 from mcptrio.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 
 __all__ = [
@@ -159,7 +159,7 @@ def decode(data: bytes | bytearray | memoryview, limits: JsonLimits = DEFAULT_LI
 def decode_in_parts(data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Generator[None, None, Frame | Batch]:
     """Read a large message as `decode` does, in parts that take milliseconds each."""
     data = data.removeprefix(_BYTE_ORDER_MARK)
-    check_limits(data, limits)
+    yield from check_in_parts(data, limits)
     yield
     tree = _parse(data)
     yield

@@ -66,7 +66,7 @@ MUTANTS = [
     ),
     Mutant(
         "S2", "one listen request of an owner matches at a time", "server/features/listen.py",
-        "trio.CapacityLimiter(1)", "trio.CapacityLimiter(9)",
+        'async with session.runtime.one_at_a_time("listen request", session.owner):', "if True:",
         "tests/stateless/test_listening.py", "test_requests_of_one_owner_match_their_resources_one_after_the_other",
     ),
     Mutant(
@@ -109,14 +109,29 @@ MUTANTS = [
     ),
     Mutant(
         "S2", "a large message is decoded in turns", "transports/decoding.py",
-        "        await trio.lowlevel.checkpoint()\n        if take_turn", "        if take_turn",
+        "        await trio.lowlevel.checkpoint()\n        try:\n", "        try:\n",
         "tests/transports/test_decoding.py", "test_other_tasks_run_while_a_large_message_is_decoded",
     ),
     Mutant(
-        "S2", "large messages of one owner share the turns", "transports/http_server/endpoint/endpoint.py",
-        "decode_in_turns(body, self.config.json_limits, take_turn)",
-        "decode_in_turns(body, self.config.json_limits)",
-        "tests/transports/test_decoding.py", "test_each_part_of_a_large_request_takes_a_turn_of_its_owner",
+        "S2", "one large message of an owner is decoded at a time", "_actors/runtime.py",
+        "setdefault((what, owner), trio.CapacityLimiter(1))", "setdefault((what, owner), trio.CapacityLimiter(9))",
+        "tests/transports/test_decoding.py", "test_large_messages_of_one_owner_are_decoded_one_after_the_other",
+    ),
+    Mutant(
+        "S4", "a silent WebSocket keeps no message", "transports/pipe/server.py",
+        "                del message, frame  #", "                #",
+        "tests/transports/test_decoding.py", "test_a_pipe_whose_peer_is_silent_keeps_no_message",
+    ),
+    Mutant(
+        "S4", "one message of a WebSocket waits for its session", "transports/http_server/hypercorn/connection.py",
+        "size = 1 if head.websocket else", "size =",
+        "tests/e2e/test_hypercorn_websocket.py", "test_one_message_waits_for_the_app",
+    ),
+    Mutant(
+        "S4", "text that arrives takes no more than its bytes", "transports/http_server/hypercorn/websocket.py",
+        "        if not isinstance(event, TextMessage):\n            super().extend(event)",
+        "        if True:\n            super().extend(event)",
+        "tests/e2e/test_hypercorn_websocket.py", "test_a_text_in_the_making_takes_no_more_memory_than_its_bytes",
     ),
     Mutant(
         "S4", "Hypercorn is imported in a thread", "transports/http_server/direct/engine.py",

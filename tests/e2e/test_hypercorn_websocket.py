@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
 from mcptrio import telemetry
-from mcptrio.transports.http_server.hypercorn.websocket import WebSocket
+from mcptrio.transports.http_server.hypercorn import connection
+from mcptrio.transports.http_server.hypercorn.websocket import ByteBuffer, WebSocket
 from tests.deadlines import FairClock
 from tests.engines import both_engines
 
@@ -336,3 +338,42 @@ async def test_the_app_is_notified_of_a_peer_that_vanishes() -> None:
         await socket.stream.aclose()
         with trio.fail_after(20):
             await told.wait()
+
+
+@pytest.mark.defect("S4")
+async def test_one_message_waits_for_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message may be as large as a body, and nothing else bounds those of all sockets together."""
+    made: list[connection.AppEvents] = []
+    stop = trio.Event()
+
+    class Recorded(connection.AppEvents):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    async def deaf(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await stop.wait()
+
+    monkeypatch.setattr(connection, "AppEvents", Recorded)
+    async with serving(deaf, websocket_ping_interval=None) as server:
+        socket, _ = await open_socket(server)
+        for _ in range(6):
+            await socket.send(TextMessage(data="x"))
+        await wait_all_tasks_blocked(0.2)
+        assert [len(events._events) for events in made] == [1]
+        stop.set()
+
+
+@pytest.mark.defect("S4")
+async def test_a_text_in_the_making_takes_no_more_memory_than_its_bytes() -> None:
+    buffer, pieces = ByteBuffer(2**21), ["x" * 2**16 + str(number) for number in range(16)]
+    tracemalloc.start()
+    try:
+        for piece in pieces:
+            buffer.extend(TextMessage(data=piece))
+        assert tracemalloc.get_traced_memory()[0] < 2**16
+    finally:
+        tracemalloc.stop()
+    assert buffer.to_message() == {"type": "websocket.receive", "bytes": None, "text": "".join(pieces)}

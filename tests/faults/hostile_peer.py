@@ -160,8 +160,13 @@ class Refused(Exception):
 
 
 def masked(message: bytes) -> bytes:
-    """A WebSocket frame of a client with a short text."""
-    size = bytes([0x80 | len(message)]) if len(message) < 126 else b"\xfe" + len(message).to_bytes(2, "big")
+    """A WebSocket frame of a client with a text."""
+    if len(message) < 126:
+        size = bytes([0x80 | len(message)])
+    elif len(message) < 2**16:
+        size = b"\xfe" + len(message).to_bytes(2, "big")
+    else:
+        size = b"\xff" + len(message).to_bytes(8, "big")
     return b"\x81" + size + b"\0\0\0\0" + message
 
 
@@ -307,6 +312,32 @@ async def open_websocket(peer: Peer, stream: trio.SocketStream) -> None:
     await stream.send_all(masked(peer.initialize()))
     peer.requests += 1
     await peer.some(stream)
+
+
+async def send_messages(peer: Peer) -> None:
+    """Large messages on several sockets."""
+    items = [{"n": number, "text": "x" * 20} for number in range(20_000)]
+    kinds = (
+        peer.frame("tools/list", {"cursor": "A" * 1_000_000}),
+        peer.frame("tools/call", {"name": "echo", "arguments": {"text": "x", "items": items}}),
+    )
+
+    async def work(stream: trio.SocketStream) -> None:
+        await open_websocket(peer, stream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(discard, peer, stream)
+            while True:
+                await stream.send_all(masked(random.choice(kinds)))
+                peer.requests += 1
+
+    await peer.many(8, flat(work))
+
+
+async def send_tables(peer: Peer) -> None:
+    """Bodies that take much memory when they are decoded."""
+    items = [{"n": number, "text": "x" * 20} for number in range(20_000)]
+    request = peer.call("echo", {"text": "x", "items": items})
+    await peer.repeat(8, lambda: request)
 
 
 async def open_websockets(peer: Peer) -> None:
@@ -515,8 +546,8 @@ ATTACKS: Final[dict[str, Callable[[Peer], Awaitable[None]]]] = {
         send_batches, park_questions, leave_sessions, subscribe, leave_tasks, leave_running_tasks, send_frames,
         read_slowly, read_old_streams_slowly, hold_threads, hold_and_leave_threads, hold_calls, call_at_once,
         try_tokens, try_key_ids, send_huge_headers, pipeline_garbage, open_and_close, flood_cancels,
-        send_progress_tokens, send_cursors, ask_in_threads, delete_sessions, open_websockets, hold_websockets,
-        hold_connections, send_proofs, invent_names,
+        send_progress_tokens, send_cursors, ask_in_threads, delete_sessions, send_messages, send_tables,
+        open_websockets, hold_websockets, hold_connections, send_proofs, invent_names,
     )
 }  # fmt: skip
 

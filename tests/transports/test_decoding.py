@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Request, decode
+from mcptrio._wire.jsonrpc import Request, decode, decode_in_parts
 from mcptrio.errors import RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
+from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.scopes import Scopes
+from mcptrio.transports.pipe.server import Pipe, serve_pipe
 
-from .app_for_tests import head, open_endpoint, plain
+from .app_for_tests import exchange, head, open_endpoint
 
 
 class Turns(Entity):
@@ -43,18 +49,80 @@ async def test_other_tasks_run_while_a_large_message_is_decoded(size: int) -> No
     assert turns.count >= 2
 
 
+class OneMessage(Pipe):
+    """A pipe whose peer sends one message, and then nothing."""
+
+    def __init__(self, message: bytes) -> None:
+        self.message: bytes | None = message
+
+    async def receive(self) -> list[bytes | RemoteProtocolError]:
+        if self.message is None:
+            await trio.sleep_forever()
+        message, self.message = self.message, None
+        return [message] if message is not None else []
+
+    async def send(self, messages: list[bytes]) -> None:
+        pass
+
+
+Send = Callable[[str], Awaitable[object]]
+
+
+@asynccontextmanager
+async def receiving(kind: str, data: bytes) -> AsyncIterator[Send]:
+    """Yield a function that sends a large message as some owner."""
+    async with open_endpoint(HttpConfig(legacy_sse=True)) as endpoint:
+
+        async def pipe(owner: str) -> object:
+            return await serve_pipe(endpoint.runtime, OneMessage(data), transport="websocket", owner=owner)
+
+        async def post(owner: str) -> object:
+            path = "/messages" if kind == "sse" else "/mcp"
+            return await exchange(endpoint, head("POST", path, client=owner, accept="*/*"), data)
+
+        yield pipe if kind == "pipe" else post
+
+
 @pytest.mark.defect("S2")
-async def test_each_part_of_a_large_request_takes_a_turn_of_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many connections of one client decode as many parts in a turn of the loop as one does."""
-    taken: list[str] = []
+@pytest.mark.parametrize(("owners", "most"), [("aaaa", 1), ("abab", 2)])
+@pytest.mark.parametrize("kind", ["http", "sse", "pipe"])
+async def test_large_messages_of_one_owner_are_decoded_one_after_the_other(
+    kind: str, owners: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many connections of one client take one part in a turn of the loop, and the memory of one message."""
+    running, seen, done = 0, 0, 0
 
-    async def take(self: object, owner: str) -> None:
-        taken.append(owner)
+    def parts(*args: Any) -> Generator[None, None, Any]:
+        nonlocal running, seen, done
+        running += 1
+        seen = max(seen, running)
+        frame = yield from decode_in_parts(*args)
+        running, done = running - 1, done + 1
+        return frame
 
-    monkeypatch.setattr("mcptrio._actors.turns.Turns.take", take)
-    async with open_endpoint() as endpoint:
-        await plain(endpoint, head(), message(text="x" * 100_000))
-    assert len(taken) >= 3, "one for each part"
+    monkeypatch.setattr("mcptrio.transports.decoding.decode_in_parts", parts)
+    async with receiving(kind, message(text="x" * 100_000)) as send, trio.open_nursery() as nursery:
+        for owner in owners:
+            nursery.start_soon(send, owner)
+        await wait_all_tasks_blocked(0.01)
+        assert done == len(owners)
+        nursery.cancel_scope.cancel()
+    assert seen == most
+
+
+@pytest.mark.defect("S4")
+async def test_a_pipe_whose_peer_is_silent_keeps_no_message() -> None:
+    """A decoded message takes up to 15 MB, and a WebSocket may stay open for days."""
+    data = msgspec.json.encode({"jsonrpc": "2.0", "method": "m", "params": {"items": [0] * 12_345}})
+
+    def kept() -> bool:
+        return any(type(thing) is list and len(thing) == 12_345 for thing in gc.get_objects())
+
+    async with receiving("pipe", data) as send, trio.open_nursery() as nursery:
+        nursery.start_soon(send, "a")
+        await wait_all_tasks_blocked()
+        assert not kept()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("text", ["x", "\\u003a", ":", "\\\\u003a", "\\u003A:"])

@@ -172,8 +172,7 @@ class ListenRequests(Entity):
             session = ctx._session
             ends.callback(take_places(session, uris))
             # Matching takes time: it lets other tasks run in between, and one request of an owner does it at a time.
-            key = "subscriptions/listen", session.owner
-            async with session.runtime.serial.setdefault(key, trio.CapacityLimiter(1)):
+            async with session.runtime.one_at_a_time("listen request", session.owner):
                 for uri in dict.fromkeys(uris):
                     if may_read(self.resources, ctx, uri):
                         readable.append(uri)

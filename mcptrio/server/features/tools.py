@@ -165,8 +165,7 @@ def _read_again(entry: ToolEntry, arguments: Mapping[str, Any], first: ArgumentF
 
 def _serial_place(entry: ToolEntry, ctx: Context) -> trio.CapacityLimiter:
     """Return the place of a serial tool: one for each session, or for each caller where requests have no session."""
-    key = (entry.name, session_of(ctx) or caller_of(ctx))
-    return ctx._session.runtime.serial.setdefault(key, trio.CapacityLimiter(1))
+    return ctx._session.runtime.one_at_a_time(entry.name, session_of(ctx) or caller_of(ctx))
 
 
 def _check_rate(entry: ToolEntry, rates: Rates, ctx: Context) -> None:

@@ -194,7 +194,8 @@ class LegacyEndpoint:
     async def _deliver(self, head: HttpRequest, body: bytes) -> Plain:
         parts = self.parts
         try:
-            frame = await decode_in_turns(body, parts.config.json_limits)
+            async with parts.runtime.one_at_a_time("large message", head.owner):
+                frame = await decode_in_turns(body, parts.config.json_limits)
         except RemoteProtocolError as error:
             return refuse_frame(error)
         ids = parse_qs(head.query.decode("latin-1")).get("session_id", [])

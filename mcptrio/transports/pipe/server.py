@@ -312,7 +312,8 @@ class _Reader(Entity, kw_only=True):
                     if isinstance(message, RemoteProtocolError):
                         frame = Malformed(message)
                     elif len(message) > LARGE_MESSAGE:
-                        frame = await decode_in_turns(message, self.json)
+                        async with self.runtime.one_at_a_time("large message", self.session.owner):
+                            frame = await decode_in_turns(message, self.json)
                     else:
                         frame = decode(message, self.json)
                 except RemoteProtocolError as error:
@@ -333,6 +334,7 @@ class _Reader(Entity, kw_only=True):
                 at_once += 1
                 if not at_once % _AT_ONCE:
                     await trio.lowlevel.checkpoint()
+                del message, frame  # a decoded message may take megabytes, and the peer may send nothing for hours
             if outbox.full:
                 self._limit("outbox")
                 await outbox.room()

@@ -299,8 +299,8 @@ class Endpoint:
     async def _post(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
         try:
             if len(body) > LARGE_MESSAGE:
-                take_turn = partial(self.runtime.turns.take, head.owner)
-                frame = await decode_in_turns(body, self.config.json_limits, take_turn)
+                async with self.runtime.one_at_a_time("large message", head.owner):
+                    frame = await decode_in_turns(body, self.config.json_limits)
             else:
                 frame = decode(body, self.config.json_limits)
         except RemoteProtocolError as error:

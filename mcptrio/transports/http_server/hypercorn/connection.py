@@ -253,7 +253,9 @@ class HypercornConnection(H11Protocol):
         if self._certificate is not None:
             extensions["tls"] = {"client_cert_chain": (self._certificate,), "client_cert_error": None}
         before_body = self._send_continue if head.expects_continue else None
-        events = self._events = AppEvents(config.max_app_queue_size, before_body)
+        # One message of a WebSocket may be as large as a whole body.
+        size = 1 if head.websocket else config.max_app_queue_size
+        events = self._events = AppEvents(size, before_body)
         self._tasks.start_soon(self._run_app, app, scope, events, send, name="app")
         return events.put
 
