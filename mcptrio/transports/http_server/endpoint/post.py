@@ -65,10 +65,15 @@ class Pending(Entity, kw_only=True):
         self.phase = phase
         self._settled.set()
 
-    async def _wait(self, become_stream: Callable[[], bool], abandon: Callable[[], None]) -> Plain | None:
+    def _answer(self, data: bytes, status: int) -> None:
+        """Answer with plain JSON."""
+        self.answer, self.status = data, status
+        self._settle(ReplyPhase.ANSWERED)
+
+    async def _wait(self, open_stream: Callable[[], bool], abandon: Callable[[], None]) -> Plain | None:
         """Wait until the reply is plain JSON, which is returned, or a stream.
 
-        When it takes too long call `become_stream`, which returns whether it can; if cancelled, call `abandon`.
+        When it takes too long call `open_stream`, which returns whether it could; if cancelled, call `abandon`.
         """
         try:
             if self.phase is ReplyPhase.PENDING:
@@ -78,7 +83,7 @@ class Pending(Entity, kw_only=True):
                     await self._settled.wait()
                 finally:
                     timer.stop()
-            if self.phase is ReplyPhase.PENDING and not become_stream():
+            if self.phase is ReplyPhase.PENDING and not open_stream():
                 self._settled = trio.Event()
                 await self._settled.wait()
         except BaseException:
@@ -114,9 +119,8 @@ class PostStream(Pending, kw_only=True):
         if self.phase is ReplyPhase.PENDING:
             # An error that has an HTTP status is sent with that status, regardless of `sse_only`.
             if final and (status != 200 or not self.parts.config.sse_only):
-                self.answer, self.status = data, status
-                self._settle(ReplyPhase.ANSWERED)
-            elif self.json_only or not self._open():
+                self._answer(data, status)
+            elif not self._open():
                 self._post_elsewhere(data, final, status)
             else:
                 self._append(data, final)
@@ -163,7 +167,9 @@ class PostStream(Pending, kw_only=True):
             self.log.append(data, last=final)
 
     def _open(self) -> bool:
-        """Turn into a stream; return False if the store has no room for another one."""
+        """Turn into a stream; return False if streams are turned off, or the store has no room for another one."""
+        if self.json_only:
+            return False
         log = self.http.new_log(self.name)
         try:
             log.begin(encode_call(self.frame, self.parts.runtime.app.may_rerun) if self.parts.store.durable else None)
@@ -179,8 +185,7 @@ class PostStream(Pending, kw_only=True):
     def _post_elsewhere(self, data: bytes, final: bool, status: int) -> None:
         """Send a message without a stream, because the store has no room or streams are turned off."""
         if final:
-            self.answer, self.status = data, status
-            self._settle(ReplyPhase.ANSWERED)
+            self._answer(data, status)
         elif is_notification(data):
             self.http.count(telemetry.Dropped(kind="json_only", session=self.http.session.id))
         elif self.http.listening:
@@ -206,7 +211,7 @@ class PostStream(Pending, kw_only=True):
 
     async def reply(self) -> Plain | Stream:
         """Wait for the response."""
-        plain = await self._wait(self._become_stream, self._abandon)
+        plain = await self._wait(self._open, self._abandon)
         if plain is not None:
             return plain
         http, request_id = self.http, self.frame.id if type(self.frame) is Request else None
@@ -235,10 +240,6 @@ class PostStream(Pending, kw_only=True):
             return unknown_session()
         # basic/utilities/cancellation: a cancelled request gets no response. HTTP needs one: send an empty one.
         return Plain(202) if self.parts.config.json_only else Plain(200, WHOLE_EVENTS + self.headers, b":\n\n")
-
-    def _become_stream(self) -> bool:
-        """Turn into a stream, because the answer takes too long; return False if that is not possible."""
-        return not self.json_only and self._open()
 
     def _abandon(self) -> None:
         """Handle the end of the request before it was answered."""

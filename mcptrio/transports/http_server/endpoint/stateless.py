@@ -52,14 +52,12 @@ class ExchangeLink(Pending, kw_only=True):
         config = self.parts.config
         if self.phase is ReplyPhase.PENDING:
             if final and (status != 200 or not config.sse_only):
-                self.answer, self.status = data, status
-                self._settle(ReplyPhase.ANSWERED)
+                self._answer(data, status)
             elif config.json_only and not final and not self.listens:
                 if hub := self.parts.hub:
                     hub.emit(telemetry.Dropped(kind="json_only", session=EXCHANGE_ID))
             elif not self._open() and final:
-                self.answer, self.status = data, status
-                self._settle(ReplyPhase.ANSWERED)
+                self._answer(data, status)
         if self._stream is not None:
             self._stream.put(data, final)
         if final:
