@@ -165,24 +165,24 @@ def defined_in(module: ModuleType) -> set[str]:
     return {name for name in found if not name.startswith("_")}
 
 
-def told_to_type_checkers(package: ModuleType) -> dict[str, str]:
+def imported_for_type_checkers(package: ModuleType) -> dict[str, str]:
     """The names that a package imports for type checkers, each with the module that it comes from."""
-    told: dict[str, str] = {}
+    imported: dict[str, str] = {}
     for node in ast.walk(ast.parse(inspect.getsource(package))):
         if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "importlib", "mcptrio._hints"):
             module = str(node.module) if node.level == 0 else f"{package.__name__}.{node.module}"
             for alias in node.names:
                 names = defined_in(importlib.import_module(module)) if alias.name == "*" else {alias.name}
-                assert not names & told.keys()
-                told.update(dict.fromkeys(names, module))
-    return told
+                assert not names & imported.keys()
+                imported.update(dict.fromkeys(names, module))
+    return imported
 
 
 @pytest.mark.parametrize("package", [mcptrio, mcptrio.types], ids=lambda package: package.__name__)
 def test_every_name_is_found_where_type_checkers_look_for_it(package: ModuleType) -> None:
-    told = told_to_type_checkers(package)
-    assert set(told) == set(package.__all__)
-    for name, module in told.items():
+    imported = imported_for_type_checkers(package)
+    assert set(imported) == set(package.__all__)
+    for name, module in imported.items():
         assert getattr(package, name) is getattr(importlib.import_module(module), name), name
         assert name in dir(package)
 

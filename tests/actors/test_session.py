@@ -389,8 +389,8 @@ async def test_an_ask_that_is_not_answered_in_time_is_taken_back(autojump_clock:
     async with open_talk({"ask": ask}) as talk:
         await talk.deliver(request(1, "ask"))
         await trio.sleep(6)
-        asked, told, answer = await talk.settle()
-        assert told["params"] == {"requestId": asked["id"], "reason": "timeout"}
+        asked, received, answer = await talk.settle()
+        assert received["params"] == {"requestId": asked["id"], "reason": "timeout"}
         assert "in time" in answer["result"]["error"]
         await talk.deliver(Response(asked["id"], {}))  # too late: dropped and counted
         assert await talk.settle() == []
@@ -702,8 +702,8 @@ async def test_cancelling_the_asking_task_leaves_nothing_in_the_ledger(autojump_
                 nursery.cancel_scope.cancel()
             sent = await talk.settle()
             asked = [m["id"] for m in sent if m["method"] == "roots/list"]
-            told = [m["params"]["requestId"] for m in sent if m["method"] == "notifications/cancelled"]
-            assert asked == told
+            received = [m["params"]["requestId"] for m in sent if m["method"] == "notifications/cancelled"]
+            assert asked == received
         assert list(talk.session.peer.ledger.asks()) == []
 
 

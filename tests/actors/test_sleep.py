@@ -168,13 +168,13 @@ async def test_a_carrier_is_started_once(autojump_clock: MockClock) -> None:
 
 async def test_a_session_that_crashes_while_it_falls_asleep_ends_like_any_other(autojump_clock: MockClock) -> None:
     async with open_talk() as talk:
-        session, told = talk.session, []
+        session, received = talk.session, []
 
         async def ask() -> None:
             try:
                 await session.asks.ask("roots/list", {})
             except ConnectionLost as error:
-                told.append(str(error))
+                received.append(str(error))
 
         await nod_off(session)
         session.background.start(trio.sleep_forever)
@@ -183,7 +183,7 @@ async def test_a_session_that_crashes_while_it_falls_asleep_ends_like_any_other(
             await trio.testing.wait_all_tasks_blocked()
             assert session.nursery is not None
             session.nursery.cancel_scope.cancel()
-        assert told
+        assert received
         assert session.ended is Cause.CRASH
         assert talk.link.ended
 

@@ -85,7 +85,7 @@ def answer_of_a_stranger(scene: Scene) -> Reply:
         reply = connection.read_until(connection.read_start(), b"elicitation/create")
         question = next(m for m in reply.messages if m.get("method") == "elicitation/create")
         kind = '"error":{"code":1,"message":"no"}' if scene.case.data.get("error") else '"result":{"action":"cancel"}'
-        told = stranger.exchange(f'{{"jsonrpc":"2.0","id":{json.dumps(question["id"])},{kind}}}'.encode())
+        received = stranger.exchange(f'{{"jsonrpc":"2.0","id":{json.dumps(question["id"])},{kind}}}'.encode())
         result = {"action": "accept", "content": {"size": "XL"}}
         asked.exchange(json.dumps({"jsonrpc": "2.0", "id": question["id"], "result": result}).encode())
         while connection.read_more(reply):
@@ -93,7 +93,7 @@ def answer_of_a_stranger(scene: Scene) -> Reply:
         assert "XL" in json.dumps(reply.answer)
     asked.end_session()
     asked.close()
-    return told
+    return received
 
 
 @action
@@ -156,8 +156,8 @@ def cancel_of_a_stranger(scene: Scene) -> Reply:
     victim = another(scene)
     with start(scene, victim, "wait", request_id, seconds=0.3) as connection:
         reply = connection.read_start()
-        told = scene.speaker.tell("notifications/cancelled", {"requestId": request_id})
-        assert told.status == 202
+        received = scene.speaker.tell("notifications/cancelled", {"requestId": request_id})
+        assert received.status == 202
         while connection.read_more(reply):
             pass
     victim.end_session()
@@ -203,10 +203,10 @@ def expect_continue(scene: Scene) -> Reply:
     body = scene.speaker.message("tools/list")
     with Connection(scene.speaker.port) as connection:
         connection.send(scene.speaker.head("POST", body, headers={"expect": "100-continue"}))
-        told = b""
-        while b"\r\n\r\n" not in told:
-            told += connection.receive()
-        assert told.startswith(b"HTTP/1.1 100"), told
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += connection.receive()
+        assert received.startswith(b"HTTP/1.1 100"), received
         connection.send(body)
         reply = connection.read()
         reply.informational.append(100)

@@ -160,8 +160,8 @@ def busy_call(speaker: Speaker) -> None:
 
 def much_progress(speaker: Speaker) -> None:
     with begin(speaker, "count", 1, to=30) as connection:
-        told = connection.read().body.decode().count("notifications/progress")
-    assert 3 <= told < 30
+        received = connection.read().body.decode().count("notifications/progress")
+    assert 3 <= received < 30
 
 
 def old_cursor(speaker: Speaker) -> None:

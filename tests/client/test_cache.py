@@ -64,7 +64,7 @@ def test_a_request_that_must_not_be_cached_has_no_key(method: str, params: dict[
 
 
 @pytest.mark.parametrize(
-    ("told", "params", "gone"),
+    ("notification", "params", "gone"),
     [
         ("notifications/tools/list_changed", {}, {"tools/list"}),
         ("notifications/prompts/list_changed", {}, {"prompts/list"}),
@@ -76,7 +76,7 @@ def test_a_request_that_must_not_be_cached_has_no_key(method: str, params: dict[
     ],
 )
 def test_a_notification_invalidates_the_results_that_it_is_about(
-    told: str, params: dict[str, Any], gone: set[str]
+    notification: str, params: dict[str, Any], gone: set[str]
 ) -> None:
     cache = ResultCache()
     requests: dict[str, dict[str, Any]] = {
@@ -88,7 +88,7 @@ def test_a_notification_invalidates_the_results_that_it_is_about(
     }
     for method, asked in requests.items():
         kept(cache, method, asked, PAGE)
-    cache.on_notification(told, params)
+    cache.on_notification(notification, params)
     assert {method for method, asked in requests.items() if found(cache, method, asked) is None} == gone
 
 

@@ -217,7 +217,7 @@ async def test_many_calls_at_once_get_their_own_answers(date: str, autojump_cloc
 
 
 async def test_a_response_does_not_overtake_earlier_notifications(date: str) -> None:
-    server, told = Server("teller"), []
+    server, received = Server("teller"), []
 
     @server.tool
     async def tell(ctx: Context, times: int) -> str:
@@ -227,9 +227,9 @@ async def test_a_response_does_not_overtake_earlier_notifications(date: str) -> 
 
     async with connect(server, protocol=date) as client:
         for times in (1, 3, 40):
-            told.clear()
-            await client.call_tool("tell", {"times": times}, on_progress=lambda one: told.append(one.progress))
-            assert told == [step + 1 for step in range(times)]
+            received.clear()
+            await client.call_tool("tell", {"times": times}, on_progress=lambda one: received.append(one.progress))
+            assert received == [step + 1 for step in range(times)]
 
 
 async def test_large_arguments_and_results_arrive_whole(date: str) -> None:

@@ -43,8 +43,8 @@ async def test_an_unread_change_is_delivered_once(autojump_clock: MockClock) -> 
 async def acknowledge(wire: Wire, request: dict[str, object]) -> None:
     params = request["params"]
     assert isinstance(params, dict)
-    told = {"_meta": {SUBSCRIPTION: request["id"]}, "notifications": params["notifications"]}
-    await wire.say(method="notifications/subscriptions/acknowledged", params=told)
+    requested = {"_meta": {SUBSCRIPTION: request["id"]}, "notifications": params["notifications"]}
+    await wire.say(method="notifications/subscriptions/acknowledged", params=requested)
 
 
 async def test_two_subscriptions_on_one_pipe_are_kept_apart() -> None:
@@ -173,7 +173,7 @@ async def subscribed_to(wire: Wire) -> None:
         await wire.answer(await wire.take())
 
 
-def told(server: Scripted) -> list[str]:
+def requested(server: Scripted) -> list[str]:
     frames = [one for wire in server.wires for one in wire.received]
     return [one["method"] for one in frames if one["method"].startswith("resources/")]
 
@@ -186,8 +186,8 @@ async def test_unsubscribing_does_not_silence_a_listener() -> None:
             await client.subscribe("a://b")
             await client.unsubscribe("a://b")
             await client.unsubscribe("a://b")  # once too often
-            assert told(server) == ["resources/subscribe"] * 2
-        assert told(server)[2:] == ["resources/unsubscribe"]
+            assert requested(server) == ["resources/subscribe"] * 2
+        assert requested(server)[2:] == ["resources/unsubscribe"]
 
 
 @pytest.mark.defect("C17")
@@ -200,6 +200,6 @@ async def test_a_listener_that_ends_does_not_silence_a_subscription_or_another_l
             async with client.listen(resources=["a://b"]):
                 pass
             await client.unsubscribe("a://b")
-        assert told(server) == ["resources/subscribe"] * 4
+        assert requested(server) == ["resources/subscribe"] * 4
         await client.unsubscribe("a://b")
-        assert told(server)[4:] == ["resources/unsubscribe"]
+        assert requested(server)[4:] == ["resources/unsubscribe"]

@@ -106,7 +106,7 @@ def test_no_method_of_several_clients_is_missing(other: type) -> None:
 @each_era
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_an_asyncio_program_has_the_whole_client(era: str, factory: Any) -> None:
-    server, told, progress = shop(), [], []
+    server, logs, progress = shop(), [], []
 
     async def elicit(params: Any) -> dict[str, int]:
         await asyncio.sleep(0.001)
@@ -117,7 +117,7 @@ def test_an_asyncio_program_has_the_whole_client(era: str, factory: Any) -> None
         progress.append(params.progress)
 
     async def log(message: Any) -> None:
-        told.append(message.data)
+        logs.append(message.data)
 
     async def main() -> None:
         client = aio.connect(server, protocol=era, elicit=elicit, sample=lambda params: "hi", log=log)
@@ -153,7 +153,7 @@ def test_an_asyncio_program_has_the_whole_client(era: str, factory: Any) -> None
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
-    assert told == ["ordered"]
+    assert logs == ["ordered"]
     assert not trio.lowlevel.in_trio_run()
 
 
@@ -231,13 +231,17 @@ async def test_each_client_says_which_loop_it_needs() -> None:
 
 @each_era
 def test_a_plain_program_has_the_whole_client(era: str) -> None:
-    server, told, progress, threads = shop(), [], [], []
+    server, logs, progress, threads = shop(), [], [], []
 
     def elicit(params: Any) -> dict[str, int]:
         threads.append(threading.current_thread())
         return {"size": 7}
 
-    options: Any = {"elicit": elicit, "sample": lambda params: "hi", "log": lambda message: told.append(message.data)}
+    options: Any = {
+        "elicit": elicit,
+        "sample": lambda params: "hi",
+        "log": lambda message: logs.append(message.data),
+    }
     client = blocking.connect(server, protocol=era, **options)
     with pytest.raises(LocalProtocolError, match="not open"):
         client.ping()

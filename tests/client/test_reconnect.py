@@ -133,9 +133,9 @@ async def test_a_new_session_gets_the_log_level_and_subscriptions_of_the_old_one
         await client.subscribe("a://b")
         await trio.testing.wait_all_tasks_blocked()
         await client.list_resources()
-    told = [(m["method"], m.get("params")) for m in server.wires[1].received if "id" in m]
-    assert ("logging/setLevel", {"level": "error"}) in told
-    assert ("resources/subscribe", {"uri": "a://b"}) in told
+    requests = [(m["method"], m.get("params")) for m in server.wires[1].received if "id" in m]
+    assert ("logging/setLevel", {"level": "error"}) in requests
+    assert ("resources/subscribe", {"uri": "a://b"}) in requests
 
 
 async def test_a_server_that_came_back_as_another_is_initialized_again(autojump_clock: MockClock) -> None:

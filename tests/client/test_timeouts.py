@@ -217,12 +217,12 @@ async def test_an_answer_that_comes_while_the_clocks_stand_still_is_the_answer(a
 
 
 async def test_a_request_that_times_out_is_cancelled_at_the_server(autojump_clock: trio.abc.Clock) -> None:
-    told: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     async def serve(wire: Wire) -> None:
         await wire.open_stateful()
         call = await wire.take("tools/call")
-        told.append((await wire.take("notifications/cancelled"))["params"])
+        received.append((await wire.take("notifications/cancelled"))["params"])
         await wire.answer(call, content=[])  # too late
         await wire.answer(await wire.take("tools/call"), content=[])
 
@@ -230,7 +230,7 @@ async def test_a_request_that_times_out_is_cancelled_at_the_server(autojump_cloc
         with pytest.raises(RequestTimeout, match="tools/call was not answered within 5 s"):
             await client.call_tool("t", timeout=5)
         assert not (await client.call_tool("t")).is_error
-    assert [one["reason"] for one in told] == ["timeout"]
+    assert [one["reason"] for one in received] == ["timeout"]
 
 
 def busy(times: int) -> Web:

@@ -18,15 +18,15 @@ def page(number: str = "e1", **more: Any) -> dict[str, Any]:
     return {"mode": "url", "elicitationId": number, "url": f"https://example.org/{number}", "message": "Sign", **more}
 
 
-def refusing(*pages: dict[str, Any], times: int = 1, tell: float | None = None) -> Any:
+def refusing(*pages: dict[str, Any], times: int = 1, report_after: float | None = None) -> Any:
     """A server that refuses so many calls until pages are visited, and may notify of the visit."""
 
     async def serve(wire: Wire) -> None:
         await wire.open_stateful()
         for _ in range(times):
             await wire.refuse(await wire.take("tools/call"), -32042, "sign in", {"elicitations": list(pages)})
-            if tell is not None:
-                await trio.sleep(tell)
+            if report_after is not None:
+                await trio.sleep(report_after)
                 for one in pages:
                     params = {"elicitationId": one["elicitationId"]}
                     await wire.say(method="notifications/elicitation/complete", params=params)
@@ -103,7 +103,7 @@ async def test_the_server_may_complete_the_visit_before_the_user_confirms_it(aut
         finally:
             left.append(str(params.elicitation_id))
 
-    server = refusing(page("a"), page("b"), tell=10)
+    server = refusing(page("a"), page("b"), report_after=10)
     async with connect(server, protocol=OLD, elicit=lambda _: "accept", visited=visited) as client:
         began = trio.current_time()
         assert await client.call_tool("t", into=str) == "done"
@@ -133,7 +133,7 @@ async def test_the_completion_of_another_page_is_ignored(autojump_clock: trio.ab
 
 
 async def test_a_call_is_repeated_only_once_after_a_visit(autojump_clock: trio.abc.Clock) -> None:
-    server = refusing(page(), times=2, tell=1)
+    server = refusing(page(), times=2, report_after=1)
     async with connect(server, protocol=OLD, elicit=lambda _: "accept") as client:
         with pytest.raises(UrlElicitationRequired):
             await client.call_tool("t")

@@ -39,7 +39,7 @@ def make_server(trail: Trail, cue: trio.Event) -> Server:
     server.add_tool(steps, name="replayed", replay=True)
 
     @server.tool
-    async def told(ctx: Context) -> str:
+    async def report(ctx: Context) -> str:
         name = await ctx.elicit("Who?", Name, key="name")
         for number in range(3):
             await ctx.progress(number, 3)
@@ -48,7 +48,7 @@ def make_server(trail: Trail, cue: trio.Event) -> Server:
         except trio.Cancelled:
             trail("cancelled")
             raise
-        return f"told {name.value.name if name.value else '-'}"
+        return f"reported {name.value.name if name.value else '-'}"
 
     return server
 
@@ -90,13 +90,13 @@ async def test_the_state_of_another_principal_is_refused_at_every_worker(redis_s
 
 async def test_progress_and_the_answer_come_from_the_other_worker(redis_server: RedisServer) -> None:
     async with posting_workers(make_server, redis_server.url) as (one, other):
-        first = await one.poster.call("told")
-        given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
+        first = await one.poster.call("report")
+        given: dict[str, Any] = {"name": "report", "arguments": {}, "requestState": first.state}
         given |= {"inputResponses": {"name": accept(name="Ada")}, "_meta": meta(progressToken="t")}
         reader = await other.poster.stream("tools/call", given)
         assert [(await reader.frame())["params"]["progress"] for _ in range(3)] == [0, 1, 2]
         one.cue.set()
-        assert (await reader.frame())["result"]["content"][0]["text"] == "told Ada"
+        assert (await reader.frame())["result"]["content"][0]["text"] == "reported Ada"
         assert await reader.frame() is None
         reader.hang_up()
         await until(lambda: not list(one.store._streams.index))  # nothing is left of it
@@ -118,30 +118,30 @@ async def test_a_stream_of_another_worker_is_followed_when_the_store_answers_aga
             await prepare(key)
 
         monkeypatch.setattr(other.store.mirrors, "prepare", fail_first)
-        first = await one.poster.call("told")
-        given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
+        first = await one.poster.call("report")
+        given: dict[str, Any] = {"name": "report", "arguments": {}, "requestState": first.state}
         reader = await other.poster.stream("tools/call", {**given, "inputResponses": {"name": accept(name="Ada")}})
         one.cue.set()
-        assert (await reader.frame())["result"]["content"][0]["text"] == "told Ada"
+        assert (await reader.frame())["result"]["content"][0]["text"] == "reported Ada"
         assert failures == 0
 
 
 async def test_a_stream_that_begins_without_an_event(redis_server: RedisServer) -> None:
     """The answer takes longer than `stream_after`, and there is no progress."""
     async with posting_workers(make_server, redis_server.url) as (one, other):
-        first = await one.poster.call("told")
-        given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
+        first = await one.poster.call("report")
+        given: dict[str, Any] = {"name": "report", "arguments": {}, "requestState": first.state}
         reader = await other.poster.stream("tools/call", {**given, "inputResponses": {"name": accept(name="Ada")}})
         one.cue.set()
-        assert (await reader.frame())["result"]["content"][0]["text"] == "told Ada"
+        assert (await reader.frame())["result"]["content"][0]["text"] == "reported Ada"
 
 
 async def test_a_client_that_leaves_the_other_worker_cancels_the_call(redis_server: RedisServer) -> None:
     async with posting_workers(make_server, redis_server.url) as (one, other):
         for streams in (True, False):
             one.trail.done.clear()
-            first = await one.poster.call("told")
-            given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
+            first = await one.poster.call("report")
+            given: dict[str, Any] = {"name": "report", "arguments": {}, "requestState": first.state}
             given |= {"inputResponses": {"name": accept(name="Ada")}, "_meta": meta(progressToken="t")}
             if streams:
                 reader = await other.poster.stream("tools/call", given)
@@ -202,8 +202,8 @@ async def test_a_worker_that_dies_while_it_replays_frees_the_state(redis_server:
 
 async def test_a_stream_of_a_worker_that_dies_ends_with_an_error(redis_server: RedisServer) -> None:
     async with posting_workers(make_server, redis_server.url) as (one, other):
-        first = await one.poster.call("told")
-        given: dict[str, Any] = {"name": "told", "arguments": {}, "requestState": first.state}
+        first = await one.poster.call("report")
+        given: dict[str, Any] = {"name": "report", "arguments": {}, "requestState": first.state}
         given |= {"inputResponses": {"name": accept(name="Ada")}, "_meta": meta(progressToken="t")}
         reader = await other.poster.stream("tools/call", given)
         for _ in range(3):
@@ -219,10 +219,10 @@ async def test_a_call_parked_here_is_resumed_while_the_store_is_down() -> None:
         # A stream would need the store, so the answer is plain, however long it takes.
         async with posting_workers(make_server, server.url, stream_after=60) as (one, other):
             one.cue.set()
-            calls = [await one.poster.call("told") for _ in range(2)]
+            calls = [await one.poster.call("report") for _ in range(2)]
             server.stop()
             for worker, call in zip((one, other), calls, strict=True):  # also through the link
-                assert (await worker.poster.retry(call, "told", name=accept(name="Ada"))).text == "told Ada"
+                assert (await worker.poster.retry(call, "report", name=accept(name="Ada"))).text == "reported Ada"
 
 
 async def test_the_log_says_who_can_open_states(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -227,7 +227,7 @@ def test_the_security_page_tells_the_defaults_that_the_code_has() -> None:
     store, tasks, lines = StoreLimits(), Tasks(), JsonLimits()
     token = BearerAuth(resource="https://example.org/mcp", issuers=["https://login.example.org"])
     mib = 2**20
-    told = [
+    expected = [
         f"| {http.host} | `host`",
         f"{http.max_header_bytes // 1024} KiB, {http.max_headers} fields, within {http.header_timeout:g} s",
         f"{http.max_body // mib} MiB, within {http.body_timeout:g} s; on stdio a line of {MAX_LINE // mib} MiB",
@@ -248,7 +248,7 @@ def test_the_security_page_tells_the_defaults_that_the_code_has() -> None:
         f"checked again after {token.cache:g} s, {token.clock_skew:g} s of clock skew",
     ]
     page = (ROOT / "docs" / "howto" / "security.md").read_text()
-    assert [text for text in told if text not in page] == []
+    assert [text for text in expected if text not in page] == []
     assert (http.allowed_hosts, http.allowed_origins, http.rate, http.legacy_sse, http.health) == (
         *(None, None, None),
         *(False, True),

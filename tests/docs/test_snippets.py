@@ -117,7 +117,7 @@ async def test_the_server_of_the_front_page_is_twelve_lines_and_answers(load: Lo
 async def test_the_server_of_the_pages_for_newcomers_from_other_libraries(load: Load) -> None:
     seen: list[Any] = []
     async with connect(load("migrated").server, log=seen.append) as client:
-        result = await client.call_tool("stock", {"item": "apples"}, on_progress=lambda *told: seen.append(told))
+        result = await client.call_tool("stock", {"item": "apples"}, on_progress=lambda *update: seen.append(update))
         assert (result.text, bool(result.is_error), len(seen)) == ("3", False, 2)
         assert "There is no 'pears'" in (await client.call_tool("stock", {"item": "pears"})).text
         assert (await client.read_resource("shop://hours")).contents[0].text == "9 to 17"

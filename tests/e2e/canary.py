@@ -182,13 +182,13 @@ class Canary:
         await self.read_answer(
             await self.begin_call("tell", request_id, arguments={"times": times}, **self.token(request_id)), frames
         )
-        self.check_told(frames, request_id, times)
+        self.check_progress(frames, request_id, times)
 
-    def check_told(self, frames: list[dict[str, Any]], request_id: int, times: int) -> None:
+    def check_progress(self, frames: list[dict[str, Any]], request_id: int, times: int) -> None:
         assert self.text(self.outcome(frames, request_id)) == self.word
-        told = [frame["params"] for frame in frames if frame.get("method") == "notifications/progress"]
-        assert [params["progress"] for params in told] == list(range(1, times + 1)), "a gap, a repeat or no order"
-        assert all(params["progressToken"] == request_id and params["message"] == self.word for params in told)
+        received = [frame["params"] for frame in frames if frame.get("method") == "notifications/progress"]
+        assert [params["progress"] for params in received] == list(range(1, times + 1)), "a gap, a repeat or no order"
+        assert all(params["progressToken"] == request_id and params["message"] == self.word for params in received)
         assert "method" not in frames[-1]
 
     def token(self, request_id: int) -> dict[str, Any]:
@@ -239,9 +239,9 @@ class StatefulCanary(Canary):
         assert self.outcome(frames, 0)["result"]["protocolVersion"] == STATEFUL
         self.session = answer.headers["mcp-session-id"]
         self.kept = []
-        await self.tell_server("notifications/initialized")
+        await self.notify_server("notifications/initialized")
 
-    async def tell_server(self, method: str, **params: Any) -> None:
+    async def notify_server(self, method: str, **params: Any) -> None:
         answer = await self.post({"method": method, "params": params}, self.headers(method, None))
         assert answer.status == 202
 
@@ -279,7 +279,7 @@ class StatefulCanary(Canary):
             answer = await self.wire.send("GET", {**self.headers("", None), "last-event-id": cursor}, b"")
             assert answer.status == 200, (answer.status, cursor)
         await self.read_answer(answer, frames)
-        self.check_told(frames, request_id, times)
+        self.check_progress(frames, request_id, times)
 
     async def tell_and_leave(self) -> None:
         """The client never comes back for the rest."""
@@ -294,7 +294,7 @@ class StatefulCanary(Canary):
         request_id = self.new_id()
         frames: list[dict[str, Any]] = []
         answer = await self.begin_call("wait", request_id)
-        await self.tell_server("notifications/cancelled", requestId=request_id)
+        await self.notify_server("notifications/cancelled", requestId=request_id)
         await self.read(answer, frames)
         assert frames == [], "a cancelled call was answered"
         self.tally.outcomes["cancelled"] += 1
@@ -325,8 +325,8 @@ class StatefulCanary(Canary):
         assert question["method"] == "elicitation/create"
         assert question["params"]["message"] == f"{self.word}?"
         result = {"action": "accept", "content": {"word": self.word}}
-        told = await self.post({"id": question["id"], "result": result}, self.headers("", None))
-        assert told.status == 202
+        received = await self.post({"id": question["id"], "result": result}, self.headers("", None))
+        assert received.status == 202
         await self.read_answer(answer, frames)
         assert self.text(self.outcome(frames, request_id)) == f"{self.word} {self.word}"
 

@@ -90,8 +90,8 @@ class Pipe:
             if frames[-1]["method"] == "elicitation/create":
                 result = {"action": "accept", "content": {"word": word}}
                 await self.write(id=frames[-1]["id"], result=result)
-        told = [frame["params"]["progress"] for frame in frames if frame.get("method") == "notifications/progress"]
-        assert told == (list(range(1, times + 1)) if tool == "tell" else [])
+        received = [frame["params"]["progress"] for frame in frames if frame.get("method") == "notifications/progress"]
+        assert received == (list(range(1, times + 1)) if tool == "tell" else [])
         self.tally.outcomes["error" if "error" in frames[-1] else "result"] += 1
         return frames[-1]
 

@@ -138,8 +138,8 @@ class HttpClient:
         assert opened.status == 200
         assert (await opened.json())["result"]["protocolVersion"] == date
         client.session_id = opened.headers["mcp-session-id"]
-        told = await client.send("POST", notification("notifications/initialized"))
-        assert (told.status, await told.body()) == (202, b"")
+        received = await client.send("POST", notification("notifications/initialized"))
+        assert (received.status, await received.body()) == (202, b"")
         return client
 
     async def send(self, method: str, body: bytes = b"", *, path: str = "/mcp", **headers: Any) -> Response:

@@ -179,14 +179,14 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
         while (event := await receive())["type"] == "websocket.receive":
             await send({"type": "websocket.send", "text": event["text"], "bytes": event["bytes"]})
         return
-    told = {
+    received = {
         "method": scope["method"],
         "path": scope["path"],
         "target": scope["extensions"]["mcptrio.target"]["target"].decode(),
         "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]],
         "body": (await read_body(receive)).decode("latin-1"),
     }
-    await answer(send, 200, json.dumps(told).encode())
+    await answer(send, 200, json.dumps(received).encode())
 
 
 class Streaming:

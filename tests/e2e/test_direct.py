@@ -57,11 +57,11 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         client = await HttpClient.open(server)
         sent = [post(request(n, "echo", say=n), session=client.session_id) for n in range(1, 6)]
         last = post(request(6, "echo", say=6), "Connection: close", session=client.session_id)
-        told = await server.ask(b"".join([*sent, last]))
-        assert [json.loads(part.partition(b"\r\n\r\n")[2])["id"] for part in told.split(b"HTTP/1.1 ")[1:]] == [
+        received = await server.ask(b"".join([*sent, last]))
+        assert [json.loads(part.partition(b"\r\n\r\n")[2])["id"] for part in received.split(b"HTTP/1.1 ")[1:]] == [
             1, 2, 3, 4, 5, 6,
         ]  # fmt: skip
-        assert told.count(b"connection: close") == 1
+        assert received.count(b"connection: close") == 1
 
 
 async def test_a_request_that_comes_byte_by_byte_is_understood() -> None:
@@ -97,14 +97,14 @@ async def test_a_request_that_comes_byte_by_byte_is_understood() -> None:
 )
 async def test_both_engines_answer_the_same(ask: bytes) -> None:
     """A client cannot distinguish the engines, except by the reason phrase."""
-    told = []
+    received = []
     for engine in ("hypercorn", "direct"):
         async with served(engine=engine) as (server, _):
             response = await server.ask(ask)
             head, _, body = response.partition(b"\r\n\r\n")
             lines = sorted(line for line in head.lower().split(b"\r\n")[1:] if not line.startswith(b"date:"))
-            told.append((status(response), lines, body))
-    assert told[0] == told[1]
+            received.append((status(response), lines, body))
+    assert received[0] == received[1]
 
 
 async def test_a_websocket_is_handed_over() -> None:
@@ -237,9 +237,9 @@ async def test_a_crash_of_the_exchange_is_answered_and_reported(monkeypatch: pyt
             raise RuntimeError("no")
 
         monkeypatch.setattr(type(endpoint), "answer", lambda self, head, body: broken(head, body))
-        told = await server.ask(post(request(1, "echo"), session=client.session_id))
-        assert status(told) == 500
-        assert b"no" not in told.partition(b"\r\n\r\n")[2].replace(b"internal error", b"")
+        received = await server.ask(post(request(1, "echo"), session=client.session_id))
+        assert status(received) == 500
+        assert b"no" not in received.partition(b"\r\n\r\n")[2].replace(b"internal error", b"")
         assert server.caught("request") == 1
 
 
@@ -247,9 +247,9 @@ async def test_a_body_that_does_not_come_is_timed_out() -> None:
     async with served(HttpConfig(body_timeout=0.05)) as (server, _):
         async with await server.connect() as stream:
             await stream.send_all(post(request(1, "echo"))[:-5])
-            told = await read_all(stream)
-        assert status(told) == 408
-        assert b"connection: close" in told
+            received = await read_all(stream)
+        assert status(received) == 408
+        assert b"connection: close" in received
 
 
 async def test_an_idle_connection_ends_when_the_listener_drains() -> None:

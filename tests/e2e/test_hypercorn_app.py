@@ -95,8 +95,8 @@ async def test_a_peer_that_only_stopped_writing_still_gets_its_answer(method: st
         async with await server.connect() as stream:
             await stream.send_all(post(request(1, method, **params), session=client.session_id))
             await stream.send_eof()
-            told = await read_all(stream)
-        assert json.loads(told.partition(b"\r\n\r\n")[2])["id"] == 1
+            received = await read_all(stream)
+        assert json.loads(received.partition(b"\r\n\r\n")[2])["id"] == 1
         await until(lambda: endpoint.calls == 0)
 
 
@@ -170,8 +170,8 @@ async def test_a_disconnect_is_noticed_while_the_authenticator_waits() -> None:
             await stream.send_all(ask)
             assert status(await read_until(stream, b"\r\n\r\n")) == 401
         fine = post(b"[]"), post(b"[]"), post(b"[]", "Connection: close")
-        told = await server.ask(b"".join(fine))  # the others are held meanwhile, and found again
-        assert told.count(b"HTTP/1.1 400") == 3
+        received = await server.ask(b"".join(fine))  # the others are held meanwhile, and found again
+        assert received.count(b"HTTP/1.1 400") == 3
         assert len(asked) == 5
         assert server.caught() == server.caught("request") == 0
 
@@ -234,8 +234,8 @@ async def test_a_call_that_waits_is_finished_while_the_listener_drains() -> None
             await stream.send_all(post(request(1, "sleep", seconds=0.05, name="long"), session=client.session_id))
             await until(lambda: stage.begun == ["long"])
             server.listener.stop_accepting()
-            told = await read_all(stream)
-        head, _, body = told.partition(b"\r\n\r\n")
+            received = await read_all(stream)
+        head, _, body = received.partition(b"\r\n\r\n")
         assert b"connection: close" in head
         assert json.loads(body)["result"] == {"slept": 0.05}
 
@@ -262,9 +262,9 @@ async def test_an_answer_that_cannot_be_written_is_reported_and_answered_with_50
             return Plain(200, ((b"x-two", b"a\r\nb: c"),), b"{}")
 
         monkeypatch.setattr(type(endpoint), "answer", broken)
-        told = await server.ask(post(request(1, "echo"), session=client.session_id))
-        assert status(told) == 500
-        assert b"b: c" not in told
+        received = await server.ask(post(request(1, "echo"), session=client.session_id))
+        assert status(received) == 500
+        assert b"b: c" not in received
         assert server.caught("request") == 1
 
 

@@ -16,7 +16,7 @@ from .raw_peer import answer, echo, get, post, read_all, read_body, read_until, 
 pytestmark = both_engines
 
 
-def told(response: bytes) -> dict[str, Any]:
+def echoed(response: bytes) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(response.partition(b"\r\n\r\n")[2])
     return answer
 
@@ -50,8 +50,8 @@ async def test_bad_framing_later_on_a_connection_does_not_harm_what_came_before(
     async with serving(echo) as server:
         response = await server.ask(get("/1") + post("/2", b"two") + b"post /3 HTTP/1.1\r\nHost: x\r\n\r\n")
         first, second, third = response.split(b"HTTP/1.1 ")[1:]
-        assert told(first)["path"] == "/1"
-        assert told(second)["body"] == "two"
+        assert echoed(first)["path"] == "/1"
+        assert echoed(second)["body"] == "two"
         assert third.startswith(b"405")
 
 
@@ -72,14 +72,14 @@ async def test_p8_an_offer_of_h2c_is_ignored_with_and_without_a_body(body: bytes
                 await stream.send_all(request)
                 response = await read_until(stream, b"}")
                 assert status(response) == 200
-                assert "upgrade" not in dict(told(response)["headers"])
+                assert "upgrade" not in dict(echoed(response)["headers"])
 
 
 async def test_an_absolute_target_reaches_the_app_as_a_path_and_as_it_was_sent() -> None:
     async with serving(echo) as server:
         response = await server.ask(b"GET http://evil.example/mcp?a=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert told(response)["path"] == "/mcp"
-        assert told(response)["target"] == "http://evil.example/mcp?a=b"
+        assert echoed(response)["path"] == "/mcp"
+        assert echoed(response)["target"] == "http://evil.example/mcp?a=b"
 
 
 async def test_h30_a_body_declared_too_large_is_refused_before_it_is_asked_for() -> None:
@@ -95,7 +95,7 @@ async def test_h30_a_body_declared_too_large_is_refused_before_it_is_asked_for()
             await stream.send_all(b"POST /big HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
             assert await read_until(stream, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             await stream.send_all(b"hi")
-            assert told(await read_until(stream, b"}"))["body"] == "hi"
+            assert echoed(await read_until(stream, b"}"))["body"] == "hi"
 
 
 async def test_100_is_sent_only_when_the_app_asks_for_the_body() -> None:
@@ -162,7 +162,7 @@ async def test_a_chunked_body_is_read_whole() -> None:
             for piece in (b"2\r\nab\r", b"\n3;x=y\r\ncde\r\n0", b"\r\nTrailer: x\r\n", b"\r\n"):
                 await stream.send_all(piece)
                 await wait_all_tasks_blocked()
-            assert told(await read_until(stream, b"}"))["body"] == "abcde"
+            assert echoed(await read_until(stream, b"}"))["body"] == "abcde"
 
 
 async def test_a_broken_chunk_is_answered_with_400() -> None:
@@ -182,7 +182,7 @@ async def test_h34_pipelined_requests_are_served_in_order() -> None:
             data = b""
             while data.count(b"HTTP/1.1 200") < 20 or not data.endswith(b"}"):
                 data += await stream.receive_some()
-        assert [told(part)["path"] for part in data.split(b"HTTP/1.1 ")[1:]] == [f"/{n}" for n in range(20)]
+        assert [echoed(part)["path"] for part in data.split(b"HTTP/1.1 ")[1:]] == [f"/{n}" for n in range(20)]
 
 
 async def test_head_and_body_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,19 +110,19 @@ async def test_frames_sent_along_with_the_handshake_wait_for_it() -> None:
     ids=["text", "bytes", "P21: 334 characters, 1002 bytes"],
 )
 async def test_p19_p21_a_message_too_big_closes_with_1009_and_ends_the_app(message: Any) -> None:
-    told: list[str] = []
+    kinds: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        told.append((await receive())["type"])
+        kinds.append((await receive())["type"])
 
     async with serving(app, websocket_max_message=1000) as server:
         socket, _ = await open_socket(server)
         await socket.send(message)
         assert await socket.closing_code() == 1009
         await wait_all_tasks_blocked()
-        assert told == ["websocket.disconnect"]
+        assert kinds == ["websocket.disconnect"]
         await socket.stream.aclose()
         await wait_all_tasks_blocked(0.02)
         assert server.listener.connections == 0
@@ -325,19 +325,19 @@ async def test_the_apps_close_reaches_the_client() -> None:
 
 
 async def test_the_app_is_notified_of_a_peer_that_vanishes() -> None:
-    told = trio.Event()
+    answered = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
         assert (await receive())["type"] == "websocket.disconnect"
-        told.set()
+        answered.set()
 
     async with serving(app) as server:
         socket, _ = await open_socket(server)
         await socket.stream.aclose()
         with trio.fail_after(20):
-            await told.wait()
+            await answered.wait()
 
 
 @pytest.mark.defect("S4")

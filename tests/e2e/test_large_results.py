@@ -34,7 +34,7 @@ class Large(Stage):
     async def count(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
         """Tell some numbers, then answer with a large text."""
         for number in range(params["to"]):
-            await ctx.tell(number)
+            await ctx.report(number)
         return {"text": "x" * params["size"]}
 
 

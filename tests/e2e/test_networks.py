@@ -119,8 +119,8 @@ async def test_fault_network_swallows_everything(kind: str, clock: MockClock) ->
             again = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
             await guest.read(again, frames)
             assert guest.outcome(frames, 1)["result"]
-            told = [frame["params"]["progress"] for frame in frames if "method" in frame]
-            assert told == sorted(set(told))
+            received = [frame["params"]["progress"] for frame in frames if "method" in frame]
+            assert received == sorted(set(received))
         else:
             assert "cancelled" in scenario.outcomes
 
@@ -137,8 +137,8 @@ async def test_fault_network_is_slow_but_alive(kind: str, clock: MockClock) -> N
         await guest.read(answer, frames)
         assert trio.current_time() - began > 100
         assert guest.text(guest.outcome(frames, 1)) == guest.word
-        told = [frame["params"]["progress"] for frame in frames if "method" in frame]
-        assert told == list(range(1, 61))
+        received = [frame["params"]["progress"] for frame in frames if "method" in frame]
+        assert received == list(range(1, 61))
         assert scenario.stalled == 0
 
 
@@ -179,7 +179,7 @@ async def test_fault_connection_is_lost_in_the_middle(kind: str, ending: Any, cl
         if kind == "stateful":
             again = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
             await guest.read(again, frames)
-            guest.check_told(frames, 1, 60)
+            guest.check_progress(frames, 1, 60)
         else:
             await guest.tell()
             assert "cancelled" in scenario.outcomes

@@ -349,9 +349,13 @@ def test_the_command_line_logs_events_and_names_the_request_of_what_a_handler_lo
         (own,) = [line for line in found if line["logger"] == "mine"]
         assert own["message"] == "about to fail\\nforged line"
         assert own["request"] == 7
-        told = [line["message"] for line in found if line["logger"] == "mcptrio.events"]
+        lines = [line["message"] for line in found if line["logger"] == "mcptrio.events"]
         busy = "event loop turns again"  # a machine that is busy for a moment
-        assert [message for message in told if message != busy] == ["session opened", "call ended", "session closed"]
+        assert [message for message in lines if message != busy] == [
+            "session opened",
+            "call ended",
+            "session closed",
+        ]
         (call,) = [line for line in found if line["message"] == "call ended"]
         assert (call["name"], call["outcome"], call["request"]) == ("broken", "tool_error", 7)
         (failure,) = [line for line in found if "traceback" in line]

@@ -44,12 +44,12 @@ async def target_of(transport: str, oddity: str) -> AsyncIterator[Any]:
 @pytest.mark.defect("E18", "E22", "E25", "E26")
 @pytest.mark.parametrize(("transport", "oddity"), ROWS)
 async def test_an_odd_server_can_be_used(transport: str, oddity: str) -> None:
-    told: list[str] = []
+    received: list[str] = []
     with trio.fail_after(20):
         async with target_of(transport, oddity) as target:
             options: dict[str, Any] = {"reconnect": Reconnect(first=0.05), "timeout": 5.0}
-            async with connect(target, on_notification=lambda method, _: told.append(method), **options) as client:
+            async with connect(target, on_notification=lambda method, _: received.append(method), **options) as client:
                 assert client.protocol_version == "2025-11-25"
                 assert [tool.name for tool in await client.list_tools()] == ["say", "other"]
                 assert (await client.call_tool("say")).text == "hello"
-    assert bool(told) == (oddity == "array with a notification")
+    assert bool(received) == (oddity == "array with a notification")

@@ -40,8 +40,8 @@ async def test_pipelined_requests_whose_handlers_wait_are_answered_in_order(engi
             method, params = ("sleep", {"seconds": 0.003}) if number % 3 else ("echo", {"say": number})
             close = ["Connection: close"] if number == 30 else []
             asks.append(post(request(number, method, **params), *close, session=client.session_id))
-        told = await server.ask(b"".join(asks))
-        answers = [json.loads(part.partition(b"\r\n\r\n")[2]) for part in told.split(b"HTTP/1.1 ")[1:]]
+        received = await server.ask(b"".join(asks))
+        answers = [json.loads(part.partition(b"\r\n\r\n")[2]) for part in received.split(b"HTTP/1.1 ")[1:]]
         assert [answer["id"] for answer in answers] == list(range(1, 31))
         assert server.caught() == 0
 

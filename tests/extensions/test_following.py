@@ -200,16 +200,16 @@ async def test_a_cancelled_call_without_an_answer_is_given_up_soon(autojump_cloc
         await wire.open_stateless()
         await wire.take("tools/call")
         await wire.take("notifications/cancelled")
-        told.append(trio.current_time())
+        reported.append(trio.current_time())
 
-    told: list[float] = []
+    reported: list[float] = []
     async with extended(connect(scripted(serve), protocol="2026-07-28"), Tasks()) as client:
         began = trio.current_time()
         with trio.move_on_after(5):
             await client.call_tool("t")
         assert trio.current_time() - began == pytest.approx(6)
         await trio.sleep(0.1)
-        assert told
+        assert reported
 
 
 @dataclass

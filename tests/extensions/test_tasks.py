@@ -784,9 +784,9 @@ async def test_listeners_hear_how_a_task_goes_on(autojump_clock: MockClock) -> N
         assert [task["status"] for task in heard] == ["input_required", "working", "completed"]
         assert heard[-1]["result"]["content"][0]["text"] == "hello Ann"
         assert {task["_meta"]["io.modelcontextprotocol/subscriptionId"] for task in heard} == {request}
-        told = {key: value for key, value in heard[-1].items() if key != "_meta"}
+        received = {key: value for key, value in heard[-1].items() if key != "_meta"}
         seen = await caller.get(created)
-        assert told == {key: value for key, value in seen.items() if key not in ("_meta", "resultType")}
+        assert received == {key: value for key, value in seen.items() if key not in ("_meta", "resultType")}
 
 
 async def test_listening_to_tasks_needs_the_extension_and_ones_own_tasks(autojump_clock: MockClock) -> None:

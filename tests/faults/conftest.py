@@ -41,7 +41,7 @@ BASELINE = 100
 
 
 @frozen
-class Told:
+class LogLine:
     """A record of the log, and the call in whose context it was written."""
 
     text: str
@@ -57,12 +57,12 @@ class Cause:
     session: str
     request: int | str | None
 
-    def is_reported_by(self, told: Told) -> bool:
+    def is_reported_by(self, logged: LogLine) -> bool:
         """The session and the request stand in the text, or are known from the call that was under way."""
-        if self.text not in told.text:
+        if self.text not in logged.text:
             return False
-        session = self.session == told.session or self.session[:8] in told.text
-        request = self.request in (None, told.request) or re.search(rf"(id |request=){self.request!r}\b", told.text)
+        session = self.session == logged.session or self.session[:8] in logged.text
+        request = self.request in (None, logged.request) or re.search(rf"(id |request=){self.request!r}\b", logged.text)
         return session and bool(request)
 
 
@@ -71,11 +71,11 @@ class Hearing(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.told: list[Told] = []
+        self.logged: list[LogLine] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         session, request = current_call.get() or ("", None)
-        self.told.append(Told(record.getMessage(), session, request))
+        self.logged.append(LogLine(record.getMessage(), session, request))
 
 
 @define(eq=False)
@@ -248,16 +248,16 @@ def open_watched() -> Open:
                 assert watched.figures == before, f"I3: something was left behind: {left}"
         finally:
             logger.removeHandler(hearing)
-        check_log(hearing.told, watched.causes)
+        check_log(hearing.logged, watched.causes)
 
     return open_it
 
 
-def check_log(told: list[Told], causes: list[Cause]) -> None:
+def check_log(logged: list[LogLine], causes: list[Cause]) -> None:
     """Check that each cause is logged once, and nothing else is (I4)."""
-    left = list(told)
+    left = list(logged)
     for cause in causes:
         found = next((one for one in left if cause.is_reported_by(one)), None)
-        assert found is not None, f"I4: the log does not tell of {cause.text!r} of request {cause.request!r}: {told}"
+        assert found is not None, f"I4: the log does not tell of {cause.text!r} of request {cause.request!r}: {logged}"
         left.remove(found)
     assert left == [], f"I4: {left}"

@@ -211,8 +211,8 @@ async def test_fault_flood_of_large_events(kind: str, kib: int, open_watched: Op
         times = 3000 // kib + 2
         answer = await watched.begin(guest, "tell", {"times": min(times, 400), "kib": kib, "pause": 0})
         await guest.read(answer, frames)
-        told = [frame["params"]["progress"] for frame in frames if "method" in frame]
-        assert told == list(range(1, min(times, 400) + 1))
+        received = [frame["params"]["progress"] for frame in frames if "method" in frame]
+        assert received == list(range(1, min(times, 400) + 1))
         assert guest.text(guest.outcome(frames, 1)) == guest.word
         watched.blame_limits()
 
@@ -233,7 +233,7 @@ async def test_fault_reader_comes_and_goes_while_events_arrive(open_watched: Ope
                 answer = await guest.wire.send("GET", headers, b"")  # a new one wins
                 assert (loser.status, answer.status) == (200, 200)
                 assert await loser.next() is None
-        guest.check_told(frames, 1, 12)
+        guest.check_progress(frames, 1, 12)
 
 
 async def test_fault_session_expires_before_its_answer_is_read(open_watched: Open, autojump_clock: MockClock) -> None:
@@ -249,7 +249,7 @@ async def test_fault_session_expires_before_its_answer_is_read(open_watched: Ope
         late = await guest.wire.send("GET", {**guest.headers("", None), "last-event-id": cursor}, b"")
         if late.status == 200:
             await guest.read(late, frames)
-            guest.check_told(frames, 1, 2)
+            guest.check_progress(frames, 1, 2)
         else:
             assert late.status == 404
         gone = await guest.begin_call("echo", 2)

@@ -82,7 +82,7 @@ async def test_fault_handler_raises_while_it_is_cancelled(open_watched: Open, au
     async with open_watched(server) as watched:
         guest = await watched.guest("stateful")
         answer = await watched.begin(guest, "explode")
-        await guest.tell_server("notifications/cancelled", requestId=1)  # type: ignore[attr-defined]
+        await guest.notify_server("notifications/cancelled", requestId=1)  # type: ignore[attr-defined]
         frames: list[dict[str, Any]] = []
         await guest.read(answer, frames)
         assert frames == []
@@ -200,8 +200,8 @@ async def test_fault_handler_floods(kind: str, open_watched: Open, autojump_cloc
         frames: list[dict[str, Any]] = []
         answer = await watched.begin(guest, "tell", {"times": 3000, "pause": 0})
         await guest.read(answer, frames)
-        told = [frame["params"]["progress"] for frame in frames if "method" in frame]
-        assert told == [*range(1, 501), 3000], "a burst, then the newest one, which is the one that counts"
+        received = [frame["params"]["progress"] for frame in frames if "method" in frame]
+        assert received == [*range(1, 501), 3000], "a burst, then the newest one, which is the one that counts"
         assert watched.counted(DROPPED % "progress_rate") == 2500
         assert guest.text(guest.outcome(frames, 1)) == guest.word
 
@@ -214,11 +214,11 @@ async def test_fault_handler_floods_for_long(kind: str, open_watched: Open, auto
         frames: list[dict[str, Any]] = []
         answer = await watched.begin(guest, "tell", {"times": 2000, "pause": 0.005})
         await guest.read(answer, frames)
-        told = [frame["params"]["progress"] for frame in frames if "method" in frame]
-        assert len(told) == pytest.approx(10 + 10 * 50, abs=2)
-        assert max(later - earlier for earlier, later in pairwise(told[20:])) <= 5
-        assert told[-1] == 2000
-        assert watched.counted(DROPPED % "progress_rate") == pytest.approx(2000 - len(told), abs=1)
+        received = [frame["params"]["progress"] for frame in frames if "method" in frame]
+        assert len(received) == pytest.approx(10 + 10 * 50, abs=2)
+        assert max(later - earlier for earlier, later in pairwise(received[20:])) <= 5
+        assert received[-1] == 2000
+        assert watched.counted(DROPPED % "progress_rate") == pytest.approx(2000 - len(received), abs=1)
         assert guest.text(guest.outcome(frames, 1)) == guest.word
 
 

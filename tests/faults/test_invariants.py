@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from mcptrio import Server
 
-from .conftest import Cause, Open, Told, check_log
+from .conftest import Cause, LogLine, Open, check_log
 from .serving import make_server
 from .watching import WatchedWire
 
@@ -97,20 +97,20 @@ async def test_a_request_that_never_ends_is_noticed(autojump_clock: MockClock) -
 
 
 @pytest.mark.parametrize(
-    ("told", "well"),
+    ("logged", "well"),
     [
-        ([Told("it failed", "abcdefghijk", 1)], True),
-        ([Told("it failed session=abcdefgh (id 1)", "", None)], True),
+        ([LogLine("it failed", "abcdefghijk", 1)], True),
+        ([LogLine("it failed session=abcdefgh (id 1)", "", None)], True),
         ([], False),
-        ([Told("it failed", "abcdefghijk", 1)] * 2, False),
-        ([Told("it failed", "abcdefghijk", 2)], False),
-        ([Told("it failed", "another", 1)], False),
-        ([Told("it failed", "", None)], False),
+        ([LogLine("it failed", "abcdefghijk", 1)] * 2, False),
+        ([LogLine("it failed", "abcdefghijk", 2)], False),
+        ([LogLine("it failed", "another", 1)], False),
+        ([LogLine("it failed", "", None)], False),
     ],
 )
-def test_a_cause_is_logged_once_with_its_session_and_request(told: list[Told], well: bool) -> None:
+def test_a_cause_is_logged_once_with_its_session_and_request(logged: list[LogLine], well: bool) -> None:
     try:
-        check_log(told, [Cause("it failed", "abcdefghijk", 1)])
+        check_log(logged, [Cause("it failed", "abcdefghijk", 1)])
     except AssertionError:
         assert not well
     else:

@@ -97,9 +97,11 @@ async def test_fault_a_slow_line_delays_and_loses_nothing(open_watched: Open, au
                     await trio.sleep(0.5)
             nursery.cancel_scope.cancel()
         assert trio.current_time() - began > 10, "the line was slow"
-        told = [frame["params"]["progress"] for frame in peer.frames if frame.get("method") == "notifications/progress"]
-        assert told == sorted(set(told))
-        assert told[-1] == 20
+        steps = [
+            frame["params"]["progress"] for frame in peer.frames if frame.get("method") == "notifications/progress"
+        ]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == 20
         assert len(peer.answers(1)) == 1
 
 

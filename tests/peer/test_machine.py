@@ -203,11 +203,11 @@ def test_an_id_in_use_is_named_where_the_answer_has_a_link_of_its_own() -> None:
 # -- what cannot be read
 
 
-@pytest.mark.parametrize(("date", "told"), [("2024-11-05", False), ("2025-06-18", False), ("2025-11-25", True)])
-def test_a_fault_without_an_id_is_answered_only_where_the_date_allows_it(date: str, told: bool) -> None:
+@pytest.mark.parametrize(("date", "answered"), [("2024-11-05", False), ("2025-06-18", False), ("2025-11-25", True)])
+def test_a_fault_without_an_id_is_answered_only_where_the_date_allows_it(date: str, answered: bool) -> None:
     peer = ready_server(date)
     effects = peer.step(received(Malformed(RemoteProtocolError("no JSON", code=PARSE_ERROR))))
-    assert [f.code for f in frames(effects)] == ([PARSE_ERROR] if told else [])
+    assert [f.code for f in frames(effects)] == ([PARSE_ERROR] if answered else [])
 
 
 def test_a_fault_before_initialize_is_answered() -> None:
@@ -302,8 +302,8 @@ def test_the_asks_of_a_call_end_with_it() -> None:
 def test_giving_up_cancels_the_ask_at_the_peer() -> None:
     peer = ready_server()
     (sent,) = frames(peer.step(asked(call(peer, 1), "reply")))
-    (told,) = frames(peer.step(GaveUp("reply", "timeout")))
-    assert told == Notification("notifications/cancelled", {"requestId": sent.id, "reason": "timeout"})
+    (withdrawn,) = frames(peer.step(GaveUp("reply", "timeout")))
+    assert withdrawn == Notification("notifications/cancelled", {"requestId": sent.id, "reason": "timeout"})
     assert peer.step(GaveUp("reply", "timeout")) == []
 
 
@@ -380,22 +380,22 @@ def test_progress_finds_the_ask_by_its_token() -> None:
 def test_a_notification_about_a_call_leaves_only_while_it_runs() -> None:
     peer = ready_server()
     start = call(peer, 1)
-    told = Notified(start.call, "notifications/message", Raw(b"{}"))
-    assert frames(peer.step(told)) == [Notice("notifications/message", Raw(b"{}"))]
+    notified = Notified(start.call, "notifications/message", Raw(b"{}"))
+    assert frames(peer.step(notified)) == [Notice("notifications/message", Raw(b"{}"))]
     peer.step(Finished(start.call, raw({})))
-    assert peer.step(told) == [Ignored("late_notification")]
+    assert peer.step(notified) == [Ignored("late_notification")]
 
 
 def test_a_list_change_is_sent_at_once_but_not_before_initialized() -> None:
-    told = Notified(None, "notifications/tools/list_changed", Raw(b"{}"))
-    assert new_server().step(told) == [Ignored("early_notification")]
-    assert len(frames(ready_server().step(told))) == 1
+    notified = Notified(None, "notifications/tools/list_changed", Raw(b"{}"))
+    assert new_server().step(notified) == [Ignored("early_notification")]
+    assert len(frames(ready_server().step(notified))) == 1
 
 
 def test_a_notification_that_the_date_lacks_is_left_out() -> None:
-    told = Notified(None, "notifications/elicitation/complete", Raw(b"{}"))
-    assert ready_server("2025-06-18").step(told) == [Ignored("notification_of_another_date")]
-    assert len(frames(ready_server("2025-11-25").step(told))) == 1
+    notified = Notified(None, "notifications/elicitation/complete", Raw(b"{}"))
+    assert ready_server("2025-06-18").step(notified) == [Ignored("notification_of_another_date")]
+    assert len(frames(ready_server("2025-11-25").step(notified))) == 1
 
 
 # -- batches

@@ -539,9 +539,9 @@ async def test_changes_during_the_absence_are_announced_once(path: Path) -> None
             server.notify_prompts_changed()
             server.notify_tools_changed()
         listening = await client.listen()
-        told = [await listening.frame() for _ in range(2)]
+        received = [await listening.frame() for _ in range(2)]
         listening.hang_up()
-        assert sorted(one["method"] for one in told) == [
+        assert sorted(one["method"] for one in received) == [
             "notifications/resources/updated",
             "notifications/tools/list_changed",
         ]

@@ -75,15 +75,15 @@ async def test_an_answered_call_takes_its_place_again(autojump_clock: MockClock)
 
     async with posting(server) as poster:
         asked = [await poster.call("order") for _ in range(4)]
-        told: list[str] = []
+        received: list[str] = []
 
         async def retry(poster: Poster, asked: Any) -> None:
-            told.append((await poster.retry(asked, "order", name=accept(name="A"))).text)
+            received.append((await poster.retry(asked, "order", name=accept(name="A"))).text)
 
         async with trio.open_nursery() as nursery:
             for one in asked:
                 nursery.start_soon(retry, Poster(poster.endpoint), one)
-        assert told == ["done"] * 4
+        assert received == ["done"] * 4
 
 
 @pytest.mark.defect("D27")

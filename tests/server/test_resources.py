@@ -492,13 +492,13 @@ def test_a_uri_that_lacks_a_variable_is_refused_with_the_variables_of_the_templa
 
 @pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize(
-    ("told", "subscribed"),
+    ("changed", "subscribed"),
     [
         ("a b", "a%20b"), ("a%20b", "a b"), ("ü", "%C3%BC"), ("%c3%bc", "%C3%BC"), ("~a", "%7e%61"), ("a%2fb", "a%2Fb"),
     ],
 )  # fmt: skip
 async def test_a_uri_with_and_without_percent_encoding_is_one_resource(
-    told: str, subscribed: str, protocol: str
+    changed: str, subscribed: str, protocol: str
 ) -> None:
     server = Server("notes")
 
@@ -509,7 +509,7 @@ async def test_a_uri_with_and_without_percent_encoding_is_one_resource(
     async with connect(server, protocol=protocol) as client:
         async with client.listen(resources=[f"notes://{subscribed}"]) as changes:
             server.notify_resource_updated("notes://another")
-            server.notify_resource_updated(f"notes://{told}")
+            server.notify_resource_updated(f"notes://{changed}")
             with trio.fail_after(5):
                 assert (await anext(aiter(changes))).uri == f"notes://{subscribed}"
 

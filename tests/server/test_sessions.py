@@ -236,14 +236,14 @@ async def test_background_work_of_a_session_ends_with_it() -> None:
 
 async def test_nothing_can_be_started_in_the_background_of_a_session_that_is_over() -> None:
     """Neither while it is torn down nor later; the error says why."""
-    told: list[str] = []
+    received: list[str] = []
     handles: list[SessionHandle] = []
     server = Server("over")
 
     def start(session: SessionHandle) -> None:
         with pytest.raises(ConnectionLost) as caught:
             session.start_soon(trio.sleep_forever)
-        told.append(str(caught.value))
+        received.append(str(caught.value))
 
     @server.session
     async def state(session: SessionHandle) -> AsyncIterator[None]:
@@ -255,7 +255,7 @@ async def test_nothing_can_be_started_in_the_background_of_a_session_that_is_ove
         async with join() as talk:
             await talk.settled()
         start(handles[0])
-    assert told == ["nothing can be started for a session that is over: the peer hung up"] * 2
+    assert received == ["nothing can be started for a session that is over: the peer hung up"] * 2
 
 
 async def test_nothing_can_be_started_in_the_background_of_a_request_that_was_answered() -> None:

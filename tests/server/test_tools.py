@@ -717,8 +717,8 @@ async def test_progress_takes_any_number() -> None:
 
     async with talking(server) as talk:
         await talk.call("work", _meta={"progressToken": "t"})
-        told = [(params["progress"], params["total"]) for params in talk.heard("notifications/progress")]
-        assert told == [(1.5, 3.5), (2, 4)]
+        received = [(params["progress"], params["total"]) for params in talk.heard("notifications/progress")]
+        assert received == [(1.5, 3.5), (2, 4)]
 
 
 PIXEL = Image(b"x", mime_type="image/png")

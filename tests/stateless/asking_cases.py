@@ -154,15 +154,15 @@ async def impossible_for_this_client(reach: Reach, date: str) -> None:
 async def two_calls_at_the_same_time(reach: Reach, date: str) -> None:
     """A question of one call never reaches, or holds up, another."""
     async with meet(reach, date, {"size": "1"}, {"size": "1"}) as (client, _):
-        told: list[str] = []
+        received: list[str] = []
 
         async def one() -> None:
-            told.append(text(await client.call_tool("order")))
+            received.append(text(await client.call_tool("order")))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one)
             nursery.start_soon(one)
-        assert told == ["size 1", "size 1"]
+        assert received == ["size 1", "size 1"]
         assert sorted(text(await client.call_tool("effects")).split()) == ["answered", "answered", "begun", "begun"]
 
 

@@ -254,16 +254,16 @@ async def test_a_question_that_was_asked_while_the_call_was_parked_is_not_answer
     autojump_clock: MockClock,
 ) -> None:
     async def run(ctx: Context) -> str:
-        told: dict[str, str] = {}
+        received: dict[str, str] = {}
 
         async def later() -> None:
             await trio.sleep(1)
-            told["late"] = (await ctx.elicit("Late?", Size, key="late")).action
+            received["late"] = (await ctx.elicit("Late?", Size, key="late")).action
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(later)
-            told["soon"] = (await ctx.elicit("Soon?", Size, key="soon")).action
-        return str(sorted(told.items()))
+            received["soon"] = (await ctx.elicit("Soon?", Size, key="soon")).action
+        return str(sorted(received.items()))
 
     async with posting(replayed(run)()) as poster:
         first = await poster.call("run")

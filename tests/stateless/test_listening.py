@@ -65,7 +65,7 @@ async def listen(poster: Poster, **wanted: Any) -> tuple[Reader, dict[str, Any]]
     return stream, await stream.frame()
 
 
-def told(method: str, subscription: Any, **params: Any) -> dict[str, Any]:
+def notification(method: str, subscription: Any, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": {**params, "_meta": {SUBSCRIPTION: subscription}}}
 
 
@@ -74,7 +74,7 @@ async def test_the_acknowledgement_comes_first_and_says_what_is_heard(autojump_c
         uris = ["news://open", "news://hidden", "news://by/me", "news://nowhere"]
         _, acknowledged = await listen(poster, **ALL, resourceSubscriptions=uris)
         # Neither what the server does not have, nor what this client could not read.
-        assert acknowledged == told(
+        assert acknowledged == notification(
             "notifications/subscriptions/acknowledged",
             1,
             notifications={
@@ -94,8 +94,8 @@ async def test_a_listener_gets_only_the_requested_kinds(autojump_clock: MockCloc
         server.notify_resource_updated("news://by/me")
         server.notify_resource_updated("news://open")
         server.add_tool(another)
-        assert await stream.frame() == told("notifications/resources/updated", 1, uri="news://open")
-        assert await stream.frame() == told("notifications/tools/list_changed", 1)
+        assert await stream.frame() == notification("notifications/resources/updated", 1, uri="news://open")
+        assert await stream.frame() == notification("notifications/tools/list_changed", 1)
         await poster.endpoint.runtime.drain(1)
         assert (await stream.frame())["id"] == 1
 
@@ -173,7 +173,7 @@ async def test_one_client_cannot_subscribe_to_everything(autojump_clock: MockClo
         honest = Poster(greedy.endpoint, client=("192.0.2.2", 1))
         stream, _ = await listen(honest, resourceSubscriptions=["news://open", "news://by/me"])
         server.notify_resource_updated("news://open")
-        assert await stream.frame() == told("notifications/resources/updated", 1, uri="news://open")
+        assert await stream.frame() == notification("notifications/resources/updated", 1, uri="news://open")
         first.hang_up()
         await wait_all_tasks_blocked()
         assert places.used == 4

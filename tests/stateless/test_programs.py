@@ -261,7 +261,7 @@ def test_a_program_has_the_same_result_whichever_processes_run_it(
     journey: tuple[Program, list[int]], wrong: list[bool]
 ) -> None:
     program, hops = journey
-    told: list[tuple[str, int]] = []
+    received: list[tuple[str, int]] = []
     for where, mistakes in (([], []), (list(hops), list(wrong))):
         effects: Counter[str] = Counter()
         clock = MockClock(autojump_threshold=0)
@@ -272,9 +272,9 @@ def test_a_program_has_the_same_result_whichever_processes_run_it(
             store.marks = marks
             return posting(make_server(program, effects), store=store)
 
-        told.append(trio.run(run_once, make, where, mistakes, 30, clock=clock))
+        received.append(trio.run(run_once, make, where, mistakes, 30, clock=clock))
         assert set(effects.values()) <= {1}
-    here, elsewhere = told
+    here, elsewhere = received
     assert here == elsewhere
     assert check(eval(here[0])) == here[1]
 
@@ -293,15 +293,15 @@ def test_a_program_goes_on_in_processes_that_restart_with_a_durable_store(
     tmp_path_factory: Any, program: Program, hops: list[int], wrong: list[bool]
 ) -> None:
     folder: Path = tmp_path_factory.mktemp("store")
-    told: list[tuple[str, int]] = []
+    received: list[tuple[str, int]] = []
     for where, mistakes in (([], []), (list(hops), list(wrong))):
         effects: Counter[str] = Counter()
-        run = len(told)
+        run = len(received)
 
         def make(number: int, effects: Counter[str] = effects, run: int = run) -> Any:
             # A file belongs to one process at a time; the next one in this place opens it again.
             return posting(make_server(program, effects), store=SqliteStore(folder / f"{run}-{number}.db"))
 
-        told.append(trio.run(run_once, make, where, mistakes))
+        received.append(trio.run(run_once, make, where, mistakes))
         assert set(effects.values()) <= {1}
-    assert told[0] == told[1]
+    assert received[0] == received[1]

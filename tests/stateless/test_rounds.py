@@ -50,18 +50,18 @@ def make_server(trail: Trail, wording: str = "How old?", **options: Any) -> Serv
 
     @server.tool
     async def two(ctx: Context) -> str:
-        told = {}
+        received = {}
 
         async def who() -> None:
-            told["name"] = await ctx.elicit("Who?", Name, key="name")
+            received["name"] = await ctx.elicit("Who?", Name, key="name")
 
         async def old() -> None:
-            told["age"] = await ctx.elicit("How old?", Age, key="age")
+            received["age"] = await ctx.elicit("How old?", Age, key="age")
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(who)
             nursery.start_soon(old)
-        return f"{told['name'].value} {told['age'].value}"
+        return f"{received['name'].value} {received['age'].value}"
 
     @server.tool
     async def two_one_impatient(ctx: Context) -> str:
@@ -219,8 +219,8 @@ async def test_progress_that_was_held_back_carries_the_token_of_the_retry(
         asked = await talk.request("tools/call", _meta=meta(progressToken="first"), **params)
         again = {"requestState": asked["requestState"], "inputResponses": {"name": accept(name="A")}}
         await talk.request("tools/call", _meta=meta(progressToken=token), **params, **again)
-        told = [(about["progressToken"], about["progress"]) for _, about in talk.notified]
-        assert told == [("first", 1), *([(token, 2)] if token else [])]
+        received = [(about["progressToken"], about["progress"]) for _, about in talk.notified]
+        assert received == [("first", 1), *([(token, 2)] if token else [])]
 
 
 async def test_after_the_retry_the_context_shows_the_new_request(autojump_clock: MockClock) -> None:
@@ -228,9 +228,11 @@ async def test_after_the_retry_the_context_shows_the_new_request(autojump_clock:
         call = {"name": "who_am_i", "arguments": {}}
         asked = await poster.post("tools/call", {**call, "_meta": meta(traceparent="00-a-b-01")})
         given = {"requestState": asked.state, "inputResponses": {"name": accept(name="A")}}
-        told = await poster.post("tools/call", {**call, **given, "_meta": meta(traceparent="00-c-d-01", baggage="k=v")})
+        received = await poster.post(
+            "tools/call", {**call, **given, "_meta": meta(traceparent="00-c-d-01", baggage="k=v")}
+        )
         trace = "TraceContext(traceparent='00-c-d-01', tracestate=None, baggage='k=v')"
-        assert told.text == f"(1, '00-a-b-01') (2, '00-c-d-01') {trace}"
+        assert received.text == f"(1, '00-a-b-01') (2, '00-c-d-01') {trace}"
 
 
 async def test_a_retry_that_is_cancelled_ends_the_handler(autojump_clock: MockClock) -> None:
@@ -461,16 +463,16 @@ async def test_the_clock_of_a_call_stands_still_while_it_is_parked(autojump_cloc
 async def test_two_retries_of_one_state_go_to_one_of_them(autojump_clock: MockClock) -> None:
     async with posting(make_server(Trail())) as poster:
         asked = await poster.call("two")
-        told: list[str] = []
+        received: list[str] = []
 
         async def retry(poster: Poster) -> None:
             reply = await poster.retry(asked, "two", name=accept(name="A"), age=accept(age=1))
-            told.append(reply.error["message"] if "error" in reply.last else reply.text)
+            received.append(reply.error["message"] if "error" in reply.last else reply.text)
 
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(retry, Poster(poster.endpoint))
-        assert sorted(told) == sorted([parking.REFUSED] * 4 + ["Name(name='A') Age(age=1)"])
+        assert sorted(received) == sorted([parking.REFUSED] * 4 + ["Name(name='A') Age(age=1)"])
 
 
 @pytest.mark.defect("S7")

@@ -250,10 +250,10 @@ async def test_a_response_or_a_batch_is_refused(autojump_clock: MockClock) -> No
         for body in (b'{"jsonrpc":"2.0","id":1,"result":{}}', b'[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]'):
             reply = await plain(poster.endpoint, head(mcp_protocol_version=DATE), body)
             assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, -32600)
-        told = await plain(
+        received = await plain(
             poster.endpoint, head(mcp_protocol_version=DATE), b'{"jsonrpc":"2.0","method":"notifications/cancelled"}'
         )
-        assert (told.status, told.body) == (202, b"")
+        assert (received.status, received.body) == (202, b"")
 
 
 # -- results
@@ -425,19 +425,19 @@ async def test_on_a_pipe_a_cancel_is_a_notification_and_nothing_follows_it(autoj
 async def test_stateful_and_stateless_clients_share_one_endpoint(autojump_clock: MockClock) -> None:
     async with posting(make_server()) as poster:
         old = await Client.open(poster.endpoint)
-        told: list[str] = []
+        received: list[str] = []
 
         async def stateful() -> None:
             reply = await old.stream(request(1, "tools/call", name="slow", arguments={"seconds": 2}))
-            told.append(json.loads((await reply.rest())[-1].data)["result"]["content"][0]["text"])
+            received.append(json.loads((await reply.rest())[-1].data)["result"]["content"][0]["text"])
 
         async def stateless() -> None:
-            told.append((await poster.call("slow", {"seconds": 2})).text)
+            received.append((await poster.call("slow", {"seconds": 2})).text)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stateful)
             nursery.start_soon(stateless)
-        assert told == ["slept", "slept"]
+        assert received == ["slept", "slept"]
         assert "resultType" not in result_of(await old.post(request(2, "tools/list")))
         assert "resultType" in (await poster.post("tools/list")).result
 
@@ -558,18 +558,18 @@ async def test_two_clients_are_never_mixed_up_although_their_ids_are_the_same(au
         return word
 
     async with posting(server) as poster:
-        told: dict[str, str] = {}
+        received: dict[str, str] = {}
 
         async def one(number: int) -> None:
             reply = await Poster(poster.endpoint).call("echo", {"word": str(number), "seconds": number % 7})
             assert reply.last["id"] == 1
-            told[str(number)] = reply.text
+            received[str(number)] = reply.text
 
         async with trio.open_nursery() as nursery:
             for number in range(200):
                 nursery.start_soon(one, number)
-        assert all(key == value for key, value in told.items())
-        assert len(told) == 200
+        assert all(key == value for key, value in received.items())
+        assert len(received) == 200
 
 
 async def test_a_stream_whose_reader_left_keeps_nothing(autojump_clock: MockClock) -> None:

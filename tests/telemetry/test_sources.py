@@ -149,10 +149,10 @@ async def test_a_parked_call_says_that_it_waits_and_that_it_continues(autojump_c
     async with connect(make_server(events), protocol="2026-07-28", elicit=elicit) as client:
         assert (await client.call_tool("ask")).text == "L"
     kinds = (telemetry.CallStarted, telemetry.CallParked, telemetry.CallResumed, telemetry.CallEnded)
-    told = [event for event in events if type(event) in kinds and event.name == "ask"]
-    assert [type(event) for event in told] == list(kinds)
-    assert len({event.call for event in told}) == 1
-    assert told[2].request_id != told[0].request_id
+    received = [event for event in events if type(event) in kinds and event.name == "ask"]
+    assert [type(event) for event in received] == list(kinds)
+    assert len({event.call for event in received}) == 1
+    assert received[2].request_id != received[0].request_id
 
 
 async def test_a_client_says_what_it_requests_and_listeners_may_add_to_meta() -> None:

@@ -36,7 +36,7 @@ class Ctx:
     session: Session
     call: Call
 
-    async def tell(self, number: int) -> None:
+    async def report(self, number: int) -> None:
         params = {"progressToken": "t", "progress": number}
         await self.session.asks.notify("notifications/progress", params, call=self.call)
 
@@ -75,7 +75,7 @@ class Stage:
     async def count(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
         """Tells `to` numbers, `every` seconds apart (0: all at once)."""
         for number in range(params["to"]):
-            await ctx.tell(number)
+            await ctx.report(number)
             if params.get("every"):
                 await trio.sleep(params["every"])
         return {"counted": params["to"]}
@@ -90,13 +90,13 @@ class Stage:
             if cue == "close":
                 ctx.call.start.link.close_connection()
             else:
-                await ctx.tell(number)
+                await ctx.report(number)
                 number += 1
 
     async def ask(self, ctx: Ctx, params: dict[str, Any]) -> dict[str, Any]:
-        """Asks for the roots, after telling `tell` numbers."""
+        """Asks for the roots, after reporting `tell` numbers."""
         for number in range(params.get("tell", 0)):
-            await ctx.tell(number)
+            await ctx.report(number)
         answer = await ctx.session.asks.ask("roots/list", {}, call=ctx.call)
         return {"answer": answer}
 
@@ -349,8 +349,8 @@ class Client:
         reply = await plain(endpoint, head(**extra), initialize(date, **capabilities))
         assert reply.status == 200, reply
         client = cls(endpoint, dict(reply.headers)[b"mcp-session-id"].decode(), extra)
-        told = await plain(endpoint, client.head(), notification("notifications/initialized"))
-        assert told.status == 202
+        received = await plain(endpoint, client.head(), notification("notifications/initialized"))
+        assert received.status == 202
         return client
 
     def head(self, method: str = "POST", **changes: Any) -> HttpRequest:

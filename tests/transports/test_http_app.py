@@ -87,8 +87,8 @@ async def session_of(app: AsgiApp) -> str:
     opened = await Exchange().feed(initialize()).run(app)
     assert opened.status == 200
     session_id = opened.headers[b"mcp-session-id"].decode()
-    told = await Exchange(mcp_session_id=session_id).feed(notification("notifications/initialized")).run(app)
-    assert (told.status, told.body, told.headers[b"content-length"]) == (202, b"", b"0")
+    received = await Exchange(mcp_session_id=session_id).feed(notification("notifications/initialized")).run(app)
+    assert (received.status, received.body, received.headers[b"content-length"]) == (202, b"", b"0")
     return session_id
 
 
@@ -291,7 +291,7 @@ class Lifespan:
 
         await app({"type": "lifespan"}, self._incoming.receive, send)
 
-    def tell(self, what: str) -> None:
+    def send(self, what: str) -> None:
         self.to_app.send_nowait({"type": f"lifespan.{what}"})
 
 
@@ -300,7 +300,7 @@ async def test_the_lifespan_opens_a_runtime_and_drains_it(autojump_clock: MockCl
     lifespan = Lifespan()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lifespan.run, app)
-        lifespan.tell("startup")
+        lifespan.send("startup")
         await wait_all_tasks_blocked()
         assert lifespan.said == [{"type": "lifespan.startup.complete"}]
         session_id = await session_of(app)
@@ -309,7 +309,7 @@ async def test_the_lifespan_opens_a_runtime_and_drains_it(autojump_clock: MockCl
         exchange = Exchange(mcp_session_id=session_id).feed(request(1, "sleep", seconds=5, name="last"))
         nursery.start_soon(exchange.run, app)
         await trio.sleep(1)
-        lifespan.tell("shutdown")
+        lifespan.send("shutdown")
         await exchange.complete.wait()
         assert b'"slept":5' in exchange.body
     assert lifespan.said[-1] == {"type": "lifespan.shutdown.complete"}
@@ -322,7 +322,7 @@ async def test_a_runtime_that_cannot_start_says_so(autojump_clock: MockClock, ca
         raise ValueError("no disk")
 
     lifespan = Lifespan()
-    lifespan.tell("startup")
+    lifespan.send("startup")
     await lifespan.run(HostedApp(broken))
     assert lifespan.said == [{"type": "lifespan.startup.failed", "message": "no disk"}]
 

@@ -351,11 +351,11 @@ async def test_cancelling_closes_the_stream_and_says_so_only_where_it_must(autoj
 
 async def test_notifications_of_the_server_arrive_on_its_own_stream() -> None:
     heard: list[str] = []
-    told = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    received = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
     def with_stream(asked: Asked) -> Any:
         if asked.method == "GET":
-            return Answer(200, [event(told, id="g1"), 3600.0])
+            return Answer(200, [event(received, id="g1"), 3600.0])
         return stateful(OLD, answer)(asked)
 
     web = Web(with_stream)

@@ -52,11 +52,11 @@ async def test_a_stream_resumed_after_random_cuts_has_every_event_once(steps: li
         reader: Reader | None = await client.listen()
         await reader.chunk()
         cursor = reader.raw.split(b"\n")[0].removeprefix(b"id: ").decode()
-        told, seen = 0, []
+        sent, seen = 0, []
 
         async def read_what_is_there() -> None:
             nonlocal cursor
-            while reader is not None and len(seen) < told:
+            while reader is not None and len(seen) < sent:
                 event = await reader.event()
                 assert event is not None
                 seen.append(json.loads(event.data)["params"]["n"])
@@ -65,9 +65,9 @@ async def test_a_stream_resumed_after_random_cuts_has_every_event_once(steps: li
         for step in [*steps, "resume", "read"]:
             match step:
                 case "tell":
-                    await client.session.asks.notify("notifications/message", {"n": told})
+                    await client.session.asks.notify("notifications/message", {"n": sent})
                     await other.session.asks.notify("notifications/message", {"n": "not yours"})
-                    told += 1
+                    sent += 1
                 case "cut":
                     if reader is not None:
                         reader.hang_up()
@@ -77,4 +77,4 @@ async def test_a_stream_resumed_after_random_cuts_has_every_event_once(steps: li
                 case "read":
                     await wait_all_tasks_blocked()
                     await read_what_is_there()
-        assert seen == list(range(told))
+        assert seen == list(range(sent))

@@ -247,8 +247,8 @@ async def test_an_error_inside_a_session_has_the_http_status_of_the_table() -> N
         assert (batch.status, error_of(batch)["code"]) == (400, -32600)
         stray = await client.post(b'{"jsonrpc":"2.0","id":99,"result":{}}')
         assert (stray.status, stray.body) == (202, b"")
-        told = await client.post(notification("notifications/none"))
-        assert (told.status, told.body) == (202, b"")
+        received = await client.post(notification("notifications/none"))
+        assert (received.status, received.body) == (202, b"")
 
 
 async def test_the_error_without_a_session_asks_for_initialize() -> None:

@@ -80,7 +80,9 @@ async def test_a_server_is_called_over_a_link_of_ones_own(date: str) -> None:
     async with trio.open_nursery() as nursery:
         transport = InNursery(greeter().serve, nursery)
         async with connect(transport, protocol=date, elicit=lambda params: {"value": 3}) as client:
-            result = await client.call_tool("greet", {"name": "Ada"}, on_progress=lambda *told: progress.append(told))
+            result = await client.call_tool(
+                "greet", {"name": "Ada"}, on_progress=lambda *update: progress.append(update)
+            )
             assert result.text == "Hello, Ada! over custom"
             assert (await client.call_tool("order")).text == "3 ordered"
     assert progress

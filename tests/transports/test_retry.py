@@ -329,8 +329,8 @@ async def test_a_subscription_survives_statuses_that_pass(status: int, autojump_
         number = asked.frame["id"]
         meta = {"io.modelcontextprotocol/subscriptionId": number}
         params = {"_meta": meta, "notifications": {"toolsListChanged": True}}
-        told = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
-        return Answer(200, [event(told), 30.0 if listens == 1 else 1e9, httpx2.ReadError("cut")])
+        received = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
+        return Answer(200, [event(received), 30.0 if listens == 1 else 1e9, httpx2.ReadError("cut")])
 
     web = Web(stateless(NEW, handle))
     async with to(web, protocol=NEW) as client, client.listen(tools=True) as changes:
@@ -463,8 +463,8 @@ async def test_no_exception_leaves_the_reader_of_the_servers_own_stream(autojump
             return Answer(200, [b"data: {no json\n\n", b'data: {"jsonrpc": "2.0", "id": 7}\n\n', event(TOLD), 1.0])
         raise RuntimeError("a defect of an authorization")
 
-    told: list[str] = []
-    async with to(with_stream(on_get), on_notification=lambda method, _: told.append(method)) as client:
+    received: list[str] = []
+    async with to(with_stream(on_get), on_notification=lambda method, _: received.append(method)) as client:
         await trio.sleep(60)
         assert await client.list_tools() == ()
-    assert told == [TOLD["method"]]
+    assert received == [TOLD["method"]]

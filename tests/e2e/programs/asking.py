@@ -49,13 +49,13 @@ async def order(ctx: Context) -> str:
 @server.tool
 async def again_and_again(ctx: Context) -> str:
     """Asks the same thing until the person has had enough."""
-    told = []
+    received = []
     while (answer := await ctx.elicit("One more?", Size)).value:
         done.append(answer.value.size)
-        told.append(answer.value.size)
+        received.append(answer.value.size)
         if answer.value.size == "stop":
             break
-    return " ".join(told)
+    return " ".join(received)
 
 
 @server.tool
@@ -92,21 +92,21 @@ async def nested(ctx: Context) -> str:
 @server.tool
 async def several(ctx: Context) -> str:
     """Asks the person, the model and for the roots at the same time."""
-    told: dict[str, str] = {}
+    received: dict[str, str] = {}
 
     async def person() -> None:
-        told["person"] = size_of(await ctx.elicit("Which size?", Size, key="size"))
+        received["person"] = size_of(await ctx.elicit("Which size?", Size, key="size"))
 
     async def model() -> None:
-        told["model"] = text_of(await ctx.sample("Say hello", max_tokens=50, key="hello"))
+        received["model"] = text_of(await ctx.sample("Say hello", max_tokens=50, key="hello"))
 
     async def roots() -> None:
-        told["roots"] = ",".join(root.uri for root in await ctx.list_roots(key="roots"))
+        received["roots"] = ",".join(root.uri for root in await ctx.list_roots(key="roots"))
 
     async with trio.open_nursery() as nursery:
         for task in (person, model, roots):
             nursery.start_soon(task)
-    return f"{told['person']} / {told['model']} / {told['roots']}"
+    return f"{received['person']} / {received['model']} / {received['roots']}"
 
 
 @server.tool
@@ -151,9 +151,9 @@ async def report(ctx: Context) -> str:
 @server.tool
 async def effects() -> str:
     """The side effects so far; forgets them."""
-    told = " ".join(done)
+    received = " ".join(done)
     done.clear()
-    return told
+    return received
 
 
 if __name__ == "__main__":
