@@ -41,7 +41,9 @@ def find_marks(schema: Mapping[str, Any], *, max_nodes: float = inf) -> dict[str
                     raise InvalidHeaderMark(f"two arguments have the header {mark}")
                 marks[mark] = (*path, name)
                 allowed.add(id(inner))
-        if len(pending) > max_nodes or len(marks) > MAX_MARKS:
+        if len(marks) > MAX_MARKS:
+            raise InvalidHeaderMark(f"more than {MAX_MARKS} arguments have a header")
+        if len(pending) > max_nodes:
             raise InvalidHeaderMark("the schema is too large")
     _refuse_elsewhere(schema, allowed, max_nodes)
     return marks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from mcptrio import (
+    Client,
     ConnectionLost,
     MCPError,
     MCPTrioError,
@@ -21,6 +22,8 @@ from mcptrio import (
     RequestTimeout,
     connect,
 )
+from mcptrio.cli.inspect import describe
+from mcptrio.extensions.skills.loading import list_skills
 from mcptrio.transports.pipe.client import PipeClientLink
 from tests.client.kit import BOTH, STATEFUL, Wire, scripted
 
@@ -210,6 +213,22 @@ async def test_a_list_whose_pages_never_end_is_cut_off() -> None:
         async with connect(scripted(script), protocol=OLD, max_pages=20) as client:
             with pytest.raises(RemoteProtocolError):
                 await client.list_tools()
+
+
+@pytest.mark.parametrize(
+    ("listing", "method", "items"), [(describe, "tools/list", "tools"), (list_skills, "skills/list", "skills")]
+)
+async def test_commands_and_extensions_notice_a_list_that_repeats_itself(
+    listing: Callable[[Client], Awaitable[Any]], method: str, items: str
+) -> None:
+    async def same(wire: Wire) -> None:
+        await wire.open_stateful()
+        while True:
+            await wire.answer(await wire.take(method), **{items: []}, nextCursor="more")
+
+    async with connect(scripted(same), protocol=OLD) as client:
+        with pytest.raises(RemoteProtocolError, match=f"{method} returned the same cursor twice"):
+            await listing(client)
 
 
 async def test_a_stateless_server_that_sends_a_request_is_hung_up_on(

@@ -56,6 +56,14 @@ def test_a_server_refuses_to_declare_such_a_tool(bad: dict[str, Any]) -> None:
         Server("marks").add_tool(probe, input_schema=bad)
 
 
+def test_a_tool_has_at_most_a_hundred_marks() -> None:
+    many = {f"a{number}": marked(f"H{number}") for number in range(101)}
+    with pytest.raises(InvalidHeaderMark, match="more than 100 arguments have a header"):
+        find_marks(schema(**many))
+    del many["a100"]
+    assert len(find_marks(schema(**many))) == 100
+
+
 def test_a_mark_inside_a_value_is_no_mark() -> None:
     assert find_marks(schema(a={"type": "object", "default": {"x-mcp-header": "X"}})) == {}
 
