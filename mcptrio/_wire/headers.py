@@ -32,21 +32,20 @@ _VISIBLE: Final = re.compile(r"[!-~]+")
 # -- media types
 
 
-def accepts(values: Iterable[str], media_type: str) -> bool:
-    """Return whether the `Accept` headers of a request allow `media_type` (lower case, no parameters) as the response.
+def accepts(header: str, media_types: Iterable[str]) -> bool:
+    """Return whether an `Accept` header allows each of these media types (lower case, no parameters) as the response.
 
-    The most specific range that fits decides, and `q=0` refuses (RFC 9110 section 12.5.1). No header at all accepts
+    The most specific range that fits decides, and `q=0` refuses (RFC 9110 section 12.5.1). An empty header accepts
     everything. Ranges that cannot be read are skipped.
     """
-    header = ",".join(values)
     if not header:
         return True
-    kind = media_type.partition("/")[0]
     ranges = _ranges(header) if len(header) <= 256 else _read_ranges(header)
-    for candidate in (media_type, f"{kind}/*", "*/*"):
-        if candidate in ranges:
-            return ranges[candidate] > 0
-    return False
+    for wanted in media_types:
+        kind = wanted.partition("/")[0]
+        if not ranges.get(wanted, ranges.get(f"{kind}/*", ranges.get("*/*", 0.0))):
+            return False
+    return True
 
 
 def _read_ranges(header: str) -> dict[str, float]:

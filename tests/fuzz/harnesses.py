@@ -138,7 +138,7 @@ def http_headers(data: bytes) -> None:
 
 
 def _values(text: str) -> None:
-    headers.accepts([text], "application/json")
+    headers.accepts(text, ["application/json"])
     for read in (headers.media_type, headers.parse_host, headers.parse_origin):
         with suppress(ValueError):
             read(text)

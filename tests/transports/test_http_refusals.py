@@ -146,6 +146,14 @@ async def test_valid_variants_of_a_request_are_served(changes: dict[str, Any]) -
         assert result_of(await plain(endpoint, head(**changes), initialize()))["protocolVersion"] == "2025-11-25"
 
 
+async def test_several_accept_lines_count_together() -> None:
+    async with open_endpoint() as endpoint:
+        one = head(accept="application/json")
+        two = HttpRequest(method="POST", path="/mcp", headers=[*one.headers, (b"accept", b"text/event-stream")])
+        assert endpoint.refuse_early(one) is not None
+        assert endpoint.refuse_early(two) is None
+
+
 async def test_a_refused_host_is_refused_again_after_a_good_one_was_seen() -> None:
     """A request that passed once is remembered; no other request may pass because of that."""
     async with open_endpoint() as endpoint:

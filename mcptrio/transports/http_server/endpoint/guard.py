@@ -118,9 +118,9 @@ class Guard:
         coding = head.fields.get(b"content-encoding")
         if coding is not None and coding.strip().lower() != b"identity":
             return refuse(415, "Content-Encoding is not supported", headers=((b"accept-encoding", b"identity"),))
-        accept = (head.fields.get(b"accept", b"").decode("latin-1"),)
-        if not all(accepts(accept, answer) for answer in answers):
-            return refuse(406, f"Accept must allow {' and '.join(answers)}")
+        refusal = self.check_accept(head, answers)
+        if refusal is not None:
+            return refusal
         length = head.fields.get(b"content-length")
         if length is not None:
             if not length.isdigit() or len(length) > 18:
@@ -134,8 +134,7 @@ class Guard:
         return answer_preflight(head, methods, self._headers)
 
     def check_accept(self, head: HttpRequest, answers: Iterable[str]) -> Plain | None:
-        accept = (head.fields.get(b"accept", b"").decode("latin-1"),)
-        if all(accepts(accept, answer) for answer in answers):
+        if accepts(head.fields.get(b"accept", b"").decode("latin-1"), answers):
             return None
         return refuse(406, f"Accept must allow {' and '.join(answers)}")
 
