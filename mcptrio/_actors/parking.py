@@ -102,10 +102,14 @@ class Parking(Entity, kw_only=True):
         The state holds the journal only if the call may be replayed.
 
         Raises:
-            LocalProtocolError: the journal is too large for the state.
+            LocalProtocolError: the journal is too large for the state, or the process drains and no other one could
+                use the state.
         """
         start, token = call.start, secrets.token_urlsafe(16)
         journal = call.journal.seal(questions) if call.session.service.may_replay(start) else None
+        outlives = journal is not None and (self.keys.configured or self.marks is not None)
+        if call.session.runtime.supervisor.draining and not outlives:
+            raise LocalProtocolError("the server is shutting down, and an answer could not be used any more")
         state = RequestState(secrets.token_bytes(16), time.time() + self.ttl, token, journal, self.worker)
         sealed = self.keys.seal(state, self._binding(start.method, start.params, call.session.principal))
         if len(sealed) > MAX_STATE:
@@ -151,8 +155,9 @@ class Parking(Entity, kw_only=True):
         parked = self._parked.pop(state.parked, None)
         if parked is not None:
             self._uncount(parked.token)
-            self._use(state, session.owner)
-            return parked
+            if parked.session.ended is None:  # otherwise a drain has ended it
+                self._use(state, session.owner)
+                return parked
         if state.journal is None or not session.service.may_replay(start):
             raise StateRefused(
                 "the call is not held by this process, and its handler may not be run again: declare the tool "
