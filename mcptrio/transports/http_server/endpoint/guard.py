@@ -118,9 +118,8 @@ class Guard:
         coding = head.fields.get(b"content-encoding")
         if coding is not None and coding.strip().lower() != b"identity":
             return refuse(415, "Content-Encoding is not supported", headers=((b"accept-encoding", b"identity"),))
-        refusal = self.check_accept(head, answers)
-        if refusal is not None:
-            return refusal
+        if not accepts(head.fields.get(b"accept", b"").decode("latin-1"), answers):
+            return _not_acceptable(answers)
         length = head.fields.get(b"content-length")
         if length is not None:
             if not length.isdigit() or len(length) > 18:
@@ -134,13 +133,16 @@ class Guard:
         return answer_preflight(head, methods, self._headers)
 
     def check_accept(self, head: HttpRequest, answers: Iterable[str]) -> Plain | None:
-        if accepts(head.fields.get(b"accept", b"").decode("latin-1"), answers):
-            return None
-        return refuse(406, f"Accept must allow {' and '.join(answers)}")
+        allowed = accepts(head.fields.get(b"accept", b"").decode("latin-1"), answers)
+        return None if allowed else _not_acceptable(answers)
 
     def too_large(self) -> Plain:
         text = f"the body is larger than {self.config.max_body} bytes (HttpConfig.max_body)"
         return refuse(413, text, headers=(CLOSE,))
+
+
+def _not_acceptable(answers: Iterable[str]) -> Plain:
+    return refuse(406, f"Accept must allow {' and '.join(answers)}")
 
 
 def _authority(target: bytes) -> str:
