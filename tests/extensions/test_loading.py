@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcptrio import Server, connect
+from mcptrio import Context, RemoteProtocolError, Server, connect
 from mcptrio.extensions.skills import Skills
 from mcptrio.extensions.skills.loading import SkillMismatch, list_skills, load_skill
 
@@ -80,3 +80,43 @@ async def test_a_dynamic_skill_is_held_against_its_front_matter_only() -> None:
         assert skill.text.endswith(str(len(count)))
         with pytest.raises(SkillMismatch, match="front matter"):
             await load_skill(client, {**entry, "frontmatter": {}})
+
+
+ENTRY = {"uri": "skill://pdf/SKILL.md", "frontmatter": {"name": "pdf"}}
+NO_SKILLS: dict[str, Any] = {
+    "an object": {"skills": {}},
+    "a text in the list": {"skills": ["pdf"]},
+    "no URI": {"skills": [{"frontmatter": {}}]},
+    "a number as URI": {"skills": [{**ENTRY, "uri": 1}]},
+    "no front matter": {"skills": [{"uri": "skill://pdf/SKILL.md"}]},
+    "a file without a URI": {"skills": [{**ENTRY, "resources": [{}]}]},
+}
+
+
+def answering(result: Any) -> Any:
+    async def handler(ctx: Context, params: Any) -> Any:
+        return result
+
+    return handler
+
+
+@pytest.mark.parametrize("page", NO_SKILLS.values(), ids=NO_SKILLS)
+async def test_an_entry_that_is_none_is_an_error_of_the_server(page: dict[str, Any]) -> None:
+    server = Server("odd")
+    server.route("skills/list", answering(page))
+    server.route("skills/get", answering({"skill": next(iter(page["skills"]), None)}))
+    async with connect(server) as client:
+        with pytest.raises(RemoteProtocolError):
+            await list_skills(client)
+        with pytest.raises(RemoteProtocolError):
+            await load_skill(client, "skill://pdf/SKILL.md")
+
+
+@pytest.mark.parametrize("contents", [[], [{}], [{"blob": "?"}], [{"blob": "é"}], [{"text": 1}], {}], ids=repr)
+async def test_a_file_that_cannot_be_read_is_an_error_of_the_server(contents: Any) -> None:
+    server = Server("odd")
+    server.add_extension(Skills())
+    server.route("resources/read", answering({"contents": contents}))
+    async with connect(server) as client:
+        with pytest.raises(RemoteProtocolError):
+            await load_skill(client, ENTRY)

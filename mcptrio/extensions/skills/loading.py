@@ -12,6 +12,7 @@ from mcptrio.client.client import Client
 from mcptrio.errors import DeclarationError, MCPTrioError, RemoteProtocolError
 from mcptrio.extensions.skills.catalog import SKILL, digest
 from mcptrio.extensions.skills.frontmatter import read_front_matter
+from mcptrio.types import TextResourceContents
 
 
 class SkillMismatch(MCPTrioError):
@@ -37,12 +38,18 @@ class LoadedSkill:
 
 
 async def list_skills(client: Client) -> list[dict[str, Any]]:
-    """Return the entries of all skills of a server, without reading files."""
+    """Return the entries of all skills of a server, without reading files.
+
+    Raises:
+        RemoteProtocolError: an entry is not one of a skill.
+    """
 
     async def fetch(params: dict[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
         page = await client.request("skills/list", params)
-        cursor = page.get("nextCursor")
-        return page.get("skills", []), cursor if isinstance(cursor, str) else None
+        cursor, skills = page.get("nextCursor"), page.get("skills", [])
+        if not isinstance(skills, list):
+            raise RemoteProtocolError("skills/list: skills must be an array")
+        return [_check_entry(skill) for skill in skills], cursor if isinstance(cursor, str) else None
 
     return [skill async for skill in client._pages("skills/list", fetch)]
 
@@ -52,8 +59,10 @@ async def load_skill(client: Client, skill: str | Mapping[str, Any]) -> LoadedSk
 
     Raises:
         SkillMismatch: size, digest or front matter differ from the entry.
+        RemoteProtocolError: the server has sent something else than a skill or its file.
     """
-    entry = (await client.request("skills/get", {"uri": skill}))["skill"] if isinstance(skill, str) else skill
+    said = (await client.request("skills/get", {"uri": skill})).get("skill") if isinstance(skill, str) else skill
+    entry = _check_entry(said)
     uri = entry["uri"]
     data = await _read(client, entry, uri)
     try:
@@ -67,20 +76,35 @@ async def load_skill(client: Client, skill: str | Mapping[str, Any]) -> LoadedSk
     return LoadedSkill(client, entry, text)
 
 
+def _check_entry(entry: Any) -> Any:
+    """Return the entry of a skill if it has the members that are read here."""
+    if not _has_uri(entry):
+        raise RemoteProtocolError("a skill must be an object with a URI")
+    if not isinstance(entry.get("frontmatter"), Mapping):
+        raise RemoteProtocolError(f"{entry['uri']}: frontmatter must be an object")
+    files = entry.get("resources")  # a list, or another value for a dynamic skill
+    if isinstance(files, list) and not all(_has_uri(file) for file in files):
+        raise RemoteProtocolError(f"{entry['uri']}: its resources must be objects with URIs")
+    return entry
+
+
+def _has_uri(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("uri"), str)
+
+
 async def _read(client: Client, entry: Mapping[str, Any], uri: str) -> bytes:
     listed = entry.get("resources")
     known = {file["uri"]: file for file in listed} if isinstance(listed, list) else None
     if known is not None and uri not in known:
         raise SkillMismatch(f"{uri} is not among the files of the skill")
-    result = await client.request("resources/read", {"uri": uri})
-    contents = result.get("contents") or [{}]
-    found = contents[0]
-    if "text" in found:
-        data = str(found["text"]).encode()
-    elif "blob" in found:
-        data = b64decode(found["blob"])
-    else:
-        raise RemoteProtocolError(f"{uri} has neither text nor blob")
+    result = await client.read_resource(uri, cached=False)
+    if not result.contents:
+        raise RemoteProtocolError(f"{uri} has no contents")
+    found = result.contents[0]
+    try:
+        data = found.text.encode() if isinstance(found, TextResourceContents) else b64decode(found.blob)
+    except ValueError as error:
+        raise RemoteProtocolError(f"{uri}: {error}") from error
     if known is not None:
         expected = known[uri]
         if expected.get("size", len(data)) != len(data):
