@@ -112,8 +112,8 @@ class Session(Entity, kw_only=True):
             async with trio.open_nursery() as nursery:
                 self.nursery = nursery
                 waiting, self._waiting_tasks = self._waiting_tasks, None
-                for start in waiting or ():
-                    start(nursery)
+                while waiting:  # without a variable that would keep the last one, with its request
+                    waiting.pop(0)(nursery)
                 await self._process_messages(nursery)
         finally:
             if self.nursery is nursery:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -16,11 +16,14 @@ from mcptrio._peer.messages import Cause
 from mcptrio._uri.syntax import normalize
 from mcptrio._wire.jsonrpc import encode_value
 from mcptrio._wire.objects.converter import structure, unstructure
-from mcptrio.errors import ConnectionLost, LocalProtocolError
+from mcptrio.errors import INVALID_PARAMS, ConnectionLost, LocalProtocolError, MCPError
 
 if TYPE_CHECKING:
     from mcptrio.auth.server.principal import Principal
     from mcptrio.types import ClientCapabilities, Implementation, ServerCapabilities
+
+MAX_KEPT: Final = 16 * 1024
+"""Bytes of the parameters of `initialize`, and of a subscription besides its URI; usual clients send one or two KiB."""
 
 
 class SessionHandle:
@@ -163,6 +166,12 @@ def send_list_changed(session: Actor, kind: str) -> None:
     offered = (session.peer.offers or {}).get(kind) or {}
     if offered.get("listChanged"):
         session.asks.notify_nowait(f"notifications/{kind}/list_changed", {})
+
+
+def check_kept(params: Mapping[str, Any]) -> None:
+    """Refuse parameters that would take megabytes in memory as long as the session lasts."""
+    if len(encode_value(params)) > MAX_KEPT:
+        raise MCPError(INVALID_PARAMS, f"what a session keeps of this request may have {MAX_KEPT} bytes")
 
 
 def resource_topic(uri: str) -> str:

@@ -25,6 +25,7 @@ from mcptrio.errors import (
 )
 from mcptrio.server.context import Context, RequestHandle, SessionHandle
 from mcptrio.server.features.result_fields import ResultFields
+from mcptrio.server.session_handle import check_kept
 
 if TYPE_CHECKING:
     from mcptrio._actors.record import SessionRecord
@@ -100,12 +101,14 @@ class Lifecycle(Entity):
 
     def initialize(self, ctx: Context, params: InitializeParams) -> dict[str, Any]:
         """Answer `initialize` of a session without a session function: it never waits, so the session needs no task."""
+        check_kept(ctx._call.start.params)
         ctx._session.data["client_info"] = params.client_info
         ctx._session.data["capabilities"] = self._common_capabilities()
         return self._answer(ctx)
 
     async def initialize_with_state(self, ctx: Context, params: InitializeParams) -> dict[str, Any]:
         """Answer `initialize` after the session function has yielded the state of the session."""
+        check_kept(ctx._call.start.params)
         session = ctx._session
         session.data["client_info"] = params.client_info
         try:

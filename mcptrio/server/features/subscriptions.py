@@ -20,7 +20,7 @@ from mcptrio.server.context import Context
 from mcptrio.server.features.broadcasts import broadcast_topic
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.scopes import holds_scopes
-from mcptrio.server.session_handle import resource_topic, send_list_changed, updated_params
+from mcptrio.server.session_handle import check_kept, resource_topic, send_list_changed, updated_params
 
 if TYPE_CHECKING:
     from mcptrio._actors.record import SessionRecord
@@ -170,6 +170,7 @@ class Subscriptions(Entity):
     resources: Resources
 
     async def subscribe(self, ctx: Context, params: SubscribeParams) -> dict[str, Any]:
+        check_kept({name: value for name, value in ctx._call.start.params.items() if name != "uri"})
         await self.resources.find_readable(ctx, params.uri)
         session = ctx._session
         mine = _subscriptions(session)
