@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -45,6 +46,17 @@ async def no_server_in_a_file(caplog: pytest.LogCaptureFixture) -> str:
         load_server(__file__)
     except LoadError as error:
         return str(error)
+    return ""
+
+
+async def a_forgotten_import(caplog: pytest.LogCaptureFixture) -> str:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "forgetful.py"
+        file.write_text("MINE = Context[dict, dict]\n")
+        try:
+            load_server(str(file))
+        except LoadError as error:
+            return str(error)
     return ""
 
 
@@ -149,8 +161,16 @@ async def a_client_that_cannot_be_asked(caplog: pytest.LogCaptureFixture) -> str
 
 
 async def another_path(caplog: pytest.LogCaptureFixture) -> str:
+    return await get("/nothing")
+
+
+async def a_browser(caplog: pytest.LogCaptureFixture) -> str:
+    return await get("/mcp", accept="text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
+
+
+async def get(path: str, **headers: str) -> str:
     async with open_endpoint(HttpConfig()) as endpoint:
-        refusal = endpoint.refuse_early(head("GET", "/nothing"))
+        refusal = endpoint.refuse_early(head("GET", path, **headers))
     return "" if refusal is None else refusal.body.decode()
 
 
@@ -177,6 +197,7 @@ async def an_unknown_authority(caplog: pytest.LogCaptureFixture) -> str:
 
 PROVOKED: dict[str, Provoke] = {
     "no Server found": no_server_in_a_file,
+    "NameError: name 'Context' is not defined; is … missing?": a_forgotten_import,
     "Address already in use": a_port_in_use,
     "serve_http() needs Trio": asyncio_without_trio,
     "declares scopes …, but has no authentication": scopes_without_authentication,
@@ -186,6 +207,7 @@ PROVOKED: dict[str, Provoke] = {
     "no running event loop": an_asyncio_library,
     "the event loop is blocked by …": a_blocked_loop,
     "CapabilityMissing": a_client_that_cannot_be_asked,
+    "this is an MCP endpoint, not a web page": a_browser,
     "nothing is served here": another_path,
     "its certificate is not trusted": an_unknown_authority,
 }
