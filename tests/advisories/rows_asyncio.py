@@ -16,11 +16,11 @@ MUTANTS = [
         "U3", "a client that does not read is cut", REQUEST,
         "        self._hurry(0)\n", "",
         TESTS, "test_a_client_that_does_not_read_stops_the_handler_and_is_cut",
-        also=((REQUEST, "                self._hurry(self._write_timeout)\n", ""),),
+        also=((REQUEST, "call_soon(self._hurry, self._write_timeout)", "call_soon(len, ())"),),
     ),
     Mutant(
         "U3", "the end of a response has the write timeout", REQUEST,
-        "                self._hurry(self._write_timeout)\n", "",
+        "call_soon(self._hurry, self._write_timeout)", "call_soon(len, ())",
         TESTS, "test_the_last_message_is_sent_within_the_write_timeout",
     ),
     Mutant(

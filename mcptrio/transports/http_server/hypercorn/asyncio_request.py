@@ -146,7 +146,7 @@ class AsyncioRequest:
         finally:
             self._ended = True
             if not self._guest.loop.is_closed():
-                self._hurry(self._write_timeout)
+                self._guest.loop.call_soon(self._hurry, self._write_timeout)  # most requests have ended by then
                 self._ring()
 
     def _ring(self) -> None:
