@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from mcptrio.auth.server.principal import Principal
     from mcptrio.types import ClientCapabilities, Implementation, ServerCapabilities
 
-MAX_KEPT: Final = 16 * 1024
-"""Bytes of the parameters of `initialize`, and of a subscription besides its URI; usual clients send one or two KiB."""
+MAX_KEPT: Final = 32 * 1024
+"""Bytes of the parameters of `initialize`, and of a subscription besides its URIs; usual clients send one or two KiB,
+and a thousand ids of tasks take 25."""
 
 
 class SessionHandle:
@@ -169,9 +170,9 @@ def send_list_changed(session: Actor, kind: str) -> None:
 
 
 def check_kept(params: Mapping[str, Any]) -> None:
-    """Refuse parameters that would take megabytes in memory as long as the session lasts."""
+    """Refuse parameters that would take megabytes in memory as long as a session or a stream lasts."""
     if len(encode_value(params)) > MAX_KEPT:
-        raise MCPError(INVALID_PARAMS, f"what a session keeps of this request may have {MAX_KEPT} bytes")
+        raise MCPError(INVALID_PARAMS, f"what the server keeps of this request may have {MAX_KEPT} bytes")
 
 
 def resource_topic(uri: str) -> str:

@@ -11,12 +11,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcptrio import SessionHandle
 from mcptrio.errors import INVALID_PARAMS
-from tests.stateless.kit import endpoint_of
+from tests.stateless.kit import endpoint_of, meta, posting
 from tests.transports.app_for_tests import Client, error_of, head, notification, plain, request
 
 from .test_durable_sessions import make_server
 
-MANY = 12_345
+MANY = 23_456
 MARK: dict[str, Any] = {"x": [0] * MANY}
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ping", {}),
@@ -63,7 +63,7 @@ async def test_a_client_that_declares_too_much_gets_no_session(where: str, funct
             yield 1
 
     params: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-    params[where] |= {"experimental": {"x": MARK}, "title": "x" * 70_000}
+    params[where] |= {"experimental": {"x": MARK}, "title": "x" * 40_000}
     body = json.dumps(
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", **params}}
     ).encode()
@@ -73,3 +73,11 @@ async def test_a_client_that_declares_too_much_gets_no_session(where: str, funct
         await wait_all_tasks_blocked()
         assert list(endpoint.runtime.supervisor.sessions) == []
         assert kept() == 0
+
+
+@pytest.mark.defect("S7")
+@pytest.mark.parametrize("params", [{"_meta": meta(**MARK)}, {"notifications": MARK}], ids=["meta", "filter"])
+async def test_a_listen_request_that_holds_too_much_gets_no_stream(params: dict[str, Any]) -> None:
+    async with posting(make_server()) as poster:
+        reply = await poster.post("subscriptions/listen", {"notifications": {}, **params})
+        assert reply.error["code"] == INVALID_PARAMS

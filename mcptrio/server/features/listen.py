@@ -25,6 +25,7 @@ from mcptrio.errors import INVALID_PARAMS, MCPError, Overloaded
 from mcptrio.server.context import Context
 from mcptrio.server.features.resources import Resources
 from mcptrio.server.features.subscriptions import by_topic, list_topic, may_read, take_places
+from mcptrio.server.session_handle import check_kept
 
 if TYPE_CHECKING:
     from mcptrio.types import (
@@ -107,6 +108,9 @@ class ListenRequests(Entity):
     async def listen(self, ctx: Context, params: SubscriptionsListenParams) -> dict[str, Any]:
         """Report changes until the client closes the request; return a result when the server shuts down."""
         session, call = ctx._session, ctx._call
+        given = call.start.params["notifications"]  # its URIs have a bound of their own
+        rest = {name: value for name, value in given.items() if name != "resourceSubscriptions"}
+        check_kept({**call.start.params, "notifications": rest})
         if session.peer.listening > MAX_LISTENING:
             if hub := session.service.telemetry:
                 hub.emit(telemetry.LimitHit(name="listeners", session=session.id))
