@@ -128,12 +128,6 @@ MUTANTS = [
         "tests/e2e/test_hypercorn_websocket.py", "test_one_message_waits_for_the_app",
     ),
     Mutant(
-        "S4", "text that arrives takes no more than its bytes", "transports/http_server/hypercorn/websocket.py",
-        "        if not isinstance(event, TextMessage):\n            super().extend(event)",
-        "        if True:\n            super().extend(event)",
-        "tests/e2e/test_hypercorn_websocket.py", "test_a_text_in_the_making_takes_no_more_memory_than_its_bytes",
-    ),
-    Mutant(
         "S4", "Hypercorn is imported in a thread", "transports/http_server/direct/engine.py",
         "await trio.to_thread.run_sync(_make_hypercorn, self._endpoint, self._config)",
         "_make_hypercorn(self._endpoint, self._config)",

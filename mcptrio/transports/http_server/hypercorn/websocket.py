@@ -23,32 +23,12 @@ _SLOW_DELIVERY: Final = 0.05  # seconds in which nothing was read: the answer to
 
 
 class ByteBuffer(WebsocketBuffer):
-    """A WebSocket message in the making; its limit counts bytes, also in text.
-
-    Hypercorn's own one keeps text in a `StringIO`, which takes four bytes for each character.
-    """
-
-    def __init__(self, max_length: int) -> None:
-        super().__init__(max_length)
-        self._text: list[str] = []
+    """A WebSocket message in the making; its limit counts bytes, also in text."""
 
     def extend(self, event: Message[Any]) -> None:
-        if not isinstance(event, TextMessage):
-            super().extend(event)
-            return
-        self.length += len(event.data) if event.data.isascii() else len(event.data.encode())
-        if self.length > self.max_length:
-            raise FrameTooLargeError
-        self._text.append(event.data)
-
-    def clear(self) -> None:
-        super().clear()
-        self._text.clear()
-
-    def to_message(self) -> dict[str, Any]:
-        if self.value is not None:
-            return super().to_message()
-        return {"type": "websocket.receive", "bytes": None, "text": "".join(self._text)}
+        if isinstance(event, TextMessage) and not event.data.isascii():
+            self.length += len(event.data.encode()) - len(event.data)
+        super().extend(event)
 
 
 class WebSocket(WSStream):
