@@ -27,7 +27,6 @@ def find_marks(schema: Mapping[str, Any], *, max_nodes: float = inf) -> dict[str
         InvalidHeaderMark: a mark is at a place where it is not allowed, or is malformed; or the schema is too large.
     """
     marks: dict[str, tuple[str, ...]] = {}
-    allowed: set[int] = set()
     pending: list[tuple[Mapping[str, Any], tuple[str, ...]]] = [(schema, ())]
     for node, path in pending:  # grows while it is read
         properties = node.get("properties")
@@ -40,12 +39,12 @@ def find_marks(schema: Mapping[str, Any], *, max_nodes: float = inf) -> dict[str
                 if mark.lower() in {known.lower() for known in marks}:
                     raise InvalidHeaderMark(f"two arguments have the header {mark}")
                 marks[mark] = (*path, name)
-                allowed.add(id(inner))
         if len(marks) > MAX_MARKS:
             raise InvalidHeaderMark(f"more than {MAX_MARKS} arguments have a header")
         if len(pending) > max_nodes:
             raise InvalidHeaderMark("the schema is too large")
-    _refuse_elsewhere(schema, allowed, max_nodes)
+    if _count(schema, max_nodes) != len(marks):  # one is not reachable by `properties` alone: no argument can be read
+        raise InvalidHeaderMark(f"{MARK} may only mark properties of the arguments object itself")
     return marks
 
 
@@ -58,10 +57,10 @@ def _checked(schema: Mapping[str, Any], where: str) -> str:
     return mark
 
 
-def _refuse_elsewhere(schema: Mapping[str, Any], allowed: set[int], max_nodes: float) -> None:
-    """Reject a mark that is not reachable by `properties` alone: it could not be read from the arguments."""
+def _count(schema: Mapping[str, Any], max_nodes: float) -> int:
+    """Count the marks anywhere in a schema; parts that it has in two places count twice."""
     pending: list[tuple[Any, bool]] = [(schema, False)]
-    nodes = 0
+    nodes = found = 0
     while pending:
         node, is_names = pending.pop()
         nodes += 1
@@ -69,8 +68,7 @@ def _refuse_elsewhere(schema: Mapping[str, Any], allowed: set[int], max_nodes: f
             raise InvalidHeaderMark("the schema is too large")
         if isinstance(node, Mapping):
             # Below `properties` the keys are names of arguments, one of which may be equal to the mark.
-            if not is_names and MARK in node and id(node) not in allowed:
-                raise InvalidHeaderMark(f"{MARK} may only mark properties of the arguments object itself")
+            found += not is_names and MARK in node
             pending += [
                 (child, not is_names and key in ("properties", "$defs", "patternProperties"))
                 for key, child in node.items()
@@ -78,3 +76,4 @@ def _refuse_elsewhere(schema: Mapping[str, Any], allowed: set[int], max_nodes: f
             ]
         elif isinstance(node, list | tuple):
             pending += [(child, False) for child in node]
+    return found

@@ -18,6 +18,7 @@ def marked(mark: Any, kind: Any = "string") -> dict[str, Any]:
     return {"type": kind, "x-mcp-header": mark}
 
 
+REGION = marked("Region")
 BAD = [
     schema(a=marked("")),
     schema(a=marked("has space")),
@@ -38,6 +39,7 @@ BAD = [
     {**schema(), "$defs": {"d": marked("X")}},
     {**schema(), "if": schema(a=marked("X"))},
     {**schema(), "x-mcp-header": "X"},
+    schema(a=REGION, b={"type": "array", "items": REGION}),  # one object of Python at an allowed place and another
 ]
 
 
