@@ -30,12 +30,12 @@ MUTANTS = [
     ),
     Mutant(
         "U3", "a response does not wait for a body that has not arrived", REQUEST,
-        "            task.cancel()\n", "            pass\n",
+        "                self._reads_first.cancel()\n", "",
         TESTS, "test_a_refusal_does_not_wait_for_the_body",
     ),
     Mutant(
         "U3", "a body that never arrives has a timeout", REQUEST,
-        "            task.cancel()\n", "            pass\n",
+        "                self._reads_first.cancel()\n", "",
         TESTS, "test_a_body_that_never_arrives_is_waited_for_within_its_timeout",
     ),
 ]  # fmt: skip

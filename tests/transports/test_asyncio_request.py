@@ -532,6 +532,40 @@ def test_messages_are_read_ahead_within_a_bound(stage: Stage) -> None:
     assert taken <= 5 + 2
 
 
+def test_a_first_read_that_is_interrupted_leaves_no_reader_behind() -> None:
+    """The Trio half answers before the body has arrived, and waits for a disconnect at the same time."""
+    reading, most = 0, 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)  # as middleware that waits for tasks of its own
+            reading -= 1
+        raise AssertionError("unreachable")
+
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            await send({"type": "http.response.start", "status": 401})
+            nursery.start_soon(receive)
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
+            nursery.cancel_scope.cancel()
+
+    async def main() -> None:
+        async with open_guest() as guest:
+            before = asyncio.all_tasks()
+            request = AsyncioRequest(guest, receive, Exchange(b"").send, write_timeout=1)
+            await request.serve(refuse, {"type": "http", "method": "POST", "path": "/"})
+            assert asyncio.all_tasks() == before
+            assert reading == 0
+
+    asyncio.run(main())
+    assert most == 1, "two reads at the same time"
+
+
 # -- loops that end badly
 
 

@@ -38,6 +38,7 @@ class AsyncioRequest:
         self._outgoing: deque[Message] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._reads_first: asyncio.Task[Any] | None = None  # the asyncio half, while it reads itself
+        self._interrupted = False  # whether `_ring` has ended that
         self._bell: asyncio.Future[None] | None = None  # wakes the asyncio half
         self._receiving: trio.lowlevel.Task | None = None  # the Trio task that waits for a message
         self._sending: trio.lowlevel.Task | None = None  # the Trio task that waits until its message was sent
@@ -73,7 +74,7 @@ class AsyncioRequest:
         try:
             await self._read_some()
         except asyncio.CancelledError:
-            if self._reads_first is not None or task is None or task.uncancel():
+            if not self._interrupted or task is None or task.uncancel():
                 raise  # the server has cancelled the request
         finally:
             self._reads_first = None
@@ -150,9 +151,10 @@ class AsyncioRequest:
                 self._ring()
 
     def _ring(self) -> None:
-        if (task := self._reads_first) is not None:
-            self._reads_first = None
-            task.cancel()
+        if self._reads_first is not None:
+            if not self._interrupted:
+                self._interrupted = True
+                self._reads_first.cancel()
         elif self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
