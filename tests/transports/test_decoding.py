@@ -110,6 +110,17 @@ async def test_large_messages_of_one_owner_are_decoded_one_after_the_other(
     assert seen == most
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/messages"])
+async def test_a_small_message_does_not_wait_for_the_large_ones_of_its_owner(path: str) -> None:
+    async with open_endpoint(HttpConfig(legacy_sse=True)) as endpoint:
+        sent = head("POST", path, client="a", accept="*/*")
+        endpoint.refuse_early(sent)
+        assert sent.owner
+        async with endpoint.runtime.one_at_a_time("large message", sent.owner):
+            with trio.fail_after(5):
+                await endpoint.answer(sent, message())
+
+
 @pytest.mark.defect("S4")
 async def test_a_pipe_whose_peer_is_silent_keeps_no_message() -> None:
     """A decoded message takes up to 15 MB, and a WebSocket may stay open for days."""

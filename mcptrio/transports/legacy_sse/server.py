@@ -19,7 +19,7 @@ from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
-from mcptrio._wire.jsonrpc import Request
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import ConnectionLost, Overloaded, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
@@ -194,8 +194,11 @@ class LegacyEndpoint:
     async def _deliver(self, head: HttpRequest, body: bytes) -> Plain:
         parts = self.parts
         try:
-            async with parts.runtime.one_at_a_time("large message", head.owner):
-                frame = await decode_in_turns(body, parts.config.json_limits)
+            if len(body) > LARGE_MESSAGE:
+                async with parts.runtime.one_at_a_time("large message", head.owner):
+                    frame = await decode_in_turns(body, parts.config.json_limits)
+            else:
+                frame = decode(body, parts.config.json_limits)
         except RemoteProtocolError as error:
             return refuse_frame(error)
         ids = parse_qs(head.query.decode("latin-1")).get("session_id", [])
