@@ -169,9 +169,14 @@ def send_list_changed(session: Actor, kind: str) -> None:
         session.asks.notify_nowait(f"notifications/{kind}/list_changed", {})
 
 
+def is_large(params: Mapping[str, Any]) -> bool:
+    """Whether parameters are too large to be kept as long as a session or a stream lasts."""
+    return len(encode_value(params)) > MAX_KEPT
+
+
 def check_kept(params: Mapping[str, Any]) -> None:
     """Refuse parameters that would take megabytes in memory as long as a session or a stream lasts."""
-    if len(encode_value(params)) > MAX_KEPT:
+    if is_large(params):
         raise MCPError(INVALID_PARAMS, f"what the server keeps of this request may have {MAX_KEPT} bytes")
 
 

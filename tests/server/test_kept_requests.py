@@ -76,6 +76,21 @@ async def test_a_client_that_declares_too_much_gets_no_session(where: str, funct
 
 
 @pytest.mark.defect("S7")
+@pytest.mark.parametrize(("length", "icons"), [(1_000, 1), (40_000, None)])
+async def test_a_session_leaves_out_large_icons_of_its_client(length: int, icons: int | None) -> None:
+    """A client may send pictures as `data:` URIs: it gets its session all the same."""
+    info = {"name": "c", "version": "1", "icons": [{"src": "data:image/png;base64," + "A" * length}]}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+    async with endpoint_of(make_server()) as endpoint:
+        reply = await plain(endpoint, head(), request(1, "initialize", **params))
+        assert reply.status == 200
+        (session,) = endpoint.runtime.supervisor.sessions.values()
+        client = SessionHandle(session).client_info
+        assert client is not None
+        assert (client.name, client.icons and len(client.icons)) == ("c", icons)
+
+
+@pytest.mark.defect("S7")
 @pytest.mark.parametrize("params", [{"_meta": meta(**MARK)}, {"notifications": MARK}], ids=["meta", "filter"])
 async def test_a_listen_request_that_holds_too_much_gets_no_stream(params: dict[str, Any]) -> None:
     async with posting(make_server()) as poster:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from attrs import evolve
 from msgspec import field
 
 from mcptrio._actors.call import Call
@@ -25,7 +26,7 @@ from mcptrio.errors import (
 )
 from mcptrio.server.context import Context, RequestHandle, SessionHandle
 from mcptrio.server.features.result_fields import ResultFields
-from mcptrio.server.session_handle import check_kept
+from mcptrio.server.session_handle import check_kept, is_large
 
 if TYPE_CHECKING:
     from mcptrio._actors.record import SessionRecord
@@ -101,21 +102,28 @@ class Lifecycle(Entity):
 
     def initialize(self, ctx: Context, params: InitializeParams) -> dict[str, Any]:
         """Answer `initialize` of a session without a session function: it never waits, so the session needs no task."""
-        check_kept(ctx._call.start.params)
-        ctx._session.data["client_info"] = params.client_info
+        self._keep_client(ctx, params.client_info)
         ctx._session.data["capabilities"] = self._common_capabilities()
         return self._answer(ctx)
 
     async def initialize_with_state(self, ctx: Context, params: InitializeParams) -> dict[str, Any]:
         """Answer `initialize` after the session function has yielded the state of the session."""
-        check_kept(ctx._call.start.params)
+        self._keep_client(ctx, params.client_info)
         session = ctx._session
-        session.data["client_info"] = params.client_info
         try:
             await self._enter(session)
         except SessionRefused as refused:
             raise MCPError(INVALID_REQUEST, str(refused) or "the session was refused") from None
         return self._answer(ctx)
+
+    def _keep_client(self, ctx: Context, info: Implementation) -> None:
+        """Keep who the client is. Its icons may be images: a session keeps them only as long as they are small."""
+        said = ctx._call.start.params
+        if info.icons is not None and is_large(said):
+            said = {**said, "clientInfo": {key: value for key, value in said["clientInfo"].items() if key != "icons"}}
+            info = evolve(info, icons=None)
+        check_kept(said)
+        ctx._session.data["client_info"] = info
 
     def _answer(self, ctx: Context) -> dict[str, Any]:
         session, era = ctx._session, ctx._call.start.era
