@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,15 @@ def serving(host: str, log: Path, app: str = "hosted:app", *, grace: int = 10, *
             stdout=output,
             stderr=output,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **env},
+            start_new_session=True,
         )
     served = ServerProcess(process, port, log)
     try:
         with served.closing:
             yield served
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # Hypercorn's worker is a child of the process
         process.wait()
 
 
