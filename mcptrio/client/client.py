@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -38,8 +37,7 @@ from mcptrio.client.requester import Requester
 from mcptrio.client.requests import Requests
 from mcptrio.client.targets import Target, TransportOptions, transport_for
 from mcptrio.client.timeouts import PausingAuth
-from mcptrio.errors import DeclarationError, LocalProtocolError, MCPError
-from mcptrio.telemetry.log import escape
+from mcptrio.errors import DeclarationError, LocalProtocolError
 from mcptrio.transports.retry import Reconnect
 from mcptrio.types import Implementation, LoggingLevel, ServerCapabilities
 
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
 
     from mcptrio.client.options import ClientOptions, ClientSettings
     from mcptrio.transports.http_client import HttpAuth, HttpClientConfig
-
-logger = logging.getLogger("mcptrio.client")
 
 
 class Client(Requests):
@@ -290,10 +286,7 @@ class Client(Requests):
             return
         level = self._service.log_level
         if level is not None and connection.capabilities is not None and connection.capabilities.logging is not None:
-            try:
-                await connection.ask("logging/setLevel", {"level": level})
-            except MCPError as error:
-                logger.warning("the server rejected the log level: %s", escape(error, 1000))
+            await connection.restore("logging/setLevel", {"level": level})
         await self._listeners.on_open(connection)
 
 

@@ -34,7 +34,7 @@ from mcptrio.client.callbacks import HostCallbacks
 from mcptrio.client.config import ClientConfig
 from mcptrio.client.methods import METHODS
 from mcptrio.client.timeouts import TimedReply, Timeouts
-from mcptrio.errors import ConnectionLost, MCPError, RemoteProtocolError, RequestTimeout
+from mcptrio.errors import CapabilityMissing, ConnectionLost, MCPError, RemoteProtocolError, RequestTimeout
 from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import ClientLink, ClientTransport, failure
 from mcptrio.transports.pipe.server import refuse
@@ -327,6 +327,17 @@ class Connection(SessionLink):
         if type(result) is not dict:
             raise RemoteProtocolError(f"the result of {method} is not an object")
         return result
+
+    async def restore(self, method: str, params: dict[str, Any]) -> None:
+        """Send a request that a new session needs; a refusal is logged, because the session works without it.
+
+        Raises:
+            ConnectionLost, RequestTimeout, Overloaded
+        """
+        try:
+            await self.ask(method, params)
+        except (MCPError, RemoteProtocolError, CapabilityMissing) as error:
+            logger.warning("the server rejected %s in a new session: %s", method, escape(error, 1000))
 
     async def _wait_for_room(self, wait: TimedReply) -> None:
         """Wait before sending to a server that does not read, so that an abandoned request is not queued."""

@@ -54,6 +54,10 @@ class TimedReply(Reply, kw_only=True):
         if self.on_progress is not None:
             self.on_progress(params)
 
+    def keep_waiting(self) -> None:
+        """Wait without a limit from now on: the server has the request, and may answer it after days."""
+        self.idle = self.idle_until = inf
+
     def late(self) -> None:
         if self.on_late is not None:
             self.on_late()

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import ConnectionLost, MCPError, Reconnect, connect
+from mcptrio import ConnectionLost, MCPError, Reconnect, RequestTimeout, connect
 from mcptrio.client import Change
 from tests.client.kit import BOTH, Scripted, Wire, make_server, scripted
 
@@ -203,3 +203,89 @@ async def test_a_listener_that_ends_does_not_silence_a_subscription_or_another_l
         assert requested(server) == ["resources/subscribe"] * 4
         await client.unsubscribe("a://b")
         assert requested(server)[4:] == ["resources/unsubscribe"]
+
+
+async def test_a_listener_reports_missed_changes_only_when_the_server_watches_again(autojump_clock: MockClock) -> None:
+    """Reported before that, a change between the look of the listener and the new subscription would be missed."""
+
+    async def first(wire: Wire) -> None:
+        await wire.open_stateless()
+        await acknowledge(wire, await wire.take("subscriptions/listen"))
+        await trio.sleep(20)
+
+    async def second(wire: Wire) -> None:
+        await wire.open_stateless()
+        request = await wire.take("subscriptions/listen")
+        await trio.sleep(30)
+        await acknowledge(wire, request)
+        await trio.sleep_forever()
+
+    async with connect(scripted(first, second), protocol=NEW) as client, client.listen(tools=True) as changes:
+        assert await anext(changes) == Change(kind="tools")
+        assert trio.current_time() >= 50
+
+
+async def test_a_subscription_that_is_not_acknowledged_again_is_retried_and_given_up(autojump_clock: MockClock) -> None:
+    """The first acknowledgement has a timeout, and so has every later one."""
+    asked: list[int] = []
+
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        request = await wire.take("subscriptions/listen")
+        asked.append(request["id"])
+        if len(asked) == 1:
+            await acknowledge(wire, request)
+            await trio.sleep(100)  # longer than the timeout, which is over with the acknowledgement
+            return
+        while True:
+            asked.append((await wire.take("subscriptions/listen"))["id"])
+
+    policy = Reconnect(tries=3)
+    async with connect(scripted(serve), protocol=NEW, timeout=5, reconnect=policy) as client:
+        async with client.listen(tools=True) as changes:
+            with trio.fail_after(300), pytest.raises(RequestTimeout, match="subscriptions/listen"):
+                await anext(changes)
+    assert len(asked) == 1 + policy.tries
+
+
+async def test_an_acknowledgement_of_the_wrong_shape_names_no_resource(caplog: pytest.LogCaptureFixture) -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateless()
+        request = await wire.take("subscriptions/listen")
+        honoured = {"resourceSubscriptions": [{}, [], None, "a://b"], "toolsListChanged": True}
+        params = {"_meta": {SUBSCRIPTION: request["id"]}, "notifications": honoured}
+        await wire.say(method="notifications/subscriptions/acknowledged", params=params)
+        await wire.take()
+
+    async with connect(scripted(serve), protocol=NEW) as client:
+        async with client.listen(tools=True, resources=["a://b", "a://c"]) as changes:
+            assert changes.honoured == ({"tools"}, {"a://b"})
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("refusal", ["error", "no capability", "no object"])
+async def test_a_new_server_without_a_subscribed_resource_can_be_used(refusal: str, autojump_clock: MockClock) -> None:
+    """Otherwise one resource that is gone would make every later call fail."""
+
+    async def first(wire: Wire) -> None:
+        await wire.open_stateful(resources={"subscribe": True}, tools={})
+        await wire.answer(await wire.take("resources/subscribe"))
+        await wire.take("ping")
+
+    async def second(wire: Wire) -> None:
+        await wire.open_stateful(tools={}, **({} if refusal == "no capability" else {"resources": {"subscribe": True}}))
+        while True:
+            request = await wire.take()
+            if request["method"] != "resources/subscribe":
+                await wire.answer(request, content=[])
+            elif refusal == "error":
+                await wire.refuse(request, -32002, "no such resource")
+            else:
+                await wire.say(id=request["id"], result=None)
+
+    server = scripted(first, second)
+    async with connect(server, protocol=OLD) as client:
+        await client.subscribe("a://b")
+        await client.ping()  # the connection is lost, and opened again
+        assert not (await client.call_tool("any")).is_error
+    assert len(server.wires) == 2

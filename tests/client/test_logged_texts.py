@@ -40,7 +40,7 @@ async def test_a_program_cannot_forge_lines_of_the_log(log: pytest.LogCaptureFix
         with pytest.raises(MCPTrioError):
             await client.call_tool("nasty")
         await client.ping()
-    check(log, "on stderr", "does not know server/discover", "rejected the log level", "cannot be read")
+    check(log, "on stderr", "does not know server/discover", "rejected logging/setLevel", "cannot be read")
 
 
 @pytest.mark.defect("S15")

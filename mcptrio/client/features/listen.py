@@ -16,6 +16,7 @@ from mcptrio.client.exceptions import open_unwrapped_nursery
 from mcptrio.client.features.subscriptions import Changes
 from mcptrio.client.handshake import request_meta
 from mcptrio.client.reconnect import Connector
+from mcptrio.client.timeouts import TimedReply
 from mcptrio.errors import ConnectionLost, MCPTrioError, RequestTimeout
 from mcptrio.transports.retry import RETRYABLE, Retries
 
@@ -41,7 +42,7 @@ class Listeners:
         """Subscribe again in a new session; `listen` blocks do so themselves."""
         for uri in sorted(self._subscribed):
             if not self._is_listened_to(uri):
-                await connection.ask("resources/subscribe", {"uri": uri})
+                await connection.restore("resources/subscribe", {"uri": uri})
 
     def subscribe(self, uri: str) -> None:
         """Count a subscription that the server has accepted."""
@@ -87,11 +88,9 @@ class Listeners:
         try:
             while True:
                 connection = await self.connector.connected()
-                if again:
-                    changes.put_everything()
-                again = True
                 began = trio.current_time()
-                changes.answered = False
+                changes.answered, changes.interrupted = False, again
+                again = True
                 failed: MCPTrioError | None = None
                 try:
                     if connection.era is not None and connection.era.stateful:
@@ -138,8 +137,9 @@ class Listeners:
                 connection.on_server_cancel(request_id, scope.cancel)
 
             connection.expect_listen(marker, found)
+            changes.waits = TimedReply(method=LISTEN, idle=self.service.config.timeout)
             try:
-                await connection.ask(LISTEN, params, timeout=float("inf"))
+                await connection.ask(LISTEN, params, wait=changes.waits)
             finally:
                 connection.forget_listen(marker, changes.subscription)
-                changes.subscription = None
+                changes.subscription = changes.waits = None

@@ -14,6 +14,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio._eras.stateless import SUBSCRIPTION
+from mcptrio.client.timeouts import TimedReply
 from mcptrio.transports.client import same_id
 
 Kind = Literal["tools", "prompts", "resources", "resource"]
@@ -49,8 +50,12 @@ class Changes:
     acknowledged: trio.Event = field(factory=trio.Event)
     answered: bool = False
     """Whether the server acknowledged the subscription on the current connection."""
+    interrupted: bool = False
+    """Whether the current connection replaces an earlier one, and the server has not acknowledged it yet."""
     subscription: int | str | None = None
     """The id of the listen request, where there is one."""
+    waits: TimedReply | None = None
+    """The listen request, where there is one: its timeout is for the acknowledgement."""
     _waiting: dict[Change, None] = field(factory=dict)
     _error: Exception | None = None
     _refused: Exception | None = None
@@ -105,11 +110,18 @@ class Changes:
     def _acknowledge(self, said: Mapping[str, Any]) -> None:
         uris = said.get("resourceSubscriptions")
         kinds = frozenset(kind for kind in self.kinds if said.get(_FIELDS.get(kind, "")) is True)
-        self.honour(kinds, frozenset(uris if isinstance(uris, list) else ()) & self.uris)
+        named = frozenset(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else frozenset()
+        self.honour(kinds, named & self.uris)
 
     def honour(self, kinds: frozenset[Kind], uris: frozenset[str]) -> None:
         self.honoured = (kinds, uris)
         self.answered = True
+        if self.waits is not None:
+            self.waits.keep_waiting()
+        if self.interrupted:
+            # Not before the server reports changes again: one after the listener has looked would be missed.
+            self.interrupted = False
+            self.put_everything()
         self.acknowledged.set()
 
     def put(self, change: Change) -> None:
