@@ -77,9 +77,9 @@ class Shares(Entity):
         return True
 
     def has_room(self, owner: str, amount: int = 1) -> bool:
-        """Return whether `take` would get a place."""
+        """Return whether `take` would get a place: there is room, and no waiting owner has the turn before this one."""
         self.owners.see(owner)
-        return not self._queues and self._fits(owner, amount)
+        return self._fits(owner, amount) and (not self._queues or self._goes_first(owner))
 
     async def wait(self, owner: str, amount: int = 1, *, timeout: float) -> bool:
         """Take a place, waiting up to `timeout` seconds for it; return whether there was one."""
@@ -145,6 +145,10 @@ class Shares(Entity):
             if self._is_small(owner):
                 return owner
         return next(iter(self._queues))
+
+    def _goes_first(self, owner: str) -> bool:
+        """Return whether an owner would be the next one: it holds less than a quarter, and no waiting owner does."""
+        return self._is_small(owner) and not any(map(self._is_small, self._queues))
 
     def _is_small(self, owner: str) -> bool:
         return (self.held.get(owner, 0) + self.reserved.get(owner, 0)) * 4 < self.size

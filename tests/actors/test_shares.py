@@ -160,6 +160,26 @@ async def test_the_last_quarter_is_kept_for_small_owners(autojump_clock: trio.te
 
 
 @pytest.mark.defect("S7")
+async def test_a_small_owner_need_not_wait_behind_large_ones(autojump_clock: trio.testing.MockClock) -> None:
+    """Calls in a WebSocket do not wait: they get a place at once, or none."""
+    shares = Shares(8, owners=Owners(several=True))
+    assert [shares.take("greedy") for _ in range(7)] == [True] * 6 + [False]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(shares.wait, "greedy", timeout=10))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [shares.take("other") for _ in range(3)] == [True, True, False]
+        nursery.start_soon(partial(shares.wait, "third", timeout=10))
+        await trio.testing.wait_all_tasks_blocked()
+        shares.give_back("greedy")
+        assert shares.held["third"] == 1
+        nursery.start_soon(partial(shares.wait, "third", 3, timeout=10))
+        await trio.testing.wait_all_tasks_blocked()
+        shares.give_back("other")
+        assert not shares.take("fourth"), "another small owner waits"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.defect("S7")
 def test_calls_of_sessions_with_their_own_connection_count_for_their_owner() -> None:
     shares = Shares(8, owners=Owners(several=True))
     shares.reserved["greedy"] = 6

@@ -44,6 +44,16 @@ MUTANTS = [
         "tests/actors/test_shares.py", "test_an_owner_gets_at_most_a_quarter_while_another_waits",
     ),
     Mutant(
+        "S7", "calls in a socket do not wait behind a large owner", "_actors/shares.py",
+        "(not self._queues or self._goes_first(owner))", "not self._queues",
+        "tests/e2e/test_websocket.py", "test_requests_of_another_client_that_wait_do_not_lock_a_socket_out",
+    ),
+    Mutant(
+        "S7", "calls in a socket do not overtake small owners", "_actors/shares.py",
+        "not any(map(self._is_small, self._queues))", "True",
+        "tests/actors/test_shares.py", "test_a_small_owner_need_not_wait_behind_large_ones",
+    ),
+    Mutant(
         "S8", "a batch takes a place for each request", f"{HTTP}/endpoint/admission.py",
         "    return max(1, sum(isinstance(member, Request | Malformed) for member in frame))\n", "    return 1\n",
         "tests/transports/test_http_admission.py",

@@ -12,7 +12,10 @@ from wsproto.events import BytesMessage, CloseConnection, TextMessage
 
 from mcptrio import Server
 from mcptrio._actors.runtime import Runtime
+from mcptrio.auth.server import Principal
+from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
+from mcptrio.transports.http_server.endpoint.message import HttpRequest
 from mcptrio.transports.http_server.hypercorn.asgi import AsgiApp
 from tests.engines import both_engines
 
@@ -48,9 +51,9 @@ def handshake(served: Served, *lines: str, host: str = "127.0.0.1") -> bytes:
     return (head + "".join(f"{line}\r\n" for line in lines) + "\r\n").encode()
 
 
-async def connect(served: Served) -> Socket:
+async def connect(served: Served, *lines: str) -> Socket:
     stream = await served.connect()
-    await stream.send_all(handshake(served, "Sec-WebSocket-Protocol: mcp"))
+    await stream.send_all(handshake(served, "Sec-WebSocket-Protocol: mcp", *lines))
     head = await read_until(stream, b"\r\n\r\n")
     assert status(head) == 101
     assert b"sec-websocket-protocol: mcp" in head.lower()
@@ -131,3 +134,45 @@ async def test_draining_closes_the_socket_as_going_away() -> None:
             while not any(session.peer.calls for session in runtime.supervisor):
                 await trio.sleep(0.005)
             await runtime.drain(0)
+
+
+async def who(head: HttpRequest) -> Principal:
+    return Principal(subject=str(head.text(b"authorization")))
+
+
+@pytest.mark.defect("S7")
+async def test_requests_of_another_client_that_wait_do_not_lock_a_socket_out() -> None:
+    """A client holds its share of the calls and has more waiting; the last quarter is for others, on a socket too."""
+    async with server._app.make_runtime().open() as runtime:
+        endpoint = Endpoint(runtime, HttpConfig(max_calls=8), None, who)
+        async with serving(AsgiApp(endpoint), websocket_ping_interval=None) as served, trio.open_nursery() as nursery:
+            socket = await connect(served, "Authorization: ann")
+            await open_session(socket)
+            for number in range(10):
+                nursery.start_soon(hold_call, served, number)
+            places = endpoint.admission.places
+            while places.waiting < 4:
+                await trio.sleep(0.005)
+            assert places.used == 6
+            for number in range(1, 4):
+                answer = await ask(socket, number, "tools/call", name="add", arguments={"a": 1, "b": 2})
+                assert answer["result"]["structuredContent"] == {"result": 3}
+            nursery.cancel_scope.cancel()
+
+
+async def hold_call(served: Served, number: int) -> None:
+    """Call a tool that never ends, in a request that stands alone."""
+    version = "2026-07-28"
+    prefix = "io.modelcontextprotocol/"
+    client = {"name": "c", "version": "1"}
+    meta = {f"{prefix}protocolVersion": version, f"{prefix}clientCapabilities": {}, f"{prefix}clientInfo": client}
+    params = {"name": "wait", "arguments": {}, "_meta": meta}
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: bob\r\nContent-Type: application/json\r\n"
+        f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {version}\r\n"
+        f"Mcp-Method: tools/call\r\nMcp-Name: wait\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    async with await served.connect() as stream:
+        await stream.send_all(head.encode() + body)
+        await trio.sleep_forever()
