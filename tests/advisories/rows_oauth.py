@@ -49,6 +49,15 @@ MUTANTS = [
         DEPENDENCIES, "test_the_minimum_version_has_no_known_advisory",
     ),
     Mutant(
+        "S16", "hiredis without an advisory", "../pyproject.toml", '"hiredis>=3.4.2"', '"hiredis>=3.4"',
+        DEPENDENCIES, "test_the_minimum_version_has_no_known_advisory",
+    ),
+    Mutant(
+        "S16", "the API of OpenTelemetry without an advisory", "../pyproject.toml",
+        '"opentelemetry-api>=1.45.2"', '"opentelemetry-api>=1.45"',
+        DEPENDENCIES, "test_the_minimum_version_has_no_known_advisory",
+    ),
+    Mutant(
         "S9", "each key has a share of the proofs", "auth/server/dpop.py",
         "        if held >= self.most - len(self._owners):", "        if len(self._owners) >= self.most:",
         DPOP, "test_a_key_that_uses_many_proofs_takes_no_room_from_others",

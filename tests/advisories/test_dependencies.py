@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import tomllib
 from importlib import metadata
@@ -12,12 +13,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FIRST_SAFE = {"joserfc": (1, 8), "cryptography": (50, 0, 2), "httpx2": (2, 12)}
-"""The first releases without a published advisory about them or about the OpenSSL in their wheels."""
+FIRST_SAFE = {
+    "joserfc": (1, 8),
+    "cryptography": (50, 0, 2),
+    "httpx2": (2, 12),
+    "hiredis": (3, 4, 2),
+    "opentelemetry-api": (1, 45, 2),
+}
+"""The first releases without a published advisory about them or about the C library in their wheels."""
 
 
 def minimum(name: str) -> tuple[int, ...]:
-    (found,) = [line for line in PROJECT["dependencies"] if re.match(rf"{name}\b", line)]
+    lines = [*PROJECT["dependencies"], *itertools.chain(*PROJECT["optional-dependencies"].values())]
+    (found,) = [line for line in lines if re.match(rf"{name}\b", line)]
     floor = re.search(r">=([0-9.]+)", found)
     assert floor is not None, found
     return tuple(int(part) for part in floor[1].split("."))
