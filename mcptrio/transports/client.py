@@ -13,7 +13,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 from mcptrio._peer.era import Era
-from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Error, Frame, JsonLimits, RequestId, Response, decode
+from mcptrio._wire.jsonrpc import (
+    LARGE_MESSAGE,
+    Batch,
+    Error,
+    Frame,
+    JsonLimits,
+    Malformed,
+    RequestId,
+    Response,
+    decode,
+)
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns
 
@@ -110,8 +120,8 @@ async def decode_received(receiver: Receiver, data: bytes) -> Frame | Batch:
     return decode(data, limits) if len(data) <= LARGE_MESSAGE else await decode_in_turns(data, limits)
 
 
-async def hand_over(receiver: Receiver, data: bytes) -> RemoteProtocolError | None:
-    """Decode one message and deliver it.
+async def hand_over(receiver: Receiver, data: bytes) -> Frame | Batch | RemoteProtocolError:
+    """Decode one message, deliver it and return it.
 
     A message that cannot be read fails the request whose id it has. Without an id it is skipped: its error is returned.
 
@@ -127,7 +137,19 @@ async def hand_over(receiver: Receiver, data: bytes) -> RemoteProtocolError | No
         frame = failure(request_id, error)
     if type(frame) is not Response or not receiver.deliver_nowait(frame):
         await receiver.deliver(frame)
-    return None
+    return frame
+
+
+def answered_ids(frame: Frame | Batch) -> list[RequestId]:
+    """Return the ids of the requests that a message answers, readable or not."""
+    ids = []
+    for one in frame if isinstance(frame, tuple) else (frame,):
+        match one:
+            case Response(request_id) | Error(request_id) if request_id is not None:
+                ids.append(request_id)
+            case Malformed(error) if error.request_id is not None:
+                ids.append(error.request_id)
+    return ids
 
 
 def _id_in(data: bytes) -> int | None:

@@ -61,7 +61,7 @@ def retry_after(value: str | None, now: datetime | None = None) -> int:
         return min(int(text), _MAX_RETRY_AFTER) if len(text) < 20 else _MAX_RETRY_AFTER
     try:
         then = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
     if then.tzinfo is None:
         then = then.replace(tzinfo=UTC)

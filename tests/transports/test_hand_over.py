@@ -8,7 +8,7 @@ import pytest
 
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, Error
 from mcptrio.errors import RemoteProtocolError
-from mcptrio.transports.client import Receiver, hand_over
+from mcptrio.transports.client import Receiver, answered_ids, hand_over
 
 MANY = b'{"content":[],"structuredContent":{"v":[' + b"0," * 150_000 + b"0]}}"
 
@@ -36,9 +36,11 @@ class Taken:
 )
 async def test_a_response_with_too_many_values_fails_its_request(message: bytes) -> None:
     taken = Taken()
-    assert await hand_over(cast(Receiver, taken), message % MANY) is None
-    (frame,) = taken.frames
-    assert (type(frame), frame.id) == (Error, 7)
+    frame = await hand_over(cast(Receiver, taken), message % MANY)
+    assert taken.frames == [frame]
+    assert not isinstance(frame, RemoteProtocolError)
+    assert answered_ids(frame) == [7]
+    assert isinstance(frame, Error)
     assert "more than 100000 JSON values" in frame.message
 
 

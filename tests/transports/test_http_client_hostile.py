@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import ConnectionLost, MCPTrioError, RemoteProtocolError, RequestTimeout
-from mcptrio.transports.http_client import HttpClientConfig
+from mcptrio import ConnectionLost, MCPError, MCPTrioError, Reconnect, RemoteProtocolError, RequestTimeout
+from mcptrio.transports.http_client import HttpClientConfig, HttpRefused
 from tests.client.kit import BOTH
-from tests.transports.scripted_http import Answer, Asked, event, result
-from tests.transports.test_http_client import DONE, call
+from tests.transports.scripted_http import Answer, Asked, Web, event, result, stateful
+from tests.transports.test_http_client import DONE, call, to
 
 OLD, NEW = BOTH
+IS_JSON, IS_STREAM = {"content-type": "application/json"}, {"content-type": "text/event-stream"}
 SMALL = HttpClientConfig(max_reply=50_000)
 both_dates = pytest.mark.parametrize("date", BOTH)
 
@@ -142,3 +144,95 @@ async def test_a_reply_on_the_stream_of_another_call_answers_that_call(autojump_
         return Answer(200, [event({"jsonrpc": "2.0", "id": 999, "result": {}}), event(result(asked, **DONE))])
 
     assert (await call(handle)).content
+
+
+@both_dates
+@pytest.mark.parametrize("form", ["json", "array", "stream"])
+async def test_an_error_without_an_id_fails_the_call_whose_reply_it_is(date: str, form: str) -> None:
+    def handle(_: Asked) -> Answer:
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "the moon is full"}}
+        body = json.dumps([error] if form == "array" else error).encode()
+        return Answer(200, [event(error), 1e9] if form == "stream" else body, {} if form == "stream" else IS_JSON)
+
+    with pytest.raises(MCPError, match="the moon is full"):
+        await call(handle, date=date)
+
+
+@both_dates
+async def test_the_body_of_a_refusal_need_not_end(date: str, autojump_clock: MockClock) -> None:
+    with pytest.raises(HttpRefused, match="500"):
+        await call(lambda _: Answer(500, [b"almost", 1e9]), date=date)
+    assert trio.current_time() < 10
+
+
+class Held:
+    """Requests that a server never answers, counted while the client waits for them."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    async def answer(self, _: Asked) -> Answer:
+        self.open += 1
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.open -= 1
+        raise AssertionError
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        self.open += 1
+        try:
+            yield b": nothing yet\n\n"
+            await trio.sleep_forever()
+        finally:
+            self.open -= 1
+
+
+async def test_a_notification_that_is_never_answered_is_given_up(autojump_clock: MockClock) -> None:
+    held = Held()
+    web = Web(stateful(OLD, held.answer))
+    async with to(web, protocol=OLD, timeout=1, reconnect=Reconnect(tries=1)) as client:
+        for _ in range(3):
+            with pytest.raises(RequestTimeout):
+                await client.call_tool("t", {})
+        await trio.testing.wait_all_tasks_blocked()
+        assert held.open == len(web.of("notifications/cancelled")) == 3
+        await trio.sleep(100)
+        assert (held.open, len(web.of("notifications/cancelled"))) == (0, 6)  # each was sent twice
+
+
+async def test_a_call_that_is_answered_on_another_stream_closes_its_own(autojump_clock: MockClock) -> None:
+    held = Held()
+    answers, more = trio.open_memory_channel[bytes](10)
+
+    async def own_stream() -> AsyncIterator[bytes]:
+        async for data in more:
+            yield data
+
+    def handle(asked: Asked) -> Answer:
+        answers.send_nowait(event(result(asked, **DONE)))
+        return Answer(200, held.stream(), IS_STREAM)
+
+    rest = stateful(OLD, handle)
+    web = Web(lambda asked: Answer(200, own_stream(), IS_STREAM) if asked.method == "GET" else rest(asked))
+    async with to(web, protocol=OLD) as client:
+        for _ in range(3):
+            assert (await client.call_tool("t", {})).content
+        await trio.sleep(1)
+        assert held.open == 0
+
+
+async def test_an_unreadable_answer_in_an_array_closes_the_stream_of_its_call(autojump_clock: MockClock) -> None:
+    held = Held()
+
+    async def stream(asked: Asked) -> AsyncIterator[bytes]:
+        yield b"data: " + json.dumps([{"jsonrpc": "2.0", "id": asked.frame["id"], "error": 5}]).encode() + b"\n\n"
+        async for data in held.stream():
+            yield data
+
+    web = Web(stateful(OLD, lambda asked: Answer(200, stream(asked), IS_STREAM)))
+    async with to(web, protocol=OLD) as client:
+        with pytest.raises(RemoteProtocolError):
+            await client.call_tool("t", {})
+        await trio.sleep(1)
+        assert held.open == 0

@@ -1,7 +1,8 @@
-"""HTTP+SSE, client side: the time until the server has sent the URL for POSTs."""
+"""HTTP+SSE, client side: the time until the server has sent the URL for POSTs, and until it accepts them."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -9,10 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcptrio import ConnectionLost, RemoteProtocolError
+from mcptrio import ConnectionLost, Reconnect, RemoteProtocolError, RequestTimeout, connect
 from mcptrio.transports.http_client import AuthRequest, AuthResponse
 from mcptrio.transports.legacy_sse.client import LegacySseTransport
-from tests.transports.scripted_http import URL, Answer, Asked, Web
+from tests.transports.scripted_http import URL, Answer, Asked, Web, event, result
 
 ENDPOINT = b"event: endpoint\ndata: /messages?session_id=1\n\n"
 
@@ -61,3 +62,51 @@ async def test_a_server_that_does_not_answer_or_sends_no_url_is_given_up(autojum
         with pytest.RaisesGroup(pytest.RaisesExc(RemoteProtocolError, match="did not send the URL")):
             await endpoint_of(Web(lambda _, pieces=pieces: Answer(200, pieces)))  # type: ignore[misc]
         assert trio.current_time() - began == pytest.approx(10 if len(pieces) > 1 else 0, abs=0.1)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_post_that_is_never_accepted_is_given_up_after_its_request(
+    answered: bool, autojump_clock: MockClock
+) -> None:
+    """The answer to a request comes on the stream, so its POST may take as long as the request, but not for ever."""
+    events, more = trio.open_memory_channel[bytes](10)
+    held = 0
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield ENDPOINT
+        async for data in more:
+            yield data
+
+    async def handle(asked: Asked) -> Answer:
+        nonlocal held
+        if asked.url == URL:
+            return (
+                Answer(200, stream(), {"content-type": "text/event-stream"}) if asked.method == "GET" else Answer(405)
+            )
+        if asked.rpc == "initialize":
+            info = {"name": "old", "version": "1"}
+            values = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": info}
+            await events.send(event(result(asked, **values)))
+            return Answer(202)
+        if asked.rpc == "notifications/initialized":
+            return Answer(202)
+        held += 1
+        try:
+            if answered and asked.rpc == "tools/call":
+                await trio.sleep(50)  # longer than a message may take that is no request
+                await events.send(event(result(asked, content=[])))
+            await trio.sleep_forever()
+        finally:
+            held -= 1
+        raise AssertionError
+
+    web = Web(handle)
+    async with connect(URL, http_client=web.client(), timeout=60, reconnect=Reconnect(tries=0)) as client:
+        if answered:
+            assert (await client.call_tool("t", {})).content == ()
+        else:
+            with pytest.raises(RequestTimeout):
+                await client.call_tool("t", {})
+        assert held
+        await trio.sleep(31)
+        assert held == 0

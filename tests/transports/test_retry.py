@@ -80,6 +80,7 @@ def test_the_table_of_statuses() -> None:
     [
         (None, 0), ("", 0), ("7", 7), (" 7 ", 7), ("-7", 0), ("7.5", 0), ("٣", 0), ("9" * 30, 10**6), ("soon", 0),
         ("Tue, 17 Nov 2026 12:00:30 GMT", 30), ("Tue, 17 Nov 2026 11:00:00 GMT", 0), ("Tue, 17 Nov 2026 12:00:30", 30),
+        ("Tue, 17 Nov 99999999999 12:00:00 GMT", 0), ("Tue, 17 Nov 2026 12:00:00 +99999999999999999", 0),
     ],
 )  # fmt: skip
 def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: int) -> None:

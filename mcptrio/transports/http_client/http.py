@@ -31,6 +31,8 @@ _DIRECT: Final = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::
 _REDIRECTS: Final = {"GET": (301, 302, 303, 307, 308), "POST": (307, 308), "DELETE": (307, 308)}
 _QUOTED: Final = 200
 _TAIL: Final = 0.1
+_EXPLANATION: Final = 5.0
+"""Seconds for the body of a refusal, whose status is enough."""
 
 
 class HttpRefused(RemoteProtocolError):
@@ -60,7 +62,7 @@ class HttpClientConfig:
     connect_timeout: float = field(default=10.0, validator=validators.gt(0))
     """Timeout in seconds for connecting, including TLS and the handshake of a WebSocket."""
     write_timeout: float = field(default=30.0, validator=validators.gt(0))
-    """Timeout in seconds for sending one chunk of a request."""
+    """Timeout in seconds for sending one chunk of a request, and for the answer to a message that is no request."""
     listen_timeout: float = field(default=2.0, validator=validators.ge(0))
     """Seconds that `connect` waits for the server's own stream to open before it continues without it."""
     goodbye_timeout: float = field(default=2.0, validator=validators.ge(0))
@@ -176,6 +178,7 @@ class Http:
         repeat: bool,
         url: str | None = None,
         session: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Post a message that has no response, and retry if that fails.
 
@@ -185,14 +188,16 @@ class Http:
             repeat: Whether it may arrive twice. Otherwise it is repeated only if it cannot have arrived.
             url: Another URL of this origin.
             session: Whether the request belongs to a session.
+            timeout: Seconds in which each attempt has to be answered; by default `write_timeout`.
 
         Raises:
             MCPTrioError: it was refused, or the attempts are used up.
         """
         retries = Retries(self.reconnect)
+        seconds = self.config.write_timeout if timeout is None else timeout
         while True:
             try:
-                async with self.send("POST", headers(), data, url=url) as response:
+                async with self.send("POST", headers(), data, url=url, timeout=seconds) as response:
                     if response.is_success:
                         return
                     raise await self.refusal(response, session=session)
@@ -209,7 +214,7 @@ class Http:
         if session and meaning_of(response.status_code).no_session:
             return SessionGone("the server no longer knows the session")
         body = b""
-        with suppress(RemoteProtocolError):
+        with suppress(RemoteProtocolError), trio.move_on_after(_EXPLANATION):
             body = await self.read(response)
         return refusal_of(response, body, request_id)
 

@@ -19,14 +19,23 @@ import httpx2
 import msgspec
 import trio
 from attrs import define, field, frozen
+from msgspec.structs import replace
 
 from mcptrio._eras.stateless import NAMED_BY, declared_date
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import encode_header_value, is_visible_ascii
-from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, RequestId, Response
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, RequestId
 from mcptrio.errors import ConnectionLost, MCPTrioError, Overloaded, RemoteProtocolError
 from mcptrio.telemetry.log import escape
-from mcptrio.transports.client import Receiver, SessionGone, decode_received, failure, hand_over, same_id
+from mcptrio.transports.client import (
+    Receiver,
+    SessionGone,
+    answered_ids,
+    decode_received,
+    failure,
+    hand_over,
+    same_id,
+)
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import (
     EVENTS,
@@ -100,7 +109,7 @@ class HttpClientLink:
     def post(self, data: bytes) -> None:
         frame: dict[str, Any] = _decode(data)
         if frame.get("method") == CANCELLED:
-            exchange = self._exchanges.get(frame["params"].get("requestId"))
+            exchange = self._exchanges.get(frame.get("params", {}).get("requestId"))
             if exchange is None:
                 return  # already answered or failed
             exchange.cancel()
@@ -220,14 +229,27 @@ class HttpClientLink:
             raise RemoteProtocolError("the server's session id has characters that are not allowed")
         self.session_id = session_id
 
-    async def _take(self, frame: Frame | Batch, request_id: RequestId | None) -> bool:
+    async def _take(self, frame: Frame | Batch, request_id: RequestId) -> bool:
         """Deliver a frame; return whether it answers `request_id`."""
         members = frame if isinstance(frame, tuple) else (frame,)
         if self._era is not None and not self._era.stateful and any(isinstance(one, Request) for one in members):
             raise RemoteProtocolError("the server sent a request, which this protocol version forbids")
+        nameless = next((one for one in members if isinstance(one, Error) and one.id is None), None)
+        if nameless is not None:
+            # It is about the message that this exchange posted, which was the only one.
+            frame = replace(nameless, id=request_id)
         await self.receiver.deliver(frame)
-        answers = [one for one in members if isinstance(one, Response | Error)]
-        return any(one.id is not None and same_id(one.id, request_id) for one in answers)
+        answered = answered_ids(frame)
+        others = [one for one in answered if not same_id(one, request_id)]
+        self._close_exchanges(others)
+        return len(others) < len(answered)
+
+    def _close_exchanges(self, answered: list[RequestId]) -> None:
+        """Close the exchanges of requests whose answers came on another stream."""
+        for one in answered:
+            for request_id, exchange in self._exchanges.items():
+                if same_id(one, request_id):
+                    exchange.cancel()
 
     # -- streams
 
@@ -237,8 +259,11 @@ class HttpClientLink:
         async def on_message(data: bytes) -> bool:
             if request_id is not None:
                 return await self._take(await decode_received(self.receiver, data), request_id)
-            if (error := await hand_over(self.receiver, data)) is not None:
-                self._skip(error)
+            taken = await hand_over(self.receiver, data)
+            if isinstance(taken, RemoteProtocolError):
+                self._skip(taken)
+            else:
+                self._close_exchanges(answered_ids(taken))
             return False
 
         return await stream.read(response, on_message)

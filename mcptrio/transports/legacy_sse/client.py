@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import Final
@@ -14,10 +14,11 @@ import trio
 from attrs import define, field, frozen
 
 from mcptrio._peer.era import Era
+from mcptrio._wire.jsonrpc import RequestId
 from mcptrio._wire.sse import FED_AT_ONCE, SseReader
 from mcptrio.errors import ConnectionLost, MCPTrioError, RemoteProtocolError
 from mcptrio.telemetry.log import escape
-from mcptrio.transports.client import Receiver, failure, hand_over
+from mcptrio.transports.client import Receiver, answered_ids, failure, hand_over, same_id
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import EVENTS, JSON, Http, HttpClientConfig, feed, kind_of, lent_or_own
 from mcptrio.transports.retry import Reconnect
@@ -62,6 +63,8 @@ class LegacySseClientLink:
     full: bool = False
     endpoint: str = ""
     _confirmed: trio.Event = field(factory=trio.Event)
+    _posting: dict[RequestId, trio.CancelScope] = field(factory=dict)
+    """The POSTs of requests, which a server may answer late; the answers to the requests come on the stream."""
 
     def post(self, data: bytes) -> None:
         self.nursery.start_soon(self._carry, data)
@@ -79,20 +82,35 @@ class LegacySseClientLink:
         frame = _decode(data)
         # A response settles its id only once, and the protocol's notifications are idempotent, so both may be repeated.
         repeat = frame.get("method", "notifications/").startswith("notifications/")
-        added = self.receiver.headers_of(frame["id"]) if "id" in frame and "method" in frame else {}
+        is_request = "id" in frame and "method" in frame
+        if frame.get("method") == "notifications/cancelled":
+            self._no_longer_needed([frame.get("params", {}).get("requestId")])
+        headers = {"Content-Type": JSON, **(self.receiver.headers_of(frame["id"]) if is_request else {})}
         try:
-            await self.http.post_message(
-                data, lambda: {"Content-Type": JSON, **added}, repeat=repeat, url=self.endpoint
-            )
+            with trio.CancelScope() as scope:
+                if is_request:
+                    self._posting[frame["id"]] = scope
+                await self.http.post_message(
+                    data, lambda: headers, repeat=repeat, url=self.endpoint, timeout=inf if is_request else None
+                )
         except Exception as error:  # noqa: BLE001 - the caller sees it
-            if "method" in frame and "id" in frame:
+            if is_request:
                 with suppress(ConnectionLost):
                     await self.receiver.deliver(failure(frame["id"], error))
             else:
                 logger.warning("%s did not arrive: %s", frame.get("method", "an answer"), escape(error, 1000))
         finally:
+            if is_request:
+                del self._posting[frame["id"]]
             if frame.get("method") == "notifications/initialized":
                 self._confirmed.set()
+
+    def _no_longer_needed(self, request_ids: Sequence[RequestId]) -> None:
+        """Bound the POSTs of requests that were answered on the stream, or given up."""
+        for one in request_ids:
+            for request_id, scope in self._posting.items():
+                if same_id(one, request_id):
+                    scope.deadline = trio.current_time() + self.http.config.write_timeout
 
     async def read_stream(self, *, task_status: trio.TaskStatus[str]) -> None:
         """Read the stream. Its first event holds the URL for POSTs; all others are messages."""
@@ -115,10 +133,12 @@ class LegacySseClientLink:
                                 opening.deadline = inf
                                 task_status.started(target)
                             elif event.event == "message" and event.data and started:
-                                error = await hand_over(self.receiver, event.data)
-                                if error is not None:
-                                    why = escape(error, 1000)
+                                taken = await hand_over(self.receiver, event.data)
+                                if isinstance(taken, RemoteProtocolError):
+                                    why = escape(taken, 1000)
                                     logger.warning("the server's stream had an event that is not a message: %s", why)
+                                else:
+                                    self._no_longer_needed(answered_ids(taken))
                         await trio.lowlevel.checkpoint()
                     return False
 

@@ -122,7 +122,7 @@ async def _read(pipe: Pipe, receiver: Receiver, why: Callable[[], Awaitable[str]
                 if isinstance(message, RemoteProtocolError):
                     receiver.lost(message.message)
                     return
-                if await hand_over(receiver, message) is not None:
+                if isinstance(await hand_over(receiver, message), RemoteProtocolError):
                     skipped += 1
                     if skipped <= _WARNINGS:
                         logger.warning("the server wrote a line that is not a message: %.200r", message[:200])
