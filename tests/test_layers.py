@@ -17,6 +17,7 @@ PACKAGE = ROOT / "mcptrio"
 # Each row may import the rows before it; neighbours in one row do not import each other.
 LAYERS = (
     ("_struct", "errors", "_hints"),
+    ("_settings",),
     ("types",),
     ("_schema", "_wire", "_uri"),
     ("_peer", "auth"),

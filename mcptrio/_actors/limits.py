@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from mcptrio._settings import check_fields
 from mcptrio.errors import DeclarationError
 
 
@@ -69,9 +70,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Messages that a call may send before `notify_rate` applies."""
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            if not getattr(self, name) > 0:
-                raise DeclarationError(f"Limits.{name} must be positive, got {getattr(self, name)!r}")
+        check_fields(self, positive=_POSITIVE, not_negative=("ignore_cancel", "end_grace", "gather"))
         if self.call_timeout > self.call_timeout_hard:
             raise DeclarationError(
                 f"Limits.call_timeout ({self.call_timeout:g} s without progress) is more than call_timeout_hard "
@@ -96,4 +95,6 @@ _POSITIVE = (
     "ask_timeout",
     "zombies",
     "busy_timeout",
+    "notify_rate",
+    "notify_burst",
 )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from mcptrio._eras import stateless, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
 from mcptrio._peer.era import Era
+from mcptrio._settings import check_value
 from mcptrio._wire.jsonrpc import Request
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, DeclarationError, RemoteProtocolError
 
@@ -37,12 +38,12 @@ class Served:
         """Restrict to `dates`; None means all of them."""
         if dates is None:
             return cls()
-        wanted = tuple(dates)
+        check_value("protocols", dates, Iterable[str])
+        wanted = (dates,) if isinstance(dates, str) else tuple(dates)
         unknown = [date for date in wanted if date not in ERAS]
         if unknown or not wanted:
-            raise DeclarationError(
-                f"unknown protocol version {', '.join(unknown) or '(none given)'}; known are {', '.join(ERAS)}"
-            )
+            given = ", ".join(map(str, unknown)) or "(none given)"
+            raise DeclarationError(f"unknown protocol version {given}; known are {', '.join(ERAS)}")
         return cls({date: era for date, era in ERAS.items() if date in wanted})
 
     @property

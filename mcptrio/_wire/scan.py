@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcptrio._settings import check_fields
 from mcptrio.errors import INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
@@ -36,6 +37,9 @@ class JsonLimits(msgspec.Struct, frozen=True, kw_only=True):
     only for tools that take large tables."""
     max_batch: int = 100
     """Messages in one batch (2025-03-26); a longer one is refused. Raise it for clients that send more at once."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, positive=self.__struct_fields__)
 
 
 def check_limits(data: bytes | bytearray, limits: JsonLimits) -> None:

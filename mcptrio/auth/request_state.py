@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import field
 
+from mcptrio._settings import check_value
 from mcptrio._struct import Entity
 from mcptrio.errors import DeclarationError, MCPTrioError
 
@@ -88,6 +89,10 @@ class KeyRing(Entity):
         Raises:
             DeclarationError: there is no key, or a line is not one.
         """
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise DeclarationError("state_keys must be a list of keys; write state_keys=[key]")
+        texts = tuple(texts)
+        check_value("state_keys", texts, tuple[str, ...])
         keys = [_read_key(text.strip()) for text in texts if text.strip() and not text.strip().startswith("#")]
         if not keys:
             raise DeclarationError("no key found; create one with `openssl rand -base64 32`")

@@ -8,11 +8,13 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import PurePath
 from typing import Any, TypeAlias
 
 import trio
 from attrs import define, field
 
+from mcptrio._settings import check_value
 from mcptrio._wire.objects.converter import StructureError, structure, unstructure
 from mcptrio.client.features import elicitation, roots, sampling
 from mcptrio.client.features.elicitation import ElicitAnswer
@@ -20,7 +22,7 @@ from mcptrio.client.features.roots import RootLike
 from mcptrio.client.features.sampling import SampleAnswer
 from mcptrio.errors import METHOD_NOT_FOUND, MCPError, RemoteProtocolError, RequestTimeout
 from mcptrio.telemetry.log import escape
-from mcptrio.types import CreateMessageParams, ElicitParams, LoggingMessageParams
+from mcptrio.types import CreateMessageParams, ElicitParams, LoggingMessageParams, Root
 
 logger = logging.getLogger("mcptrio.client")
 
@@ -55,6 +57,7 @@ class HostCallbacks:
     def __attrs_post_init__(self) -> None:
         if self.roots is not None and not callable(self.roots):
             self.roots = tuple(self.roots)
+            check_value("roots", self.roots, tuple[Root | str | PurePath, ...])
         self._sender, self._receiver = trio.open_memory_channel[tuple[str, dict[str, Any]]](_WAITING)
 
     # -- capabilities

@@ -22,6 +22,7 @@ from mcptrio.client.callbacks import (
     RootsCallback,
     SampleCallback,
 )
+from mcptrio.client.checks import check_client
 from mcptrio.client.config import ClientConfig
 from mcptrio.client.connection import ClientService, Connection
 from mcptrio.client.exceptions import open_unwrapped_nursery
@@ -117,6 +118,7 @@ class Client(Requests):
             on_event: Gets telemetry events.
             settings: Further fields of `ClientConfig`.
         """
+        check_client(locals())
         try:
             config = ClientConfig(
                 info=info or _own_info(),

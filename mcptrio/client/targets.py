@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from attrs import evolve, field, frozen
 
+from mcptrio._settings import check_value
 from mcptrio.client.host_config import find_entry
 from mcptrio.errors import DeclarationError
 from mcptrio.transports.client import ClientTransport
@@ -63,6 +64,7 @@ def transport_for(target: Any, how: TransportOptions) -> ClientTransport:
             from mcptrio.transports.http_client import HttpClientConfig
             from mcptrio.transports.websocket.client import WebSocketTransport
 
+            check_value("http", how.http, HttpClientConfig | None)
             return WebSocketTransport(
                 url=target, headers=how.headers, auth=how.auth, config=how.http or HttpClientConfig()
             )
@@ -106,8 +108,12 @@ def _public(url: str) -> str:
 
 
 def _http(url: str, how: TransportOptions) -> ClientTransport:
+    import httpx2
+
     from mcptrio.transports.http_client import HttpClientConfig, HttpTransport
 
+    check_value("http", how.http, HttpClientConfig | None)
+    check_value("http_client", how.http_client, httpx2.AsyncClient | None)
     return HttpTransport(
         url=url,
         headers=how.headers,

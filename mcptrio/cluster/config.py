@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
+
+from mcptrio._settings import check_fields
+from mcptrio.errors import DeclarationError
 
 _MAX_SOCKET_PATH: Final = 80
 """Bytes of the directory of a unix socket; the whole path has at most 104 on some systems."""
@@ -32,7 +35,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     """The file of this worker's certificate, for both directions."""
     forward_key: str | None = None
     """The file of its key."""
-    on_store_loss: str = "refuse"
+    on_store_loss: Literal["refuse", "serve"] = "refuse"
     """The treatment of requests of sessions that live here, once the store was not available for the length of a
     lease: `refuse` answers 503; `serve` goes on, although another worker may have taken a session over if only this one
     cannot reach the store. What it has answered meanwhile is lost then."""
@@ -40,38 +43,39 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     """Names the worker in logs, together with its process id."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0.1 <= self.lease <= 3600:
-            raise ValueError(f"ClusterConfig.lease must be 0.1 to 3600 seconds, got {self.lease!r}")
-        if self.on_store_loss not in ("refuse", "serve"):
-            raise ValueError(f"ClusterConfig.on_store_loss must be 'refuse' or 'serve', got {self.on_store_loss!r}")
+            raise DeclarationError(f"ClusterConfig.lease must be 0.1 to 3600 seconds, got {self.lease!r}")
         if self.socket_directory is not None:
             if not os.path.isabs(self.socket_directory):
-                raise ValueError(
+                raise DeclarationError(
                     f"ClusterConfig.socket_directory must be an absolute path, got {self.socket_directory!r}"
                 )
             if len(os.fsencode(self.socket_directory)) > _MAX_SOCKET_PATH:
-                raise ValueError("ClusterConfig.socket_directory is too long for a unix socket: choose a shorter path")
+                raise DeclarationError(
+                    "ClusterConfig.socket_directory is too long for a unix socket: choose a shorter path"
+                )
         if not (self.slot.isascii() and self.slot.isalnum() and len(self.slot) <= 16):
-            raise ValueError(f"ClusterConfig.slot must be 1 to 16 letters and digits, got {self.slot!r}")
+            raise DeclarationError(f"ClusterConfig.slot must be 1 to 16 letters and digits, got {self.slot!r}")
         self._check_address()
 
     def _check_address(self) -> None:
         given = [name for name in _TLS if getattr(self, name) is not None]
         if given and len(given) < len(_TLS):
-            raise ValueError(f"ClusterConfig.{given[0]} needs the others: {', '.join(_TLS)}")
+            raise DeclarationError(f"ClusterConfig.{given[0]} needs the others: {', '.join(_TLS)}")
         if self.forward_address is None:
             if given:
-                raise ValueError(f"ClusterConfig.{given[0]} needs forward_address: a unix socket has no TLS")
+                raise DeclarationError(f"ClusterConfig.{given[0]} needs forward_address: a unix socket has no TLS")
             return
         host, _ = split_address(self.forward_address)
         if _as_ip(host) in _EVERY_ADDRESS:
-            raise ValueError(
+            raise DeclarationError(
                 f"ClusterConfig.forward_address {self.forward_address!r} is no address that other workers can connect "
                 "to: name the one by which they reach this machine"
             )
         # The greeting of a link proves who dials, but only TLS protects what follows on a network.
         if not given and not _is_loopback(host):
-            raise ValueError(
+            raise DeclarationError(
                 f"ClusterConfig.forward_address {self.forward_address!r} is reached over a network and needs TLS: set "
                 f"{', '.join(_TLS)}"
             )
@@ -85,12 +89,12 @@ def split_address(text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`.
 
     Raises:
-        ValueError: it is something else.
+        DeclarationError: it is something else.
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"ClusterConfig.forward_address must be HOST:PORT, got {text!r}")
+        raise DeclarationError(f"ClusterConfig.forward_address must be HOST:PORT, got {text!r}")
     return host, int(port)
 
 

@@ -350,8 +350,6 @@ class App:
 
 
 def _keys(keys: KeyRing | Iterable[str] | None) -> KeyRing | None:
-    if isinstance(keys, str):
-        raise DeclarationError("state_keys must be a list of keys; write state_keys=[key]")
     return keys if keys is None or isinstance(keys, KeyRing) else KeyRing.from_texts(keys)
 
 

@@ -6,18 +6,31 @@ from collections.abc import Mapping
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
+import trio
+
+from mcptrio._actors.limits import Limits
+from mcptrio._settings import check_not_negative, check_value
+from mcptrio._wire.jsonrpc import JsonLimits
 from mcptrio.errors import DeclarationError
-from mcptrio.server.features.options import check_count, check_options, check_text
+from mcptrio.server.features.options import check_count, check_icons, check_options, check_text
 from mcptrio.server.features.tool_declaration import ToolDefaults
 
 if TYPE_CHECKING:
-    from mcptrio._actors.limits import Limits
     from mcptrio.cluster.config import ClusterConfig
     from mcptrio.stores import Store
     from mcptrio.transports.http_server.config import HttpConfig
 
 
-def check_server(name: Any, threads: Any, max_reply: Any, tool_defaults: Mapping[str, Any], **texts: Any) -> None:
+def check_server(
+    name: Any,
+    threads: Any,
+    max_reply: Any,
+    limits: Any,
+    icons: Any,
+    experimental: Any,
+    tool_defaults: Mapping[str, Any],
+    **texts: Any,
+) -> None:
     """Check the arguments of `Server`; `texts` are those that are a string if they are given.
 
     Raises:
@@ -35,6 +48,10 @@ def check_server(name: Any, threads: Any, max_reply: Any, tool_defaults: Mapping
             check_text(argument, text)
     check_count("threads", threads)
     check_count("max_reply", max_reply)
+    check_value("limits", limits, Limits | None)
+    check_value("experimental", experimental, Mapping[str, Mapping[str, Any]] | None)
+    if icons is not None:
+        check_icons("icons", icons)
 
 
 def _server_hint(argument: str) -> str:
@@ -56,22 +73,37 @@ def chosen_store(store: Store | str | None) -> Store | None:
     """Return the store that `store=` chooses: the object, or the one that a text names.
 
     Raises:
-        DeclarationError: the text names no store.
+        DeclarationError: the text names no store, or the object is none.
     """
     if isinstance(store, str):
         from mcptrio.stores import open_store
 
         return open_store(store)
+    if store is not None and (isinstance(store, type) or not callable(getattr(store, "open", None))):
+        raise DeclarationError(f"store is a store or its URL, as in store='sqlite:///sessions.db', not {store!r:.80}")
     return store
+
+
+def check_pipe(stop: Any, drain_timeout: Any, json_limits: Any) -> None:
+    """Raise `DeclarationError` if a setting of a server on a pipe is invalid."""
+    check_value("stop", stop, trio.Event | None)
+    check_value("drain_timeout", drain_timeout, float)
+    check_not_negative("drain_timeout", drain_timeout)
+    check_value("json_limits", json_limits, JsonLimits)
 
 
 def check_cluster(cluster: ClusterConfig | None, store: Store | None) -> None:
     """Refuse the settings of a cluster where there is none.
 
     Raises:
-        DeclarationError: the store is not shared.
+        DeclarationError: they are no `ClusterConfig`, or the store is not shared.
     """
-    if cluster is not None and (store is None or not store.shared):
+    if cluster is None:
+        return
+    from mcptrio.cluster.config import ClusterConfig
+
+    check_value("cluster", cluster, ClusterConfig)
+    if store is None or not store.shared:
         raise DeclarationError(
             "cluster= needs a store that several processes share: pass store=RedisStore.from_url('redis://HOST')"
         )

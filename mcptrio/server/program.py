@@ -23,7 +23,7 @@ from mcptrio._eras.choose import Served
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, JsonLimits
 from mcptrio.auth.request_state import KeyRing
 from mcptrio.errors import DeclarationError
-from mcptrio.server.checks import chosen_store
+from mcptrio.server.checks import check_pipe, chosen_store
 from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def run(
     if http is None and (settings or auth is not UNSET):
         option = next(iter(settings), "auth")
         raise DeclarationError(f'{option}= is a setting of HTTP: write server.run("http", {option}=...)')
+    if http is None:
+        check_pipe(None, drain_timeout, json_limits)
     if transport == "stdio" and fds is None:
         greet(sys.argv[0])
     if protocols is not None:

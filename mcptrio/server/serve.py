@@ -14,9 +14,10 @@ import trio
 from msgspec import structs
 
 from mcptrio._actors.runtime import Runtime
+from mcptrio._settings import check_value
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, JsonLimits
 from mcptrio.errors import DeclarationError
-from mcptrio.server.checks import check_cluster, check_http, chosen_store
+from mcptrio.server.checks import check_cluster, check_http, check_pipe, chosen_store
 from mcptrio.server.features.scopes import UNSET
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ async def serve_stdio(
 ) -> int:
     """Serve one client over standard input and output; return the number of handlers that could not be stopped."""
     _require_trio("serve_stdio")
+    check_pipe(stop, drain_timeout, json_limits)
     from mcptrio._actors.watchdog import Watchdog
     from mcptrio.transports.stdio import server as stdio
 
@@ -93,6 +95,7 @@ async def serve_link(
 ) -> None:
     """Serve one client over a link until it disconnects, or until `stop` is set and the server has drained."""
     _require_trio("serve")
+    check_pipe(stop, drain_timeout, json_limits)
     from mcptrio.transports.link import CUSTOM, LinkPipe
     from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
 
@@ -135,6 +138,7 @@ async def serve_http(
     from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
     from mcptrio.transports.http_server.listener.listener import Listener
 
+    check_value("stop", stop, trio.Event | None)
     kept = chosen_store(store)
     check_http(http, app.limits, kept, auth)
     check_cluster(cluster, kept)
@@ -349,10 +353,11 @@ def http_config(config: HttpConfig | None, settings: Mapping[str, Any]) -> HttpC
     """Build the HTTP settings; keywords override the fields of `config`.
 
     Raises:
-        DeclarationError: there is no such setting.
+        DeclarationError: there is no such setting, or it is invalid.
     """
     from mcptrio.transports.http_server.config import HttpConfig
 
+    check_value("config", config, HttpConfig | None)
     known = {field.name for field in attrs.fields(HttpConfig)}
     unknown = sorted(set(settings) - known)
     if unknown:

@@ -107,7 +107,7 @@ class Server:
         """
         texts = {"version": version, "title": title, "description": description, "instructions": instructions}
         texts |= {"website_url": website_url, "state_audience": state_audience}
-        check_server(name, threads, max_reply, tool_defaults, **texts)
+        check_server(name, threads, max_reply, limits, icons, experimental, tool_defaults, **texts)
         self._app = App(
             self,
             types.Implementation(

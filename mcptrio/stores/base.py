@@ -20,6 +20,7 @@ from mcptrio._actors.store import (
     Subscription,
     TaskStore,
 )
+from mcptrio._settings import check_fields
 from mcptrio.errors import MCPTrioError
 
 __all__ = [
@@ -103,6 +104,4 @@ class StoreLimits(Struct, frozen=True, kw_only=True):
     """Bytes of all streams that are held in memory as well."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"StoreLimits.{name} must be positive, got {getattr(self, name)!r}")
+        check_fields(self, positive=self.__struct_fields__)

@@ -13,6 +13,7 @@ import msgspec
 import trio
 from msgspec import Struct, field
 
+from mcptrio._settings import check_value
 from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
 from mcptrio.stores._records import MarkTable, Records, TaskRecords
@@ -34,6 +35,7 @@ class MemoryStore:
     degraded: str | None = None
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
+        check_value("limits", limits, StoreLimits | None)
         self.limits = limits = limits or StoreLimits()
         self.secret = os.urandom(32)
         self.on_state: Callable[[str | None], None] | None = None  # never called: memory does not degrade

@@ -15,6 +15,7 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
+from mcptrio._settings import check_value
 from mcptrio.stores._backend import BackendFailed, CommitGroup, Contents, StoredSession
 from mcptrio.stores._file_directory import FileDirectory
 from mcptrio.stores._group_commit import GroupCommit
@@ -40,6 +41,9 @@ class SqliteStore(GroupCommit):
         limits: StoreLimits | None = None,
         on_state: Callable[[str | None], None] | None = None,
     ) -> None:
+        check_value("path", path, str | os.PathLike)
+        check_value("limits", limits, StoreLimits | None)
+        check_value("on_state", on_state, Callable | None)
         self._file = SqliteFile(path, limits or StoreLimits())
         backend = FileBackend(self._file)
         super().__init__(backend, limits, on_state)

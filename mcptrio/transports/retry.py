@@ -10,8 +10,9 @@ import random
 from typing import Final
 
 import trio
-from attrs import define, field, frozen, validators
+from attrs import define, field, frozen
 
+from mcptrio._settings import check_fields
 from mcptrio.errors import ConnectionLost, MCPTrioError, Overloaded, RequestTimeout
 
 RETRYABLE: Final = (ConnectionLost, Overloaded, RequestTimeout)
@@ -29,12 +30,15 @@ class Reconnect:
     HTTP 429, 502, 503 and 504 are retried like a lost connection, after the pause of `Retry-After` if there is one.
     """
 
-    tries: int = field(default=8, validator=validators.ge(0))
+    tries: int = 8
     """Failed attempts in a row after which the client gives up; 0 turns retries off."""
-    first: float = field(default=0.2, validator=validators.gt(0.0))
+    first: float = 0.2
     """The first pause in seconds; each further one is twice as long. Up to half of a pause is subtracted at random."""
-    most: float = field(default=30.0, validator=validators.gt(0.0))
+    most: float = 30.0
     """The longest pause in seconds, also when the server asks for a longer one with `Retry-After`."""
+
+    def __attrs_post_init__(self) -> None:
+        check_fields(self, positive=("first", "most"), not_negative=("tries",))
 
     def pause(self, number: int) -> float:
         """Return the seconds to wait before retry `number`, which starts at 1."""

@@ -18,7 +18,7 @@ server = Server("empty")
         ({"timout": 3}, "a client has no setting 'timout'; did you mean timeout?"),
         ({"max_page": 3}, "a client has no setting 'max_page'; did you mean max_pages?"),
         ({"xyzzy": 3}, "a client has no setting 'xyzzy'"),
-        ({"max_pages": 0}, "'max_pages' must be >= 1"),
+        ({"max_pages": 0}, "max_pages must be positive, got 0"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

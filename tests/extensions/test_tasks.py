@@ -835,7 +835,7 @@ async def test_a_wrong_value_is_refused_when_it_is_declared() -> None:
         async def wrong() -> str:
             return ""
 
-    with pytest.raises(DeclarationError, match="ttl must be more than 0"):
+    with pytest.raises(DeclarationError, match="ttl must be positive"):
         Tasks(ttl=0)
 
 

@@ -22,7 +22,7 @@ from mcptrio.transports.http_server.listener.tls import tls_context
     ("settings", "message"),
     [
         ({"port": 70000}, "port must be a number from 0 to 65535"),
-        ({"port": "8000"}, "port must be a number from 0 to 65535, got '8000'"),
+        ({"port": "8000"}, "port must be a whole number, got '8000'"),
         ({"header_timeout": 0}, "header_timeout must be positive"),
         ({"write_timeout": -1}, "write_timeout must be positive"),
         ({"max_connections": 0}, "max_connections must be positive"),

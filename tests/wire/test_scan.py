@@ -77,7 +77,7 @@ def test_duplicate_keys_are_found_at_every_level_and_in_every_spelling(data: byt
     assert finish(lost_keys(data, tree)) is oracle(data)[0]
 
 
-@given(texts(), st.integers(0, 5), st.integers(1, 40))
+@given(texts(), st.integers(1, 5), st.integers(1, 40))
 def test_depth_and_nodes_are_refused_exactly_above_their_limits(data: bytes, max_depth: int, max_nodes: int) -> None:
     _, depth, nodes = oracle(data)
     limits = JsonLimits(max_depth=max_depth, max_nodes=max_nodes)

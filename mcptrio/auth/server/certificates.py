@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import field, frozen
 
+from mcptrio._settings import check_fields
 from mcptrio.auth.server.principal import Principal, scope_set
 
 
@@ -60,6 +61,9 @@ class ClientCertificates:
 
     principals: Mapping[str, Principal] | Callable[[Certificate], Principal | None]
     required_scopes: frozenset[str] = field(default=frozenset(), converter=scope_set, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_fields(self)
 
     def find(self, certificate: Certificate) -> Principal | None:
         """Return the principal of a certificate, None if the certificate is unknown."""

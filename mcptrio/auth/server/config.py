@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from mcptrio._settings import as_tuple, check_fields
 from mcptrio.auth.server.principal import scope_set
 from mcptrio.errors import DeclarationError
 
@@ -23,7 +24,8 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
     if value is None:
         return ()
-    return (value,) if isinstance(value, str) else tuple(value)
+    names: tuple[str, ...] = (value,) if isinstance(value, str) else as_tuple(value)
+    return names
 
 
 @frozen(kw_only=True)
@@ -40,9 +42,8 @@ class Introspection:
     """Requests to the endpoint at the same time; others wait, and get status 503 after `fetch_timeout`."""
 
     def __attrs_post_init__(self) -> None:
+        check_fields(self, positive=("max_concurrent",))
         check_url("Introspection.url", self.url)
-        if self.max_concurrent < 1:
-            raise DeclarationError(f"Introspection.max_concurrent must be at least 1, not {self.max_concurrent}")
         if not self.client_id or not self.client_secret:
             raise DeclarationError("Introspection needs the client_id and client_secret of this server (RFC 7662, 2.1)")
 
@@ -101,6 +102,8 @@ class BearerAuth:
     """Minimum seconds between two fetches of keys."""
 
     def __attrs_post_init__(self) -> None:
+        positive = ("max_token", "fetch_timeout", "keys_ttl", "keys_max_age", "keys_pause")
+        check_fields(self, positive=positive, not_negative=("cache",))
         check_url("BearerAuth.resource", self.resource)
         if not self.issuers:
             raise DeclarationError("BearerAuth.issuers is empty: name the authorization servers to trust")
@@ -129,20 +132,13 @@ class BearerAuth:
                 f"BearerAuth.algorithms: {', '.join(weak) or 'nothing'} cannot be allowed; use some of "
                 f"{', '.join(sorted(ASYMMETRIC))}"
             )
-        if self.dpop not in (False, True, "required"):
-            raise DeclarationError(f'BearerAuth.dpop is False, True or "required", not {self.dpop!r}')
         if not 0 <= self.clock_skew <= 300:
             raise DeclarationError("BearerAuth.clock_skew must be 0 to 300 seconds")
-        for name in ("max_token", "fetch_timeout", "keys_ttl", "keys_max_age", "keys_pause"):
-            if not getattr(self, name) > 0:
-                raise DeclarationError(f"BearerAuth.{name} must be positive")
         if self.keys_ttl > self.keys_max_age:
             raise DeclarationError(
                 f"BearerAuth.keys_ttl ({self.keys_ttl:g} s) is more than keys_max_age ({self.keys_max_age:g} s), "
                 "after which keys are not used at all: raise keys_max_age too"
             )
-        if self.cache < 0:
-            raise DeclarationError("BearerAuth.cache must not be negative")
         if self.proxy is not None and not re.fullmatch(r"https?://[^/?#\s]+/?", self.proxy):
             raise DeclarationError("BearerAuth.proxy is not the URL of a proxy such as http://proxy.example.org:3128")
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from attrs import field, frozen
 
+from mcptrio._settings import check_value
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.errors import DeclarationError
 
@@ -16,7 +17,10 @@ EXPIRED: Final = "the credentials have expired"
 
 def scope_set(scopes: str | Iterable[str]) -> frozenset[str]:
     """Convert scopes to a set; a string is split at spaces, as in a token."""
-    return frozenset(scopes.split() if isinstance(scopes, str) else scopes)
+    given: Any = scopes.split() if isinstance(scopes, str) else scopes
+    # The check of the caller refuses another value: it knows the name of the setting.
+    found: frozenset[str] = frozenset(given) if isinstance(given, Iterable) else given
+    return found
 
 
 @frozen(kw_only=True)
@@ -44,6 +48,10 @@ class Principal:
             raise DeclarationError(
                 "a Principal needs a subject or a client_id, otherwise all callers would be the same"
             )
+        check_value("Principal.subject", self.subject, str | None)
+        check_value("Principal.client_id", self.client_id, str | None)
+        check_value("Principal.issuer", self.issuer, str)
+        check_value("Principal.scopes", self.scopes, frozenset[str])
         # As JSON, so that no value can contain the separator.
         key = msgspec.json.encode([self.issuer, self.client_id or "", self.subject or ""]).decode()
         object.__setattr__(self, "key", key)

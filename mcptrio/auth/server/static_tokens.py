@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define
 
+from mcptrio._settings import check_value
 from mcptrio.auth.server.principal import Principal, scope_set
 from mcptrio.errors import DeclarationError
 
@@ -26,9 +27,11 @@ class StaticTokens:
     _by_digest: dict[bytes, Principal]
 
     def __init__(self, tokens: Mapping[str, Principal | str], *, required_scopes: str | Iterable[str] = ()) -> None:
+        check_value("StaticTokens(tokens)", tokens, Mapping[str, Principal | str])
         if not tokens:
             raise DeclarationError("StaticTokens needs at least one token")
         self.required_scopes = scope_set(required_scopes)
+        check_value("required_scopes", self.required_scopes, frozenset[str])
         self._secret = secrets.token_bytes(32)
         self._by_digest = {}
         for token, principal in tokens.items():

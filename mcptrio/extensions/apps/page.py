@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from attrs import field, frozen
 
+from mcptrio._settings import as_tuple, check_fields, check_value
 from mcptrio.errors import DeclarationError
 
 # The syntax of a Content-Security-Policy source: a scheme and a host, perhaps with a wildcard and a port. It excludes
@@ -25,6 +26,7 @@ Html = str | Path | Callable[..., Any]
 def _origins(values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise DeclarationError(f"expected several origins, got the single string {values!r}; put it in a list")
+    check_value("origins", values, Iterable[str])
     origins = tuple(values)
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
@@ -57,6 +59,11 @@ class Csp:
         return {name: list(origins) for name, origins in named.items() if origins}
 
 
+def _names(values: Iterable[str]) -> tuple[str, ...]:
+    names: tuple[str, ...] = as_tuple(values)
+    return names
+
+
 @frozen(eq=False)
 class Ui:
     """A page for the results of tools. Several tools may share one."""
@@ -67,7 +74,7 @@ class Ui:
     name: str | None = field(default=None, kw_only=True)
     description: str | None = field(default=None, kw_only=True)
     csp: Csp | None = field(default=None, kw_only=True)
-    permissions: tuple[str, ...] = field(default=(), converter=tuple, kw_only=True)
+    permissions: tuple[str, ...] = field(default=(), converter=_names, kw_only=True)
     """Browser permissions of the page: camera, microphone, geolocation, clipboardWrite. A host may deny them."""
     domain: str | None = field(default=None, kw_only=True)
     """A dedicated origin for the page, if the host supports it; the format depends on the host."""
@@ -76,6 +83,7 @@ class Ui:
     """The callers of the tool: the model, the page, or (by default) both."""
 
     def __attrs_post_init__(self) -> None:
+        check_fields(self)
         # SEP-1865: the URI MUST begin with ui://
         if not self.uri.startswith("ui://") or len(self.uri) == len("ui://") or set(self.uri) & set("{} \t\r\n"):
             raise DeclarationError(f"{self.uri!r:.200} is not the URI of a page: write ui://name/of/the/page")

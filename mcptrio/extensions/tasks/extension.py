@@ -25,6 +25,7 @@ from mcptrio._actors.extension import (
 from mcptrio._actors.router import Route
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.shares import Owners, Shares
+from mcptrio._settings import check_fields
 from mcptrio._wire.jsonrpc import Error
 from mcptrio.errors import (
     INTERNAL_ERROR,
@@ -77,10 +78,7 @@ class Tasks(Extension):
     _running: dict[Runtime, RunningTasks] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        for name in ("ttl", "poll", "max_running", "max_result"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise DeclarationError(f"Tasks.{name} must be more than 0, not {value!r}")
+        check_fields(self, positive=("ttl", "poll", "max_running", "max_result"))
 
     # -- declared to the server
 

@@ -75,8 +75,8 @@ def _check_schema(name: str, value: Any) -> None:
         raise DeclarationError(f"{name} is a JSON Schema (a mapping, or a Schema), not {value!r:.80}")
 
 
-def _check_icons(name: str, value: Any) -> None:
-    if isinstance(value, str | types.Icon) or not all(isinstance(icon, types.Icon) for icon in value):
+def check_icons(name: str, value: Any) -> None:
+    if not isinstance(value, Iterable) or not all(isinstance(icon, types.Icon) for icon in value):
         raise DeclarationError(f"{name} is a list of Icon objects, not {value!r:.80}")
 
 
@@ -86,6 +86,8 @@ CLIENT_CAPABILITIES: Final = ("elicitation", "experimental", "extensions", "root
 def _check_requires(name: str, value: Any) -> None:
     if isinstance(value, str):
         raise DeclarationError(f"{name} is a list of capabilities: write {name}=[{value!r}]")
+    if not isinstance(value, Iterable):
+        raise DeclarationError(f"{name} is a list of capabilities, not {value!r:.80}")
     for capability in value:
         if capability not in CLIENT_CAPABILITIES:
             there_are = ", ".join(CLIENT_CAPABILITIES)
@@ -123,7 +125,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "size": lambda name, value: check_count(name, value, least=0),
     "meta": _check_object,
     **dict.fromkeys(("input_schema", "output_schema"), _check_schema),
-    "icons": _check_icons,
+    "icons": check_icons,
     "annotations": _check_instance("an Annotations object", lambda: types.Annotations),
     "requires": _check_requires,
     "visible": lambda _, value: check_visible(value),

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from mcptrio._eras.stateless import SERVER_INFO
 from mcptrio._peer.era import Era
+from mcptrio._settings import check_fields, check_value
 from mcptrio.errors import DeclarationError
 
 
@@ -27,10 +28,7 @@ class Cache(Struct, frozen=True, kw_only=True):
     that are the same for every caller."""
 
     def __post_init__(self) -> None:
-        if not self.ttl >= 0:
-            raise DeclarationError(f"Cache.ttl must not be negative, got {self.ttl}")
-        if self.scope not in ("public", "private"):
-            raise DeclarationError(f'Cache.scope is "public" or "private", not {self.scope!r}')
+        check_fields(self, not_negative=("ttl",))
 
     def add_to(self, wire: dict[str, Any]) -> None:
         wire.setdefault("ttlMs", round(self.ttl * 1000))
@@ -45,6 +43,7 @@ def caches_of(cache: Cache | Mapping[str, Cache] | None) -> Mapping[str, Cache]:
     """Return the cache settings by list, from one setting for all lists or from some by name."""
     if cache is None or isinstance(cache, Cache):
         return {} if cache is None else dict.fromkeys(CACHED_LISTS, cache)
+    check_value("cache", cache, Mapping[str, Cache] | Cache | None)
     unknown = sorted(set(cache) - set(CACHED_LISTS))
     if unknown:
         raise DeclarationError(f"cache: there is no list {', '.join(unknown)}; there are {', '.join(CACHED_LISTS)}")

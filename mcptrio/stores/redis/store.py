@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from mcptrio._settings import check_not_negative, check_value
 from mcptrio.stores._backend import BackendFailed
 from mcptrio.stores._group_commit import GroupCommit
 from mcptrio.stores._stored_streams import StoredStream
@@ -53,6 +54,11 @@ class RedisStore(GroupCommit):
         limits: StoreLimits | None = None,
         on_state: Callable[[str | None], None] | None = None,
     ) -> None:
+        check_value("name", name, str)
+        check_value("wait", wait, int)
+        check_not_negative("wait", wait)
+        check_value("limits", limits, StoreLimits | None)
+        check_value("on_state", on_state, Callable | None)
         self.name = name
         self._keys = keys = Keys(name)
         limits = limits or StoreLimits()
@@ -93,6 +99,9 @@ class RedisStore(GroupCommit):
         Raises:
             DeclarationError: it is not such a URL, or hiredis is not installed.
         """
+        check_value("url", url, str)
+        check_value("password", password, str | None)
+        check_value("tls", tls, ssl.SSLContext | None)
         found = RedisUrl.parse(url, password, tls)
         return cls(found.address, name=found.name, wait=found.wait, limits=limits)
 

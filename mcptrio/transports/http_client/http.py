@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import httpx2
 import trio
-from attrs import define, field, frozen, validators
+from attrs import define, field, frozen
 
+from mcptrio._settings import check_fields
 from mcptrio._wire.headers import media_type
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Error, RequestId, decode
 from mcptrio.errors import ConnectionLost, MCPError, MCPTrioError, Overloaded, RemoteProtocolError
@@ -56,20 +57,24 @@ class HttpMCPError(MCPError):
 class HttpClientConfig:
     """Limits and timeouts of an HTTP client."""
 
-    max_reply: int = field(default=16 * 1024 * 1024, validator=validators.ge(1))
+    max_reply: int = 16 * 1024 * 1024
     """Maximum size in bytes of a response that is read, as JSON or as one event of a stream. Raise it for tools that
     return files."""
-    connect_timeout: float = field(default=10.0, validator=validators.gt(0))
+    connect_timeout: float = 10.0
     """Timeout in seconds for connecting, including TLS and the handshake of a WebSocket."""
-    write_timeout: float = field(default=30.0, validator=validators.gt(0))
+    write_timeout: float = 30.0
     """Timeout in seconds for sending one chunk of a request, and for the answer to a message that is no request."""
-    listen_timeout: float = field(default=2.0, validator=validators.ge(0))
+    listen_timeout: float = 2.0
     """Seconds that `connect` waits for the server's own stream to open before it continues without it."""
-    goodbye_timeout: float = field(default=2.0, validator=validators.ge(0))
+    goodbye_timeout: float = 2.0
     """Timeout in seconds for ending the session."""
     verify: ssl.SSLContext | bool = True
     """TLS certificate verification: True uses the usual authorities, an `ssl.SSLContext` your own, and False
     (for experiments only) turns it off."""
+
+    def __attrs_post_init__(self) -> None:
+        positive = ("max_reply", "connect_timeout", "write_timeout")
+        check_fields(self, positive=positive, not_negative=("listen_timeout", "goodbye_timeout"))
 
 
 @define(eq=False, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import Any, Final, Literal
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from mcptrio._settings import as_tuple, check_fields
 from mcptrio._wire.headers import parse_host, parse_origin
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, JsonLimits
 from mcptrio.errors import DeclarationError
@@ -49,11 +51,17 @@ _NOT_NEGATIVE: Final = ("stream_after", "retry_ms", "resume_grace", "drain_timeo
 def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
     if isinstance(value, str):
         raise DeclarationError(f"a list of names is needed, got the text {value!r}; write ({value!r},)")
-    return None if value is None else tuple(value)
+    names: tuple[str, ...] | None = as_tuple(value)
+    return names
+
+
+def _path(value: str | os.PathLike[str] | None) -> str | None:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _names(value: Iterable[str]) -> tuple[str, ...]:
-    return _optional_tuple(value) or ()
+    names = _optional_tuple(value)
+    return () if names is None else names
 
 
 @frozen(kw_only=True)
@@ -72,7 +80,7 @@ class HttpConfig:
     of IPv4 and IPv6."""
     port: int = 8000
     """The port to listen on; 0 takes any free port, which `nursery.start` returns."""
-    unix_path: str | None = None
+    unix_path: str | None = field(default=None, converter=_path)
     """A Unix socket to listen on instead of host and port, for a proxy on the same machine."""
     unix_mode: int = 0o600
     """The permissions of that socket; 0o660 if the proxy runs as another user of the same group."""
@@ -103,13 +111,13 @@ class HttpConfig:
     unanswered for as long is closed (1011). None turns pings off."""
 
     # -- TLS
-    certfile: str | None = None
+    certfile: str | None = field(default=None, converter=_path)
     """A certificate (PEM file) with its chain, which enables TLS. Leave it out behind a proxy that terminates TLS."""
-    keyfile: str | None = None
+    keyfile: str | None = field(default=None, converter=_path)
     """The certificate's key (PEM file); None: it is in the certificate's file."""
     keyfile_password: str | None = None
     """The password of the key, if it is encrypted."""
-    client_ca: str | None = None
+    client_ca: str | None = field(default=None, converter=_path)
     """A CA bundle (PEM file); clients need a certificate of it (mutual TLS)."""
     handshake_timeout: float = 10
     """Timeout of the TLS handshake in seconds."""
@@ -212,13 +220,7 @@ class HttpConfig:
     """Serve /metrics without credentials although other requests need them. Without `auth=` it is open anyway."""
 
     def __attrs_post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise DeclarationError(f"HttpConfig.{name} must be positive, got {value!r}")
-        for name in _NOT_NEGATIVE:
-            if not getattr(self, name) >= 0:
-                raise DeclarationError(f"HttpConfig.{name} must not be negative, got {getattr(self, name)!r}")
+        check_fields(self, positive=_POSITIVE, not_negative=_NOT_NEGATIVE)
         if self.rate is not None and not self.rate > 0:
             raise DeclarationError(f"HttpConfig.rate must be positive, or None for no limit, got {self.rate!r}")
         if not 0 <= self.unix_mode <= 0o777:  # 660 instead of 0o660
@@ -257,10 +259,8 @@ class HttpConfig:
                 raise DeclarationError(f"HttpConfig.allowed_headers: {name!r} is not the name of a header: X-Api-Key")
 
     def _check_listening(self) -> None:
-        if self.port not in range(65536):  # also rejects a string
+        if self.port not in range(65536):
             raise DeclarationError(f"HttpConfig.port must be a number from 0 to 65535, got {self.port!r}")
-        if self.engine not in ("hypercorn", "direct"):
-            raise DeclarationError(f"HttpConfig.engine is hypercorn or direct, not {self.engine!r}")
         if self.max_header_bytes < 1024:
             raise DeclarationError("HttpConfig.max_header_bytes below 1024 would refuse ordinary requests")
         if self.unix_path == "":

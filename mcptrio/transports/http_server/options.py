@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Literal, TypedDict
 
@@ -15,7 +16,7 @@ class HttpOptions(TypedDict, total=False):
     engine: Literal["hypercorn", "direct"]
     host: str | None
     port: int
-    unix_path: str | None
+    unix_path: str | os.PathLike[str] | None
     unix_mode: int
     reuse_port: bool
     backlog: int
@@ -28,10 +29,10 @@ class HttpOptions(TypedDict, total=False):
     max_headers: int
     websocket_max_message: int
     websocket_ping_interval: float | None
-    certfile: str | None
-    keyfile: str | None
+    certfile: str | os.PathLike[str] | None
+    keyfile: str | os.PathLike[str] | None
     keyfile_password: str | None
-    client_ca: str | None
+    client_ca: str | os.PathLike[str] | None
     handshake_timeout: float
     allowed_hosts: Iterable[str] | None
     allowed_origins: Iterable[str] | None

@@ -7,9 +7,11 @@ Each object authorizes one client at one server and may be used for any number o
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
+from mcptrio._settings import check_value
 from mcptrio.auth.client.acquire import Grant
 from mcptrio.auth.client.binding import FIRST_SEEN
 from mcptrio.auth.client.code_grant import CodeGrant
@@ -24,8 +26,6 @@ from mcptrio.transports.oauth.runner import LOOPBACK, SignInSettings, Visitor
 from mcptrio.transports.oauth.token_source import TokenSource
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx2
 
     from mcptrio.transports.http_client.auth import AuthRequest, AuthResponse
@@ -45,6 +45,30 @@ __all__ = [
     "TokenStorage",
     "WorkloadIdentity",
 ]
+
+
+_KINDS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("client_name", "client_id", "redirect_uri", "idp_client_id", "id_token_type"), str),
+    **dict.fromkeys(("client_uri", "client_secret", "issuer", "client_metadata_url"), str | None),
+    **dict.fromkeys(("idp_client_secret", "idp_issuer", "idp_token_endpoint"), str | None),
+    **dict.fromkeys(("assertion", "id_token"), str | Callable[..., Any]),
+    "private_key": PrivateKey | None,
+    "client_metadata": Mapping[str, Any] | None,
+    "scopes": Iterable[str] | None,
+    **dict.fromkeys(("offline_access", "legacy"), bool),
+    "visit": Callable[..., Any] | None,
+    "open_browser": Callable[..., Any],
+    "sign_in_timeout": float,
+    "dpop": bool | None,
+    "trusted_hosts": Iterable[str],
+    "verify": ssl.SSLContext | bool,
+}
+
+
+def _check(**settings: Any) -> None:
+    """Raise `DeclarationError` if a setting is not of its type."""
+    for name, value in settings.items():
+        check_value(name, value, _KINDS[name])
 
 
 class AuthorizationSettings(TypedDict, total=False):
@@ -81,6 +105,9 @@ class Authorization:
         verify: ssl.SSLContext | bool = True,
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
+        _check(dpop=dpop, trusted_hosts=trusted_hosts, verify=verify)
+        if isinstance(trusted_hosts, str):
+            raise DeclarationError(f"trusted_hosts is a list of names: trusted_hosts=[{trusted_hosts!r:.200}]")
         self._source = TokenSource(
             grant,
             kind,
@@ -152,8 +179,15 @@ class OAuth(Authorization):
             legacy: Also support servers of 2025-03-26, which publish no protected resource metadata.
             settings: See `AuthorizationSettings`.
         """
+        _check(client_name=client_name, client_uri=client_uri, client_secret=client_secret, private_key=private_key)
+        _check(issuer=issuer, client_metadata_url=client_metadata_url, client_metadata=client_metadata, scopes=scopes)
+        _check(offline_access=offline_access, legacy=legacy, redirect_uri=redirect_uri, visit=visit)
+        _check(open_browser=open_browser, sign_in_timeout=sign_in_timeout)
+        if not sign_in_timeout > 0:
+            raise DeclarationError(f"sign_in_timeout must be positive, got {sign_in_timeout!r}")
         own = None
         if client_id is not None:
+            _check(client_id=client_id)
             own = Credentials(client_id=client_id, secret=client_secret, key=private_key)
         elif client_secret is not None or private_key is not None:
             raise DeclarationError("client_secret and private_key need a client_id: pass client_id= too")
@@ -196,6 +230,7 @@ class ClientCredentials(Authorization):
         scopes: Iterable[str] | None = None,
         **settings: Unpack[AuthorizationSettings],
     ) -> None:
+        _check(client_id=client_id, client_secret=client_secret, private_key=private_key, issuer=issuer, scopes=scopes)
         if (client_secret is None) == (private_key is None):
             raise DeclarationError("ClientCredentials takes either a client_secret or a private_key")
         if client_secret is not None:
@@ -225,6 +260,7 @@ class WorkloadIdentity(Authorization):
         scopes: Iterable[str] | None = None,
         **settings: Unpack[AuthorizationSettings],
     ) -> None:
+        _check(client_id=client_id, assertion=assertion, issuer=issuer, scopes=scopes)
         super().__init__(
             WorkloadGrant(
                 own=Credentials(client_id=client_id), assertion=assertion, issuer=issuer, scopes=_scopes(scopes)
@@ -259,6 +295,9 @@ class EnterpriseManaged(Authorization):
         scopes: Iterable[str] | None = None,
         **settings: Unpack[AuthorizationSettings],
     ) -> None:
+        _check(client_id=client_id, client_secret=client_secret, private_key=private_key, issuer=issuer, scopes=scopes)
+        _check(idp_client_id=idp_client_id, idp_client_secret=idp_client_secret, idp_issuer=idp_issuer)
+        _check(idp_token_endpoint=idp_token_endpoint, id_token=id_token, id_token_type=id_token_type)
         if idp_issuer is None and idp_token_endpoint is None:
             raise DeclarationError("EnterpriseManaged needs idp_issuer or idp_token_endpoint")
         super().__init__(
