@@ -40,6 +40,7 @@ _IN_PLACE_MAPS: Final = ("dependentSchemas", "dependencies")
 _SIZED: Final = ("enum", "required", "properties", "patternProperties", "prefixItems", "items", "dependentRequired")
 _BACKTRACKS: Final = re.compile(r"\(\?<?[=!]|\\[1-9k]")  # not supported by a linear-time matcher
 _PATTERN_WORK: Final = 1000
+_SCALARS: Final = frozenset({int, float, bool, type(None)})
 
 Schema: TypeAlias = Mapping[str, Any]
 Contribution: TypeAlias = tuple[int, int]
@@ -128,11 +129,13 @@ class SchemaBudget:
                     children += node.values()
                     if self._backtracks:
                         total += sum(_backtracking(work, name) for name in node)
+                elif kind is list:
+                    children += node
                 elif kind is str:
                     total += work * (len(node) >> 10)
                     if self._backtracks:
                         total += _backtracking(work, node)
-                elif kind is not int:
+                elif kind not in _SCALARS:
                     children += children_of(node)
             if total > MAX_WORK:
                 return None

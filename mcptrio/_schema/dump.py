@@ -10,9 +10,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec import UnsetType
 
 from mcptrio._schema import records
 
+_LEAVES: Final = frozenset({str, int, bool, type(None)})
+"""Types of JSON that are converted by leaving them as they are: most parts of a large value."""
 _MAX_KNOWN: Final = 4096  # bound the cache, because classes may be created at run time
 
 
@@ -29,13 +32,18 @@ def dump(value: Any) -> Any:
 
 
 def _dump(value: Any) -> Any:
-    how = _KNOWN.get(type(value))
-    if how is None:
-        if len(_KNOWN) >= _MAX_KNOWN:
-            _KNOWN.clear()
-            _KNOWN.update(_PLAIN)
-        how = _KNOWN[type(value)] = _way_of(type(value))
-    return how(value)
+    return _KNOWN[type(value)](value)
+
+
+class _Ways(dict[type, Callable[[Any], Any]]):
+    """The converting functions by class, each made on first use."""
+
+    def __missing__(self, cls: type) -> Callable[[Any], Any]:
+        if len(self) >= _MAX_KNOWN:
+            self.clear()
+            self.update(_PLAIN)
+        self[cls] = how = _way_of(cls)
+        return how
 
 
 def _same(value: Any) -> Any:
@@ -49,7 +57,7 @@ def _number(value: float) -> float:
 
 
 def _items(value: Any) -> list[Any]:
-    return [_dump(item) for item in value]
+    return [item if type(item) in _LEAVES else _KNOWN[type(item)](item) for item in value]
 
 
 def _set(value: Any) -> list[Any]:
@@ -61,7 +69,10 @@ def _set(value: Any) -> list[Any]:
 
 
 def _pairs(value: Any) -> dict[str, Any]:
-    return {key if type(key) is str else _key(key): _dump(item) for key, item in value.items()}
+    return {
+        key if type(key) is str else _key(key): item if type(item) in _LEAVES else _KNOWN[type(item)](item)
+        for key, item in value.items()
+    }
 
 
 def _key(key: Any) -> str:
@@ -85,7 +96,7 @@ _PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
     set: _set,
     frozenset: _set,
 }
-_KNOWN: Final = dict(_PLAIN)
+_KNOWN: Final = _Ways(_PLAIN)
 
 
 def _isoformat(value: Any) -> Any:
@@ -149,8 +160,11 @@ def _record(cls: type, attributes: list[tuple[str, str]]) -> Callable[[Any], dic
         out = dict(head)
         for attribute, key in attributes:
             item = getattr(value, attribute)
-            if type(item).__name__ != "UnsetType":  # msgspec.UNSET: the field is left out
-                out[key] = _dump(item)
+            kind = type(item)
+            if kind in _LEAVES:
+                out[key] = item
+            elif kind is not UnsetType:  # the field is left out
+                out[key] = _KNOWN[kind](item)
         return out
 
     return how

@@ -22,6 +22,8 @@ def has_non_finite(value: Any) -> bool:
         below: list[Any] = []
         for item in level:
             kind = type(item)
+            if kind in _LEAVES:
+                continue
             if kind is dict:
                 below += item.values()
             elif kind is list or kind is tuple:
@@ -29,11 +31,10 @@ def has_non_finite(value: Any) -> bool:
             elif kind is float:
                 if not isfinite(item):
                     return True
-            elif kind not in _LEAVES:
-                if isinstance(item, Struct):
-                    below += astuple(item)
-                elif find_non_finite(item) is not None:
-                    return True
+            elif isinstance(item, Struct):
+                below += astuple(item)
+            elif find_non_finite(item) is not None:
+                return True
         level = below
     return False
 

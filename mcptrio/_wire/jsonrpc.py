@@ -346,11 +346,8 @@ def encode(frame: Frame) -> bytes:
         # `RequestId` is never null in the schemas: an error without an id has no "id" at all.
         return encode_value(_ErrorOnTheWire(UNSET if frame.id is None else frame.id, body))
     if type(frame) is Response and type(frame.result) is Raw:  # already encoded and checked: add the envelope only
-        number = frame.id
-        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (
-            b"%d" % number if type(number) is int else _encode_json(number),
-            frame.result,
-        )
+        number = b"%d" % frame.id if type(frame.id) is int else _encode_json(frame.id)
+        return b"".join((b'{"jsonrpc":"2.0","id":', number, b',"result":', frame.result, b"}"))
     return encode_value(frame)
 
 
@@ -374,14 +371,22 @@ def encode_value(value: Any) -> bytes:
 
     Raises: what `encode` raises.
     """
-    try:
-        encoded = _encode_json(value)
-    except UnicodeEncodeError as error:
-        raise LoneSurrogate(error.object, error.start) from None
+    encoded = encode_finite(value)
     # Non-finite numbers are encoded as null, so only a value whose text contains null is searched.
     if b"null" in encoded and has_non_finite(value):
         raise ValueError(f"JSON has neither NaN nor infinities: {find_non_finite(value)}")
     return encoded
+
+
+def encode_finite(value: Any) -> bytes:
+    """Write a value that is known to have no NaN and no infinity, such as one that `dump` made.
+
+    Raises: what `encode` raises.
+    """
+    try:
+        return _encode_json(value)
+    except UnicodeEncodeError as error:
+        raise LoneSurrogate(error.object, error.start) from None
 
 
 def exact(data: bytes) -> bytes:

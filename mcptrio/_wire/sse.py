@@ -51,7 +51,7 @@ def encode_event(
     if b"\n" in data or b"\r" in data:
         whole = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         data = whole.replace(b"\n", b"\ndata: ")
-    return b"%bdata: %b\n\n" % (fields, data)
+    return b"".join((fields, b"data: ", data, b"\n\n"))
 
 
 def _one_line(name: str, value: str) -> bytes:

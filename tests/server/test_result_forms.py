@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from mcptrio.extensions.tasks import Tasks
 from mcptrio.server.features.large_results import KEPT_FOR
 from mcptrio.stores import MemoryStore, StoreLimits
 from mcptrio.stores.sqlite import SqliteStore
-from mcptrio.types import Tool
+from mcptrio.types import CallToolResult, TextContent, Tool
 from tests.extensions.kit import WITH_TASKS
 from tests.server.talk import NEWEST, Talk, eras_where, every_era, open_server, refusal, talking
 from tests.stateless.kit import Poster, meta, posting
@@ -299,3 +300,63 @@ async def test_a_declared_resource_of_the_same_scheme_is_still_read() -> None:
         uri = linked(await talk.call("text", {"n": 3000}))
         assert (await whole(talk, "result://x"))[0]["text"] == "mine x"
         assert (await whole(talk, uri))[0]["text"] == "ä" * 3000
+
+
+# -- large typed results, which are converted and encoded in two steps
+
+
+def rows(count: int = 3000) -> list[dict[str, Any]]:
+    return [{"number": number, "note": None, "name": "some text"} for number in range(count)]
+
+
+@pytest.mark.parametrize("kind", [list[dict[str, Any]], CallToolResult])
+async def test_a_large_result_is_the_value_at_the_moment_of_the_return(kind: Any) -> None:
+    server = Server("shared")
+
+    async def give() -> Any:
+        shared = rows()
+        trio.lowlevel.spawn_system_task(change, shared)  # runs as soon as this task waits
+        if kind is CallToolResult:
+            text = TextContent(text="x" * 100_000)
+            return CallToolResult(content=[text], structured_content={"result": shared})
+        return shared
+
+    async def change(shared: list[Any]) -> None:
+        shared.clear()
+
+    give.__annotations__["return"] = kind
+    server.add_tool(give)
+    async with talking(server) as talk:
+        for _ in range(10):  # the order of two tasks that are ready is random
+            assert (await talk.call("give"))["structuredContent"] == {"result": rows()}
+
+
+async def test_a_result_whose_conversion_passes_the_deadline_is_sent(autojump_clock: MockClock) -> None:
+    class Slow(dict[str, Any]):
+        def items(self) -> Any:
+            autojump_clock.jump(2)
+            return super().items()
+
+    server = Server("slow")
+
+    @server.tool(timeout=1)
+    async def give() -> dict[str, Any]:
+        return Slow(result=rows())
+
+    async with talking(server) as talk:
+        assert (await talk.call("give"))["structuredContent"] == {"result": rows()}
+
+
+async def test_a_large_result_with_a_value_that_has_no_json_form_fails(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("values")
+
+    @server.tool
+    async def give(odd: int) -> list[dict[str, Any]]:
+        return [*rows(), {"odd": [nan, object(), "\ud800"][odd]}]
+
+    async with talking(server) as talk:
+        texts = [await talk.fault("give", odd=odd) for odd in range(3)]
+    assert [text.startswith("The tool failed.") for text in texts] == [True, True, False]
+    assert "lone surrogate" in texts[2]
+    assert "nan has no JSON form" in caplog.text
+    assert "a value of type object has no JSON form" in caplog.text

@@ -16,7 +16,7 @@ from mcptrio import types
 from mcptrio._eras.shape import trim, trimmed
 from mcptrio._schema.build import ArgumentFaults, dump
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import encode_value
+from mcptrio._wire.jsonrpc import encode_finite
 from mcptrio._wire.objects.converter import unstructure, write_fields
 from mcptrio.errors import INVALID_PARAMS, DeclarationError, MCPError, UrlElicitationRequired
 from mcptrio.server.context import Context
@@ -359,5 +359,5 @@ def _contents(mime_type: str | None, uri: str, value: Any) -> TextResourceConten
             blob = b2a_base64(value, newline=False).decode("ascii")
             return types.BlobResourceContents(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)
         case _:
-            text = encode_value(dump(value)).decode()
+            text = encode_finite(dump(value)).decode()
             return types.TextResourceContents(uri=uri, mime_type=mime_type or "application/json", text=text)

@@ -19,7 +19,7 @@ from mcptrio._actors.router import asyncio_hint, pass_on_interrupt
 from mcptrio._eras.shape import lower_content, trimmed
 from mcptrio._schema.build import ArgumentFaults, dump
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import LoneSurrogate, encode_value, escape_surrogates
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, LoneSurrogate, encode_finite, escape_surrogates
 from mcptrio._wire.objects.converter import unstructure
 from mcptrio.errors import (
     INVALID_PARAMS,
@@ -115,6 +115,8 @@ class Tools(Entity):
             if type(value) is not str and names_files(value):
                 value = await read_files(value, ctx)
             wire = result_of(entry, value, ctx)
+            if _is_large(wire, value):  # its conversion took milliseconds, and so does its encoding
+                await trio.lowlevel.cancel_shielded_checkpoint()
             return wire if entry.max_result_bytes is None else await _shortened(entry.max_result_bytes, wire, ctx)
         except BaseException as error:  # also SystemExit, and a Cancelled of another task: only this call fails
             if split_cancelled(error)[0] is not None:
@@ -238,6 +240,14 @@ def result_of(entry: ToolEntry, value: Any, ctx: Context) -> Any:
     return wire
 
 
+def _is_large(wire: Mapping[str, Any], value: Any) -> bool:
+    """Return whether a typed result is large, by its text. The value of the tool is not needed any more then."""
+    if "structuredContent" not in wire or isinstance(value, types.CallToolResult):
+        return False  # parts of a `CallToolResult` still belong to the tool, which may change them
+    content = wire["content"]
+    return bool(content) and len(content[0]["text"]) > LARGE_MESSAGE
+
+
 def _one_form(entry: ToolEntry, value: Any, structured: Any, ctx: Context) -> dict[str, Any]:
     """Build a result in the form of `ToolDefaults.result`."""
     if entry.result == "text":
@@ -289,5 +299,6 @@ def _is_block(value: Any) -> bool:
 
 
 def _as_text(value: Any) -> dict[str, Any]:
-    text = value if isinstance(value, str) else encode_value(value).decode()
+    """Return a block with the text of a value that `dump` made."""
+    text = value if isinstance(value, str) else encode_finite(value).decode()
     return {"type": "text", "text": text}

@@ -54,4 +54,4 @@ class Writer:
 
 def chunk(data: bytes) -> bytes:
     """Return one chunk of a chunked body."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
+    return b"".join((b"%x\r\n" % len(data), data, b"\r\n"))
