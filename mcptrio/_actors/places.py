@@ -17,6 +17,7 @@ from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.shares import Shares
+from mcptrio._actors.threads import run_in_thread
 from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
 
@@ -151,7 +152,7 @@ class Threads(Entity):
         call.places.append(place)
         try:
             limiter = cast(trio.CapacityLimiter, place)  # Trio uses two methods of it
-            value = await trio.to_thread.run_sync(catch, limiter=limiter, abandon_on_cancel=True, thread_name=call.name)
+            value = await run_in_thread(catch, limiter=limiter, abandon_on_cancel=True, thread_name=call.name)
             if failed:
                 raise failed.pop()
             return cast(T, value)
