@@ -1,30 +1,59 @@
-"""Decoding of large messages: other tasks run between its parts, because each of them takes milliseconds.
-
-A server decodes one large message of an owner at a time, so that the connections of one client together take one part
-in each turn of the event loop, and the memory of one decoded message.
-"""
+"""Decoding of large messages: other tasks run between its parts, because each of them takes milliseconds."""
 
 from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, Batch, Frame, decode_in_parts
 from mcptrio._wire.scan import JsonLimits
 
+if TYPE_CHECKING:
+    from mcptrio._actors.runtime import Runtime
 
-async def decode_in_turns(data: bytes | bytearray | memoryview, limits: JsonLimits = DEFAULT_LIMITS) -> Frame | Batch:
-    """Decode a message of more than `LARGE_MESSAGE` bytes.
+_LONG: Final = 0.001
+"""Seconds of work after which other tasks run. Each turn of the loop delays the message, so shorter parts of it are
+decoded in one turn."""
+_REST: Final = 3
+"""How many times as long the loop is left to others after a part of a message from a client."""
+
+
+async def decode_large(
+    runtime: Runtime, owner: str, data: bytes | bytearray, limits: JsonLimits = DEFAULT_LIMITS
+) -> Frame | Batch:
+    """Decode a message of more than `LARGE_MESSAGE` bytes that a server received.
+
+    An owner's messages are decoded one at a time, which bounds their memory. After each part the owner's next one waits
+    three times as long as the part took: decoding never gets more than a quarter of the loop's time, however many
+    connections send large messages.
+
+    Raises:
+        RemoteProtocolError: the bytes are no JSON-RPC.
+    """
+    async with runtime.one_at_a_time("large message", owner):
+        return await decode_in_turns(data, limits, rest=_REST)
+
+
+async def decode_in_turns(
+    data: bytes | bytearray | memoryview, limits: JsonLimits = DEFAULT_LIMITS, *, rest: float = 0
+) -> Frame | Batch:
+    """Decode a message of more than `LARGE_MESSAGE` bytes. After each part wait `rest` times as long as it took.
 
     Raises:
         RemoteProtocolError: the bytes are no JSON-RPC.
     """
     parts = decode_in_parts(bytes(data), limits)
-    while True:
-        await trio.lowlevel.checkpoint()
+    frame: Frame | Batch | None = None
+    began = perf_counter()
+    while frame is None:
         try:
             next(parts)
         except StopIteration as done:
-            frame: Frame | Batch = done.value
-            break
-    await trio.lowlevel.checkpoint()
+            frame = done.value
+        finally:
+            if (worked := perf_counter() - began) > _LONG:
+                await trio.sleep(rest * worked)
+                began = perf_counter()
     return frame

@@ -109,8 +109,23 @@ MUTANTS = [
     ),
     Mutant(
         "S2", "a large message is decoded in turns", "transports/decoding.py",
-        "        await trio.lowlevel.checkpoint()\n        try:\n", "        try:\n",
+        "                await trio.sleep(rest * worked)\n", "",
         "tests/transports/test_decoding.py", "test_other_tasks_run_while_a_large_message_is_decoded",
+    ),
+    Mutant(
+        "S2", "an owner of large messages leaves the loop to others", "transports/decoding.py",
+        "limits, rest=_REST)", "limits)",
+        "tests/transports/test_decoding.py", "test_an_owner_of_large_messages_leaves_the_loop_to_others",
+    ),
+    Mutant(
+        "S10", "a busy loop lets threads begin", "_actors/threads.py",
+        "        if self.crossing and not timeout:\n            time.sleep(_PAUSE)\n", "        pass\n",
+        "tests/actors/test_threads.py", "test_a_busy_loop_pauses_until_the_thread_has_begun",
+    ),
+    Mutant(
+        "S10", "the loop pauses for no thread that was abandoned", "_actors/threads.py",
+        "            if this.over:  #", "            if False:  #",
+        "tests/actors/test_threads.py", "test_nothing_is_left_after_an_abandoned_thread_has_ended",
     ),
     Mutant(
         "S2", "one large message of an owner is decoded at a time", "_actors/runtime.py",

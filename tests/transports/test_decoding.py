@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Request, decode, decode_in_parts
 from mcptrio.errors import RemoteProtocolError
-from mcptrio.transports.decoding import decode_in_turns
+from mcptrio.transports.decoding import decode_in_turns, decode_large
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.scopes import Scopes
 from mcptrio.transports.pipe.server import Pipe, serve_pipe
@@ -39,9 +40,8 @@ def message(**params: Any) -> bytes:
 
 
 @pytest.mark.defect("S2")
-@pytest.mark.parametrize("size", [100_000, 2_000_000])
-async def test_other_tasks_run_while_a_large_message_is_decoded(size: int) -> None:
-    data, turns = message(text=':"' * (size // 2)), Turns()
+async def test_other_tasks_run_while_a_large_message_is_decoded() -> None:
+    data, turns = message(text=':"' * 2_000_000), Turns()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turns.run)
         assert await decode_in_turns(data) == decode(data)
@@ -101,6 +101,7 @@ async def test_large_messages_of_one_owner_are_decoded_one_after_the_other(
         return frame
 
     monkeypatch.setattr("mcptrio.transports.decoding.decode_in_parts", parts)
+    monkeypatch.setattr("mcptrio.transports.decoding._LONG", 0.0)
     async with receiving(kind, message(text="x" * 100_000)) as send, trio.open_nursery() as nursery:
         for owner in owners:
             nursery.start_soon(send, owner)
@@ -108,6 +109,18 @@ async def test_large_messages_of_one_owner_are_decoded_one_after_the_other(
         assert done == len(owners)
         nursery.cancel_scope.cancel()
     assert seen == most
+
+
+@pytest.mark.defect("S2")
+async def test_an_owner_of_large_messages_leaves_the_loop_to_others_for_longer_than_it_uses_it(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    data = message(items=[{"n": number, "text": "x" * 20} for number in range(20_000)])
+    async with open_endpoint() as endpoint:
+        began, virtual = time.perf_counter(), trio.current_time()
+        await decode_large(endpoint.runtime, "a", data)
+        worked, rested = time.perf_counter() - began, trio.current_time() - virtual
+    assert rested > worked
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/messages"])

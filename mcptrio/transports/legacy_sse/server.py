@@ -22,7 +22,7 @@ from mcptrio._peer.states import State
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import ConnectionLost, Overloaded, RemoteProtocolError
-from mcptrio.transports.decoding import decode_in_turns
+from mcptrio.transports.decoding import decode_large
 from mcptrio.transports.http_server.endpoint.event_stream import leased
 from mcptrio.transports.http_server.endpoint.guard import Guard
 from mcptrio.transports.http_server.endpoint.message import (
@@ -195,8 +195,7 @@ class LegacyEndpoint:
         parts = self.parts
         try:
             if len(body) > LARGE_MESSAGE:
-                async with parts.runtime.one_at_a_time("large message", head.owner):
-                    frame = await decode_in_turns(body, parts.config.json_limits)
+                frame = await decode_large(parts.runtime, head.owner, body, parts.config.json_limits)
             else:
                 frame = decode(body, parts.config.json_limits)
         except RemoteProtocolError as error:

@@ -27,7 +27,7 @@ from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, LARGE_MESSAGE, AnyFrame, JsonLimits, Malformed, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
-from mcptrio.transports.decoding import decode_in_turns
+from mcptrio.transports.decoding import decode_large
 
 if TYPE_CHECKING:
     from mcptrio.auth.server.principal import Principal
@@ -312,8 +312,7 @@ class _Reader(Entity, kw_only=True):
                     if isinstance(message, RemoteProtocolError):
                         frame = Malformed(message)
                     elif len(message) > LARGE_MESSAGE:
-                        async with self.runtime.one_at_a_time("large message", self.session.owner):
-                            frame = await decode_in_turns(message, self.json)
+                        frame = await decode_large(self.runtime, self.session.owner, message, self.json)
                     else:
                         frame = decode(message, self.json)
                 except RemoteProtocolError as error:

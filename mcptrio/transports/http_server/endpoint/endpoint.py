@@ -25,7 +25,7 @@ from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import EXPIRED, has_expired, require_principal
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, Overloaded, RemoteProtocolError
 from mcptrio.telemetry.metrics import merge_pages
-from mcptrio.transports.decoding import decode_in_turns
+from mcptrio.transports.decoding import decode_large
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .activation import NotHere
@@ -299,8 +299,7 @@ class Endpoint:
     async def _post(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
         try:
             if len(body) > LARGE_MESSAGE:
-                async with self.runtime.one_at_a_time("large message", head.owner):
-                    frame = await decode_in_turns(body, self.config.json_limits)
+                frame = await decode_large(self.runtime, head.owner, body, self.config.json_limits)
             else:
                 frame = decode(body, self.config.json_limits)
         except RemoteProtocolError as error:
