@@ -15,6 +15,7 @@ from mcptrio._actors.places import Place, ThreadPlace, give_back, take_again
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
+from mcptrio._wire.sized import SizedParams
 
 if TYPE_CHECKING:
     from mcptrio._actors.service import Actor
@@ -64,6 +65,8 @@ class Call(Entity):
     """Slots of limiters, in the order in which they were taken. They are given back while the call is asking."""
     background: set[trio.CancelScope] | None = None
     """The background tasks that end with this request, if it is stateless."""
+    memory: int = 0
+    """Bytes of its request, if that is large."""
     over: bool = False
     ends_session: str | None = None
     """Why the session ends after this call."""
@@ -82,6 +85,21 @@ class Call(Entity):
         """Cancel the background tasks of a request that is over."""
         for scope in tuple(self.background or ()):
             scope.cancel()
+
+    # -- its memory
+
+    def charge(self) -> None:
+        """Count the memory of a large request. Its transport has made sure that there is room."""
+        params = self.start.params
+        if type(params) is SizedParams:
+            self.memory = params.size
+            self.session.runtime.call_memory.take_anyway(self.session.owner, self.memory)
+
+    def release(self) -> None:
+        """Give the memory of the request back."""
+        if self.memory:
+            self.session.runtime.call_memory.give_back(self.session.owner, self.memory)
+            self.memory = 0
 
     # -- its time limit
 

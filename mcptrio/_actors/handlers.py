@@ -112,6 +112,8 @@ class Handlers(Entity):
         self._running[start.call] = call
         if route.long:
             session.peer.make_room_for(start.call)
+        else:
+            call.charge()
         self._launch(call, route)
         return []
 
@@ -205,6 +207,7 @@ class Handlers(Entity):
                     hub.emit(telemetry.LimitHit(name=name, session=session.id))
             outcome = self._unfinished(call, call.stopped)
         call.over = True
+        call.release()
         if call.background:
             call.end_tasks()
         if hub:
@@ -286,6 +289,8 @@ class Handlers(Entity):
             taken = parking.take(start, session)
         except StateRefused as why:
             return session.peer.step(Finished(start.call, refusal(start, why)))
+        except Overloaded as error:
+            return session.peer.step(Finished(start.call, failure(error, start.method)))
         if isinstance(taken, Journal):
             return taken
         # The parked call answers this request from now on.
@@ -311,7 +316,9 @@ class Handlers(Entity):
     def attach(self, call: int, start: Start) -> None:
         """Let a parked call serve the request that repeats its own."""
         if call in self._running:
+            self._running[call].release()
             self._running[call].start = start
+            self._running[call].charge()
             if self.session.service.telemetry.wants(telemetry.CallResumed):
                 call_resumed(self.session, self._running[call])
         else:

@@ -27,6 +27,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     parked_ttl: float = 600.0
     """Seconds that they wait, and that the state which leads back to them is valid: the time for the user to
     answer."""
+    max_call_memory: int = 32 * 1024 * 1024
+    """Maximum bytes of all requests over 4 KiB whose calls run, run as tasks, or wait for the user; further ones wait
+    for `busy_timeout` and then get an `overloaded` error. Raise it for slow tools that take large arguments."""
     max_subscriptions: int = 50_000
     """Maximum resources that all clients together are subscribed to, by `resources/subscribe` and
     `subscriptions/listen`; further ones get an `overloaded` error. A URI counts once more for each 250 characters. A
@@ -58,9 +61,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     end_grace: float = 5.0
     """Seconds that the session's own state may take to be torn down. Raise it if the session function closes slowly."""
     busy_timeout: float = 5.0
-    """Seconds that a request waits for room (a slot of `HttpConfig.max_calls`, its session, body memory, a worker
-    thread, a running task, a listen stream) before it is answered as overloaded. Raise it to ride out peaks, at the
-    price of slower refusals."""
+    """Seconds that a request waits for room (a slot of `HttpConfig.max_calls`, its session, body memory, call memory, a
+    worker thread, a running task, a listen stream) before it is answered as overloaded. Raise it to ride out peaks, at
+    the price of slower refusals."""
     gather: float = 0.005
     """Seconds to wait for further questions of a call, so that they travel in one round; each round costs the client a
     request. Used where questions travel in results (2026-07-28)."""
@@ -85,6 +88,7 @@ _POSITIVE = (
     "confirm_timeout",
     "parked_max",
     "parked_ttl",
+    "max_call_memory",
     "max_subscriptions",
     "check_every",
     "inbox",

@@ -25,8 +25,9 @@ from mcptrio._actors.store import WORKER_MARK
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Asked, Expired, Failed
 from mcptrio._struct import Entity
+from mcptrio._wire.sized import SizedParams
 from mcptrio.auth.request_state import MAX_STATE, KeyRing, RequestState, StateRefused, bind_to, digest
-from mcptrio.errors import INVALID_PARAMS, LocalProtocolError
+from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, Overloaded
 
 if TYPE_CHECKING:
     from mcptrio._actors.call import Call
@@ -53,6 +54,8 @@ class Parked(Struct, frozen=True, kw_only=True):
     call: int
     until: float
     in_thread: bool
+    memory: int
+    """Bytes of its request, if that is large."""
 
 
 class Parking(Entity, kw_only=True):
@@ -74,6 +77,8 @@ class Parking(Entity, kw_only=True):
     """The parked calls of each owner."""
     _in_threads: Shares = field(default_factory=lambda: Shares(_MAX_IN_THREADS))
     """Those of them whose handler is a plain function."""
+    _large: Shares = field(default_factory=lambda: Shares(0))
+    """Those of them whose request is large, by bytes."""
     _parked: dict[str, Parked] = field(default_factory=dict)
     """Oldest first."""
     _used: dict[bytes, float] = field(default_factory=dict)
@@ -114,7 +119,7 @@ class Parking(Entity, kw_only=True):
         sealed = self.keys.seal(state, self._binding(start.method, start.params, call.session.principal))
         if len(sealed) > MAX_STATE:
             raise LocalProtocolError("the answers and recorded results of this call are too large for its state")
-        self._shares.size = self.max_parked
+        self._shares.size = self._large.size = self.max_parked
         in_thread = any(isinstance(place, ThreadPlace) for place in call.places)
         self._count(call.session.owner, token, in_thread)
         self._parked[token] = Parked(
@@ -124,7 +129,10 @@ class Parking(Entity, kw_only=True):
             call=start.call,
             until=trio.current_time() + self.ttl,
             in_thread=in_thread,
+            memory=call.memory,
         )
+        if call.memory:
+            self._large.add(call.session.owner, token, call.memory)
         requests = {key: {"method": asked.method, "params": asked.params} for key, asked in questions.items()}
         return {"resultType": "input_required", "inputRequests": requests, "requestState": sealed}
 
@@ -144,6 +152,7 @@ class Parking(Entity, kw_only=True):
 
         Raises:
             StateRefused: the state is not valid for this request; answer it with `refusal`.
+            Overloaded: there is no memory to run a large request again; the state stays valid.
         """
         sealed = start.params["requestState"]
         if type(sealed) is not str:
@@ -163,6 +172,10 @@ class Parking(Entity, kw_only=True):
                 "the call is not held by this process, and its handler may not be run again: declare the tool "
                 "read_only, idempotent or replay=True if it may"
             )
+        if type(start.params) is SizedParams:
+            memory = session.runtime.call_memory
+            if not memory.has_room(session.owner, start.params.size):
+                raise Overloaded("too many calls with large arguments are running", retry_after=1)
         if self.marks is None:
             self._use(state, session.owner)
             return Journal.open(state.journal, start.params.get("inputResponses"))
@@ -200,6 +213,8 @@ class Parking(Entity, kw_only=True):
         """Park a call again that could not be reached, so that the client may retry with the same state."""
         self._count(parked.session.owner, parked.token, parked.in_thread)
         self._parked[parked.token] = parked
+        if parked.memory:
+            self._large.add(parked.session.owner, parked.token, parked.memory)
         self._forget_used(parked.state)
 
     def _count(self, owner: str, token: str, in_thread: bool) -> None:
@@ -213,11 +228,21 @@ class Parking(Entity, kw_only=True):
     def _uncount(self, token: str) -> None:
         self._shares.remove(token)
         self._in_threads.remove(token)
+        self._large.remove(token)
 
     def _let_go(self, token: str) -> None:
         parked = self._parked.pop(token)
         self._uncount(token)
         parked.session.inbox.post_soon(Expired(parked.call))
+
+    def make_room(self, size: int) -> None:
+        """Cancel large parked calls to free so many bytes, always the oldest one of the owner that has most."""
+        while size > 0 and len(self._large):
+            token = str(self._large.oldest(self._large.largest()))
+            size -= self._parked[token].memory
+            if self.hub:
+                self.hub.emit(telemetry.LimitHit(name="parked"))
+            self._let_go(token)
 
     def expire(self, now: float) -> None:
         """Cancel calls that have waited for too long. Called by the supervisor at intervals."""

@@ -122,6 +122,8 @@ class Runtime(Entity, kw_only=True):
     """The turns of the event loop in which the owners of HTTP requests begin them."""
     subscriptions: Shares = None  # type: ignore[assignment]  # set in `__post_init__`
     """The resources that each owner is subscribed to."""
+    call_memory: Shares = None  # type: ignore[assignment]  # set in `__post_init__`
+    """Bytes of the large requests whose calls have not ended."""
     takeovers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     """Functions that take over the work of dead workers. The cluster calls them after each renewal of its lease."""
     forward: Callable[[str, Start], Awaitable[None]] | None = None
@@ -135,6 +137,7 @@ class Runtime(Entity, kw_only=True):
     def __post_init__(self) -> None:
         self.turns = Turns(self.supervisor)
         self.threads.shares.owners = self.owners
+        self.call_memory = Shares(self.supervisor.limits.max_call_memory, owners=Owners(several=True))
         self.subscriptions = Shares(self.supervisor.limits.max_subscriptions, owners=Owners(several=True))
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from msgspec import field
@@ -28,12 +28,16 @@ from mcptrio._peer.machine import Peer
 from mcptrio._peer.messages import Cause, HungUp, Message, Received
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import AnyFrame
+from mcptrio._wire.sized import SizedParams
 from mcptrio.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from mcptrio._actors.lending import Loan
     from mcptrio._actors.runtime import Runtime
     from mcptrio.auth.server.principal import Principal
+
+_MAX_WAITING: Final = 4 * 1024 * 1024
+"""Bytes of large requests that may wait for their turn in one session."""
 
 
 class Session(Entity, kw_only=True):
@@ -188,7 +192,13 @@ class Session(Entity, kw_only=True):
     @property
     def congested(self) -> bool:
         """Whether so many requests wait that the transport should accept no more of them."""
-        return len(self.peer.ledger.waiting) >= self.service.limits.waiting
+        ledger = self.peer.ledger
+        if not ledger.waiting:
+            return False
+        if len(ledger.waiting) >= self.service.limits.waiting:
+            return True
+        waiting = [ledger.calls[call].start.params for call in ledger.waiting]
+        return sum(params.size for params in waiting if type(params) is SizedParams) >= _MAX_WAITING
 
     async def wait_for_room(self) -> None:
         """Wait until the session is no longer congested, or over."""

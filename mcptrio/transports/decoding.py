@@ -1,4 +1,8 @@
-"""Decoding of large messages: other tasks run between its parts, because each of them takes milliseconds."""
+"""Decoding of received messages.
+
+Other tasks run between the parts of a large message, because each of them takes milliseconds. The requests that a
+server receives know their size, because what their calls keep counts as memory.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, Batch, Frame, decode_in_parts
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, Batch, Frame, decode, decode_in_parts
 from mcptrio._wire.scan import JsonLimits
+from mcptrio._wire.sized import COUNTED, with_size
 
 if TYPE_CHECKING:
     from mcptrio._actors.runtime import Runtime
@@ -18,6 +23,16 @@ _LONG: Final = 0.001
 decoded in one turn."""
 _REST: Final = 3
 """How many times as long the loop is left to others after a part of a message from a client."""
+
+
+def decode_small(data: bytes | bytearray, limits: JsonLimits = DEFAULT_LIMITS) -> Frame | Batch:
+    """Decode a message of at most `LARGE_MESSAGE` bytes that a server received.
+
+    Raises:
+        RemoteProtocolError: the bytes are no JSON-RPC.
+    """
+    frame = decode(data, limits)
+    return with_size(frame, len(data)) if len(data) > COUNTED else frame
 
 
 async def decode_large(
@@ -33,7 +48,8 @@ async def decode_large(
         RemoteProtocolError: the bytes are no JSON-RPC.
     """
     async with runtime.one_at_a_time("large message", owner):
-        return await decode_in_turns(data, limits, rest=_REST)
+        frame = await decode_in_turns(data, limits, rest=_REST)
+    return with_size(frame, len(data))
 
 
 async def decode_in_turns(

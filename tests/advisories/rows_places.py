@@ -128,6 +128,46 @@ MUTANTS = [
         "tests/actors/test_threads.py", "test_nothing_is_left_after_an_abandoned_thread_has_ended",
     ),
     Mutant(
+        "S6", "a call with a large request counts as memory", "_actors/handlers.py",
+        "            call.charge()\n        self._launch", "            pass\n        self._launch",
+        "tests/transports/test_call_memory.py", "test_a_call_counts_until_it_ends_also_if_its_answer_is_a_stream",
+    ),
+    Mutant(
+        "S6", "a call gives its memory back", "_actors/handlers.py",
+        "        call.release()\n        if call.background", "        if call.background",
+        "tests/transports/test_call_memory.py", "test_a_call_that_is_cancelled_gives_its_memory_back",
+    ),
+    Mutant(
+        "S7", "large requests wait for memory", "transports/http_server/endpoint/admission.py",
+        "if (size := memory_for(frame)) and not await", "if (size := 0) and not await",
+        "tests/transports/test_call_memory.py", "test_large_requests_beyond_the_limit_are_refused",
+    ),
+    Mutant(
+        "S6", "large requests over a socket need memory", "transports/http_server/endpoint/admission.py",
+        "if (size := memory_for(frame)) and not self", "if (size := 0) and not self",
+        "tests/transports/test_call_memory.py", "test_calls_over_a_socket_count_too",
+    ),
+    Mutant(
+        "S7", "large parked calls make room", "_actors/parking.py",
+        "            self._let_go(token)\n\n    def expire", "            pass\n\n    def expire",
+        "tests/transports/test_call_memory.py", "test_a_parked_call_counts_and_makes_room_for_others",
+    ),
+    Mutant(
+        "S7", "a task counts as memory", "extensions/tasks/run.py",
+        "            params = SizedParams(params, start.params.size)", "            pass",
+        "tests/transports/test_call_memory.py", "test_a_task_counts_until_it_ends",
+    ),
+    Mutant(
+        "S7", "few large requests wait in a session", "_actors/session.py",
+        "if type(params) is SizedParams) >= _MAX_WAITING", "if type(params) is SizedParams) < 0",
+        "tests/transports/test_call_memory.py", "test_large_requests_that_wait_in_a_session_are_few",
+    ),
+    Mutant(
+        "S7", "a large call that is replayed needs memory", "_actors/parking.py",
+        "        if type(start.params) is SizedParams:\n", "        if False:\n",
+        "tests/transports/test_call_memory.py", "test_a_large_call_that_is_replayed_needs_memory",
+    ),
+    Mutant(
         "S2", "one large message of an owner is decoded at a time", "_actors/runtime.py",
         "setdefault((what, owner), trio.CapacityLimiter(1))", "setdefault((what, owner), trio.CapacityLimiter(9))",
         "tests/transports/test_decoding.py", "test_large_messages_of_one_owner_are_decoded_one_after_the_other",

@@ -25,6 +25,7 @@ from mcptrio._peer.link import RequestHead
 from mcptrio._peer.messages import Answered, Cause, Failed, Outcome
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, Notification, Request, Response, decode, encode_value
+from mcptrio._wire.sized import SizedParams
 from mcptrio.errors import INTERNAL_ERROR, LocalProtocolError
 from mcptrio.extensions.tasks.asks import TaskAsks
 from mcptrio.extensions.tasks.note import LEFT_OUT, EarlierRun, TaskNote
@@ -114,7 +115,9 @@ class TaskRun(Entity, kw_only=True):
         start = self.origin._call.start
         kept = {key: value for key, value in start.params.items() if key not in LEFT_OUT}
         # With a token of its own progress is always reported; it becomes the status message.
-        params = {**kept, "_meta": {**self.origin.meta, "progressToken": self.task}}
+        params: dict[str, Any] = {**kept, "_meta": {**self.origin.meta, "progressToken": self.task}}
+        if type(start.params) is SizedParams:
+            params = SizedParams(params, start.params.size)
         if start.request_id is None:
             raise LocalProtocolError("a notification cannot become a task")
         self._request = start.request_id

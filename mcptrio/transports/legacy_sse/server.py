@@ -19,10 +19,10 @@ from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
-from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import ConnectionLost, Overloaded, RemoteProtocolError
-from mcptrio.transports.decoding import decode_large
+from mcptrio.transports.decoding import decode_large, decode_small
 from mcptrio.transports.http_server.endpoint.event_stream import leased
 from mcptrio.transports.http_server.endpoint.guard import Guard
 from mcptrio.transports.http_server.endpoint.message import (
@@ -197,7 +197,7 @@ class LegacyEndpoint:
             if len(body) > LARGE_MESSAGE:
                 frame = await decode_large(parts.runtime, head.owner, body, parts.config.json_limits)
             else:
-                frame = decode(body, parts.config.json_limits)
+                frame = decode_small(body, parts.config.json_limits)
         except RemoteProtocolError as error:
             return refuse_frame(error)
         ids = parse_qs(head.query.decode("latin-1")).get("session_id", [])

@@ -25,9 +25,9 @@ from mcptrio._actors.session import Session
 from mcptrio._peer.link import RequestHead
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, LARGE_MESSAGE, AnyFrame, JsonLimits, Malformed, Request, decode
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, LARGE_MESSAGE, AnyFrame, JsonLimits, Malformed, Request
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
-from mcptrio.transports.decoding import decode_large
+from mcptrio.transports.decoding import decode_large, decode_small
 
 if TYPE_CHECKING:
     from mcptrio.auth.server.principal import Principal
@@ -314,7 +314,7 @@ class _Reader(Entity, kw_only=True):
                     elif len(message) > LARGE_MESSAGE:
                         frame = await decode_large(self.runtime, self.session.owner, message, self.json)
                     else:
-                        frame = decode(message, self.json)
+                        frame = decode_small(message, self.json)
                 except RemoteProtocolError as error:
                     frame = Malformed(error)
                 if type(frame) is Malformed:

@@ -23,6 +23,7 @@ from mcptrio._actors.session import Session
 from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.supervisor import Supervisor
 from mcptrio._wire.jsonrpc import AnyFrame, Batch, Frame, Malformed, Request
+from mcptrio._wire.sized import SizedParams
 from mcptrio.errors import Overloaded
 from mcptrio.transports.http_server.config import HttpConfig
 
@@ -32,6 +33,7 @@ SMALL: Final = 64 * 1024
 """Bytes of a body that need no reservation of memory."""
 _EXCESS_DELAY: Final = (0.5, 1.5)
 """Delay of the refusal for a client that sends too much, in seconds; random, so that its retries spread out."""
+_NO_MEMORY: Final = "too many calls with large arguments are running"
 _NO_PLACE: Final = "too many requests are being served"
 
 
@@ -43,6 +45,8 @@ class Admission:
     supervisor: Supervisor
     owners: Owners
     hub: telemetry.Hub
+    call_memory: Shares
+    """Bytes of the large requests whose calls have not ended."""
     places: Shares = field(init=False)
     """One for each request that is being served; `reserved` counts those of WebSocket and HTTP+SSE sessions."""
     body_memory: Shares = field(init=False)
@@ -90,7 +94,27 @@ class Admission:
                 self._limit("max_calls")
                 return overloaded(_NO_PLACE, 1, request_id=id_of(frame), limit="max_calls")
         request.places = amount
+        if (size := memory_for(frame)) and not await self._wait_for_memory(owner, size):
+            self.leave(request)
+            return overloaded(_NO_MEMORY, 1, request_id=id_of(frame), limit="max_call_memory")
         return None
+
+    async def _wait_for_memory(self, owner: str, size: int) -> bool:
+        """Wait until the running calls leave room for a large request; the call itself takes it when it starts."""
+        self._has_memory_now(owner, size)
+        if not await self.call_memory.wait(owner, size, timeout=self.supervisor.limits.busy_timeout):
+            self._limit("max_call_memory")
+            return False
+        self.call_memory.give_back(owner, size)
+        return True
+
+    def _has_memory_now(self, owner: str, size: int) -> bool:
+        """Return whether there is memory for a large request; if not, parked calls make room soon."""
+        if self.call_memory.has_room(owner, size):
+            return True
+        if self.supervisor.parking is not None:
+            self.supervisor.parking.make_room(size)
+        return False
 
     def enter_at_once(self, request: HttpRequest) -> bool:
         """Take the place of a call for which no client waits in line; return whether there was one."""
@@ -170,6 +194,9 @@ class Admission:
             if not self.places.has_room(session.owner, amount):
                 self._limit("max_calls")
                 raise Overloaded(_NO_PLACE, retry_after=1, limit="max_calls")
+        if (size := memory_for(frame)) and not self._has_memory_now(session.owner, size):
+            self._limit("max_call_memory")
+            raise Overloaded(_NO_MEMORY, retry_after=1, limit="max_call_memory")
         self._busy.add(session)
         self._reserve(session.owner, amount)
 
@@ -224,6 +251,16 @@ class Admission:
         if request.body_memory:
             size, request.body_memory = request.body_memory, 0
             self.body_memory.give_back(request.owner, size)
+
+
+def memory_for(frame: AnyFrame) -> int:
+    """Return the bytes of the large requests in a message. A retry continues a call that has its memory, or is refused
+    when it turns out that it has none (`Parking.take`)."""
+    if type(frame) is tuple:
+        return sum(map(memory_for, frame))
+    if type(frame) is not Request or type(frame.params) is not SizedParams or "requestState" in frame.params:
+        return 0
+    return frame.params.size
 
 
 def requests_in(frame: AnyFrame) -> int:

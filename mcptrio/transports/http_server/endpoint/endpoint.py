@@ -20,12 +20,12 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.timers import Timers
 from mcptrio._eras.stateless import is_stateless
 from mcptrio._peer.era import Era
-from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Frame, Request, decode
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Frame, Request
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import EXPIRED, has_expired, require_principal
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, Overloaded, RemoteProtocolError
 from mcptrio.telemetry.metrics import merge_pages
-from mcptrio.transports.decoding import decode_large
+from mcptrio.transports.decoding import decode_large, decode_small
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .activation import NotHere
@@ -109,7 +109,7 @@ class Endpoint:
             if runtime.store.shared:
                 self._authorizer.share(runtime.store)
         self.guard = Guard(config)
-        self.admission = Admission(config, runtime.supervisor, runtime.owners, runtime.hub)
+        self.admission = Admission(config, runtime.supervisor, runtime.owners, runtime.hub, runtime.call_memory)
         scopes = Scopes(runtime.app.needed_scopes, self._authorizer)
         timers = Timers(lambda: runtime.supervisor.nursery)
         self.parts = EndpointParts(runtime, config, self.admission, scopes, timers)
@@ -301,7 +301,7 @@ class Endpoint:
             if len(body) > LARGE_MESSAGE:
                 frame = await decode_large(self.runtime, head.owner, body, self.config.json_limits)
             else:
-                frame = decode(body, self.config.json_limits)
+                frame = decode_small(body, self.config.json_limits)
         except RemoteProtocolError as error:
             if error.limit is not None:
                 self.parts.limit(error.limit)
