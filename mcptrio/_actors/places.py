@@ -17,7 +17,7 @@ from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.shares import Shares
-from mcptrio._actors.threads import run_in_thread
+from mcptrio._actors.threads import Pauses, pauses_for_threads
 from mcptrio._struct import Entity
 from mcptrio.errors import Overloaded
 
@@ -82,6 +82,7 @@ class ThreadPlace(Entity, kw_only=True):
 
     shares: Shares
     call: Call
+    pauses: Pauses = field(default_factory=pauses_for_threads)
     held: bool = False
     abandoned_at: float | None = None
     """When the call was cancelled while its thread still ran."""
@@ -107,8 +108,10 @@ class ThreadPlace(Entity, kw_only=True):
     async def acquire_on_behalf_of(self, borrower: object) -> None:
         self.started = True
         await trio.lowlevel.checkpoint()
+        self.pauses.crossing.add(self)  # Trio starts the thread now
 
     def release_on_behalf_of(self, borrower: object) -> None:
+        self.pauses.crossing.discard(self)
         self.give_back()
         on_end, self.on_end = self.on_end, None  # the function refers to this place
         if on_end is not None:
@@ -139,6 +142,7 @@ class Threads(Entity):
         failed: list[BaseException] = []
 
         def catch() -> T | None:
+            place.pauses.crossing.discard(place)
             # Frames of the thread would keep a raised exception, whose traceback keeps them: a reference cycle.
             try:
                 return fn()
@@ -147,12 +151,14 @@ class Threads(Entity):
                 if place.abandoned_at is not None:
                     failed.clear()
                 return None
+            finally:
+                place.pauses.crossing.add(place)
 
         self._running.add(place)
         call.places.append(place)
         try:
             limiter = cast(trio.CapacityLimiter, place)  # Trio uses two methods of it
-            value = await run_in_thread(catch, limiter=limiter, abandon_on_cancel=True, thread_name=call.name)
+            value = await trio.to_thread.run_sync(catch, limiter=limiter, abandon_on_cancel=True, thread_name=call.name)
             if failed:
                 raise failed.pop()
             return cast(T, value)

@@ -6,7 +6,7 @@ server receives know their size, because what their calls keep counts as memory.
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -40,9 +40,8 @@ async def decode_large(
 ) -> Frame | Batch:
     """Decode a message of more than `LARGE_MESSAGE` bytes that a server received.
 
-    An owner's messages are decoded one at a time, which bounds their memory. After each part the owner's next one waits
-    three times as long as the part took: decoding never gets more than a quarter of the loop's time, however many
-    connections send large messages.
+    An owner's messages are decoded one at a time, which bounds their memory. After a part that took more than a
+    millisecond of the processor, the owner waits three times as long, however many connections it has.
 
     Raises:
         RemoteProtocolError: the bytes are no JSON-RPC.
@@ -62,14 +61,14 @@ async def decode_in_turns(
     """
     parts = decode_in_parts(bytes(data), limits)
     frame: Frame | Batch | None = None
-    began = perf_counter()
+    began = thread_time()  # time without the processor does not count
     while frame is None:
         try:
             next(parts)
         except StopIteration as done:
             frame = done.value
         finally:
-            if (worked := perf_counter() - began) > _LONG:
+            if (worked := thread_time() - began) > _LONG:
                 await trio.sleep(rest * worked)
-                began = perf_counter()
+                began = thread_time()
     return frame

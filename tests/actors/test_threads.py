@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Any
 
 import pytest
 import trio
 
-from mcptrio._actors.threads import Crossing, Pauses, run_in_thread
+from mcptrio import Server
+from mcptrio._actors.places import ThreadPlace
+from mcptrio._actors.threads import Pauses
+from mcptrio.client import connect
 
 
 @pytest.fixture
@@ -20,91 +23,132 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seen
 
 
-async def turns(count: int) -> None:
+async def turns(count: int = 20) -> None:
     for _ in range(count):
         await trio.lowlevel.checkpoint()
 
 
-@pytest.mark.defect("S10")
-async def test_a_busy_loop_pauses_until_the_thread_has_begun_and_again_when_it_ends(pauses: list[float]) -> None:
-    begun, finish, at_begin, at_finish = trio.Event(), threading.Event(), 0, 0
+def make_server(work: Callable[[], object]) -> Server:
+    server = Server("threads")
 
-    def work() -> str:
-        trio.from_thread.run_sync(begun.set)
-        finish.wait()
+    @server.tool
+    def tool() -> str:
+        work()
         return "done"
 
-    async def measure() -> None:
-        nonlocal at_begin, at_finish
-        while not begun.is_set():
-            await trio.lowlevel.checkpoint()
-        at_begin = len(pauses)
-        await turns(20)
-        at_finish = len(pauses)
-        finish.set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(measure)
-        with trio.fail_after(10):
-            assert await run_in_thread(work) == "done"
-    assert 0 < at_begin <= at_finish <= at_begin + 1
-    await turns(5)
-    settled = len(pauses)
-    await turns(20)
-    assert len(pauses) == settled
+    return server
 
 
-def test_a_loop_that_waits_itself_does_not_pause(pauses: list[float]) -> None:
-    instrument = Pauses()
-    instrument.before_io_wait(0)
-    assert pauses == []
-    instrument.crossing.add(Crossing())
-    instrument.before_io_wait(0.1)
-    assert pauses == []
-    instrument.before_io_wait(0)
-    assert len(pauses) == 1
+@pytest.mark.defect("S10")
+async def test_a_busy_loop_pauses_until_the_function_begins_and_from_its_end_to_the_report(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trio's threads are replaced by this one, so that the order is certain."""
+    seen: list[int] = []
+
+    async def run_sync(fn: Callable[[], Any], *, limiter: Any, **options: Any) -> Any:
+        await limiter.acquire_on_behalf_of(None)
+        await turns()
+        seen.append(len(pauses))
+        result = fn()
+        await turns()
+        seen.append(len(pauses))
+        limiter.release_on_behalf_of(None)
+        await turns()
+        seen.append(len(pauses))
+        return result
+
+    async with connect(make_server(lambda: pauses.append(-1))) as client:
+        monkeypatch.setattr("trio.to_thread.run_sync", run_sync)
+        await client.call_tool("tool")
+    before, work = seen[0], pauses.index(-1)
+    assert before == work >= 19
+    assert seen[1] >= work + 1 + 19
+    assert seen[2] == seen[1]
 
 
-def fail() -> None:
-    raise ValueError("wrong")
-
-
-@pytest.mark.parametrize("function", [fail, lambda: None])
-async def test_nothing_is_left_after_a_call(function: Callable[[], None], pauses: list[float]) -> None:
-    with suppress(ValueError):
-        await run_in_thread(function)
-    pauses.clear()
-    await turns(10)
-    assert pauses == []
-
-
-async def test_nothing_is_left_after_an_abandoned_thread_has_ended(pauses: list[float]) -> None:
-    begun, finish, ended = trio.Event(), threading.Event(), trio.Event()
+@pytest.mark.defect("S10")
+async def test_a_function_that_works_for_long_does_not_slow_a_busy_loop_down(pauses: list[float]) -> None:
+    begun, finish = trio.Event(), threading.Event()
     token = trio.lowlevel.current_trio_token()
 
     def work() -> None:
         token.run_sync_soon(begun.set)
         finish.wait()
 
-    class Place:
-        """A limiter that learns when the thread has ended."""
-
-        async def acquire_on_behalf_of(self, borrower: object) -> None:
-            await trio.lowlevel.checkpoint()
-
-        def release_on_behalf_of(self, borrower: object) -> None:
-            ended.set()
-
-    async def call() -> None:
-        await run_in_thread(work, limiter=Place(), abandon_on_cancel=True)  # type: ignore[arg-type]
-
-    with trio.fail_after(10):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(call)
+    async with connect(make_server(work)) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "tool")
+        with trio.fail_after(10):
             await begun.wait()
-            nursery.cancel_scope.cancel()
+        pauses.clear()
+        await turns()
+        assert pauses == []
         finish.set()
-        await ended.wait()
-    pauses.clear()
-    await turns(10)
+
+
+@pytest.mark.defect("S10")
+async def test_nothing_is_left_after_an_abandoned_thread_has_ended(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, over, finish = trio.Event(), trio.Event(), threading.Event()
+    token = trio.lowlevel.current_trio_token()
+    release = ThreadPlace.release_on_behalf_of
+
+    def note(place: ThreadPlace, borrower: object) -> None:
+        release(place, borrower)
+        over.set()
+
+    monkeypatch.setattr(ThreadPlace, "release_on_behalf_of", note)
+
+    def work() -> None:
+        token.run_sync_soon(begun.set)
+        finish.wait()
+
+    async with connect(make_server(work)) as client:
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "tool")
+                await begun.wait()
+                nursery.cancel_scope.cancel()
+            finish.set()
+            await over.wait()
+        pauses.clear()
+        await turns()
+        assert pauses == []
+
+
+def fail() -> None:
+    raise ValueError
+
+
+@pytest.mark.parametrize("work", [fail, lambda: None])
+async def test_nothing_is_left_after_a_call(work: Callable[[], None], pauses: list[float]) -> None:
+    async with connect(make_server(work)) as client:
+        try:
+            await client.call_tool("tool")
+        except Exception:
+            assert work is fail
+        pauses.clear()
+        await turns()
+        assert pauses == []
+
+
+@pytest.mark.defect("S10")
+async def test_an_idle_server_pauses_for_no_call(pauses: list[float]) -> None:
+    async with connect(make_server(lambda: None)) as client:
+        await client.call_tool("tool")
+        pauses.clear()
+        for _ in range(20):
+            await client.call_tool("tool")
+    assert len(pauses) < 20  # by chance a turn of the loop falls between the start of a thread and its function
+
+
+def test_a_loop_that_waits_itself_does_not_pause(pauses: list[float]) -> None:
+    instrument = Pauses()
+    instrument.before_io_wait(0)
     assert pauses == []
+    instrument.crossing.add(object())
+    instrument.before_io_wait(0.1)
+    assert pauses == []
+    instrument.before_io_wait(0)
+    assert len(pauses) == 1

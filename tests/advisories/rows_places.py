@@ -113,6 +113,11 @@ MUTANTS = [
         "tests/transports/test_decoding.py", "test_other_tasks_run_while_a_large_message_is_decoded",
     ),
     Mutant(
+        "S2", "a large result is encoded in a turn of its own", "server/features/tools.py",
+        "                await trio.lowlevel.cancel_shielded_checkpoint()\n", "                pass\n",
+        "tests/server/test_result_forms.py", "test_other_tasks_run_between_the_conversion",
+    ),
+    Mutant(
         "S2", "an owner of large messages leaves the loop to others", "transports/decoding.py",
         "limits, rest=_REST)", "limits)",
         "tests/transports/test_decoding.py", "test_an_owner_of_large_messages_leaves_the_loop_to_others",
@@ -120,12 +125,22 @@ MUTANTS = [
     Mutant(
         "S10", "a busy loop lets threads begin", "_actors/threads.py",
         "        if self.crossing and not timeout:\n            time.sleep(_PAUSE)\n", "        pass\n",
-        "tests/actors/test_threads.py", "test_a_busy_loop_pauses_until_the_thread_has_begun",
+        "tests/actors/test_threads.py", "test_a_busy_loop_pauses_until_the_function_begins",
     ),
     Mutant(
-        "S10", "the loop pauses for no thread that was abandoned", "_actors/threads.py",
-        "            if this.over:  #", "            if False:  #",
-        "tests/actors/test_threads.py", "test_nothing_is_left_after_an_abandoned_thread_has_ended",
+        "S10", "a busy loop lets threads report", "_actors/places.py",
+        "                place.pauses.crossing.add(place)\n", "                pass\n",
+        "tests/actors/test_threads.py", "test_a_busy_loop_pauses_until_the_function_begins",
+    ),
+    Mutant(
+        "S10", "the loop does not pause for a function that works", "_actors/places.py",
+        "            place.pauses.crossing.discard(place)\n", "",
+        "tests/actors/test_threads.py", "test_a_function_that_works_for_long_does_not_slow_a_busy_loop_down",
+    ),
+    Mutant(
+        "S10", "the loop pauses for no thread that has ended", "_actors/places.py",
+        "        self.pauses.crossing.discard(self)\n", "",
+        "tests/actors/test_threads.py", "test_nothing_is_left",
     ),
     Mutant(
         "S6", "a call with a large request counts as memory", "_actors/handlers.py",

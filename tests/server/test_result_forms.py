@@ -13,10 +13,12 @@ import trio
 from trio.testing import MockClock
 
 from mcptrio import Image, Server, ToolError
+from mcptrio._actors.handlers import Handlers
 from mcptrio._peer.era import Era
 from mcptrio.auth.server import Principal
 from mcptrio.errors import INTERNAL_ERROR
 from mcptrio.extensions.tasks import Tasks
+from mcptrio.server.features import tools
 from mcptrio.server.features.large_results import KEPT_FOR
 from mcptrio.stores import MemoryStore, StoreLimits
 from mcptrio.stores.sqlite import SqliteStore
@@ -329,6 +331,39 @@ async def test_a_large_result_is_the_value_at_the_moment_of_the_return(kind: Any
     async with talking(server) as talk:
         for _ in range(10):  # the order of two tasks that are ready is random
             assert (await talk.call("give"))["structuredContent"] == {"result": rows()}
+
+
+@pytest.mark.defect("S2")
+@pytest.mark.parametrize(("count", "waits"), [(10, False), (3000, True)])
+async def test_other_tasks_run_between_the_conversion_of_a_large_result_and_its_encoding(
+    count: int, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, ran, at_end = Server("two steps"), [], []
+    converted, ended = tools.result_of, Handlers._ended
+
+    async def other() -> None:
+        ran.append(True)
+
+    def convert(*args: Any) -> Any:
+        result = converted(*args)
+        trio.lowlevel.spawn_system_task(other)
+        return result
+
+    def end(*args: Any) -> None:
+        at_end.append(bool(ran))
+        ended(*args)
+
+    @server.tool
+    async def give() -> list[dict[str, Any]]:
+        return rows(count)
+
+    async with talking(server) as talk:
+        monkeypatch.setattr(tools, "result_of", convert)
+        monkeypatch.setattr(Handlers, "_ended", end)
+        for _ in range(10):  # the order of two tasks that are ready is random
+            ran.clear()
+            await talk.call("give")
+    assert any(at_end) == waits
 
 
 async def test_a_result_whose_conversion_passes_the_deadline_is_sent(autojump_clock: MockClock) -> None:

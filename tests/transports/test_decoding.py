@@ -20,6 +20,7 @@ from mcptrio.transports.decoding import decode_in_turns, decode_large
 from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.scopes import Scopes
 from mcptrio.transports.pipe.server import Pipe, serve_pipe
+from mcptrio.transports.websocket.server import _Bounds
 
 from .app_for_tests import exchange, head, open_endpoint
 
@@ -74,7 +75,9 @@ async def receiving(kind: str, data: bytes) -> AsyncIterator[Send]:
     async with open_endpoint(HttpConfig(legacy_sse=True)) as endpoint:
 
         async def pipe(owner: str) -> object:
-            return await serve_pipe(endpoint.runtime, OneMessage(data), transport="websocket", owner=owner)
+            bounds = _Bounds(endpoint.admission, owner)
+            pipe = OneMessage(data)
+            return await serve_pipe(endpoint.runtime, pipe, transport="websocket", owner=owner, bounds=bounds)
 
         async def post(owner: str) -> object:
             path = "/messages" if kind == "sse" else "/mcp"
@@ -109,6 +112,18 @@ async def test_large_messages_of_one_owner_are_decoded_one_after_the_other(
         assert done == len(owners)
         nursery.cancel_scope.cancel()
     assert seen == most
+
+
+async def test_short_parts_of_a_message_are_decoded_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, turns = message(text=':"' * 50_000), Turns()
+    monkeypatch.setattr("mcptrio.transports.decoding._LONG", 60.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turns.run)
+        await trio.lowlevel.checkpoint()
+        before = turns.count
+        assert await decode_in_turns(data) == decode(data)
+        assert turns.count == before
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.defect("S2")

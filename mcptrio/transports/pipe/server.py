@@ -27,7 +27,7 @@ from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, LARGE_MESSAGE, AnyFrame, JsonLimits, Malformed, Request
 from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
-from mcptrio.transports.decoding import decode_large, decode_small
+from mcptrio.transports.decoding import decode_in_turns, decode_large, decode_small
 
 if TYPE_CHECKING:
     from mcptrio.auth.server.principal import Principal
@@ -311,6 +311,8 @@ class _Reader(Entity, kw_only=True):
                 try:
                     if isinstance(message, RemoteProtocolError):
                         frame = Malformed(message)
+                    elif len(message) > LARGE_MESSAGE and self.bounds is None:  # the pipe is its owner's process
+                        frame = await decode_in_turns(message, self.json)
                     elif len(message) > LARGE_MESSAGE:
                         frame = await decode_large(self.runtime, self.session.owner, message, self.json)
                     else:
