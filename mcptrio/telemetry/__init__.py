@@ -266,7 +266,7 @@ class ConnectionEvent(Event, frozen=True):
     """An event of an HTTP connection.
 
     `kind` is opened, ended, refused, request_refused, handshake_failed, write_timeout, message_too_large,
-    too_many_frames, ping_unanswered, accept_failed or version_header; `client` is the
+    message_timeout, no_memory, too_many_frames, ping_unanswered, accept_failed or version_header; `client` is the
     address of the peer.
     """
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from .mutant import Mutant
 
 PLACES = "tests/server/test_places.py"
+SOCKETS, UNIT = "tests/e2e/test_websocket_memory.py", "tests/transports/test_message_memory.py"
+WEBSOCKET = "transports/http_server/hypercorn/websocket.py"
+CONNECTION = "transports/http_server/hypercorn/connection.py"
+MESSAGE_MEMORY = "transports/http_server/endpoint/message_memory.py"
+SOCKET_SERVER = "transports/websocket/server.py"
 
 MUTANTS = [
     Mutant(
@@ -237,5 +242,101 @@ MUTANTS = [
         "S7", "the place of a thread is freed when it ends", "_actors/places.py",
         "        on_end, self.on_end = self.on_end, None  #", "        on_end = self.on_end  #",
         "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
+    ),
+    Mutant(
+        "S6", "WebSocket messages count for the memory of bodies", WEBSOCKET,
+        "self.buffer.length > SMALL and not",
+        "False and not",
+        SOCKETS, "test_unfinished_messages_of_one_client_hold_no_more_than_the_memory",
+    ),
+    Mutant(
+        "S6", "memory for a message is not waited for without end", MESSAGE_MEMORY,
+        "timeout=timeout)",
+        "timeout=3600)",
+        SOCKETS, "test_a_message_that_gets_no_memory_closes_its_socket_with_1013",
+    ),
+    Mutant(
+        "S6", "the owner of a socket is the owner of its messages", SOCKET_SERVER,
+        "MessageMemory(endpoint.admission, head.owner)",
+        'MessageMemory(endpoint.admission, "")',
+        SOCKETS, "test_unfinished_messages_of_one_client_hold_no_more_than_the_memory",
+    ),
+    Mutant(
+        "S6", "a message that holds memory has a deadline", WEBSOCKET,
+        "            self.set_deadline(self._memory",
+        "            (self._memory",
+        SOCKETS, "test_a_large_message_that_stops_arriving_is_closed",
+    ),
+    Mutant(
+        "S6", "other frames do not clear the deadline of a message", WEBSOCKET,
+        "self.set_deadline is not None and not self.closed:",
+        "self.set_deadline is not None and isinstance(event, Message):",
+        SOCKETS, "test_a_large_message_that_stops_arriving_is_closed",
+    ),
+    Mutant(
+        "S6", "a message that holds memory arrives at a minimum rate", WEBSOCKET,
+        "self._memory.deadline(self.buffer.length)",
+        "self._memory.deadline(2**40)",
+        SOCKETS, "test_a_large_message_that_stops_arriving_is_closed",
+    ),
+    Mutant(
+        "S6", "a late message is closed with its code", CONNECTION,
+        "                await self.stream.close_late()  #",
+        "                break  #",
+        SOCKETS, "test_a_large_message_that_stops_arriving_is_closed",
+    ),
+    Mutant(
+        "S6", "a peer that still sends receives the close frame", CONNECTION,
+        "                await self.stream.close_late()  #",
+        "                await self.stream.close_late()\n                break  #",
+        SOCKETS, "test_a_client_that_still_sends_receives_the_close_frame",
+    ),
+    Mutant(
+        "S6", "a part of a message is dropped when its socket closes", CONNECTION,
+        "                    self.stream.buffer.clear()  #",
+        "                    pass  #",
+        SOCKETS, "test_what_arrived_of_a_message_is_dropped_with_its_memory",
+    ),
+    Mutant(
+        "S6", "a socket that waits for memory need not answer pings", WEBSOCKET,
+        "        with self._pause():\n            self._reserved",
+        "        if True:\n            self._reserved",
+        SOCKETS, "test_a_socket_that_waits_for_memory_may_answer_a_ping_later",
+    ),
+    Mutant(
+        "S6", "a message that was handled gives its memory back", SOCKET_SERVER,
+        "            self.memory.handled()\n",
+        "",
+        SOCKETS, "test_sockets_that_end_at_any_stage_give_their_memory_back",
+    ),
+    Mutant(
+        "S6", "a socket that ends gives its memory back", SOCKET_SERVER,
+        "        memory.close()\n",
+        "        pass\n",
+        SOCKETS, "test_sockets_that_end_at_any_stage_give_their_memory_back",
+    ),
+    Mutant(
+        "S6", "a message holds its real size when it is complete", WEBSOCKET,
+        "                memory.complete(self.buffer.length)\n",
+        "",
+        SOCKETS, "test_a_complete_message_holds_its_real_size_until_it_is_handled",
+    ),
+    Mutant(
+        "S6", "the size of messages is bounded by the endpoint too", WEBSOCKET,
+        "        self.buffer.max_length = min(self.buffer.max_length, memory.size)\n",
+        "",
+        SOCKETS, "test_a_complete_message_holds_its_real_size_until_it_is_handled",
+    ),
+    Mutant(
+        "S6", "a socket that ends waits for no memory", MESSAGE_MEMORY,
+        "            self._waiting.cancel()\n",
+        "            pass\n",
+        UNIT, "test_a_wait_that_is_ended_reserves_nothing",
+    ),
+    Mutant(
+        "S6", "memory that is granted to a socket at its end goes back", MESSAGE_MEMORY,
+        "        if reserved and scope.cancel_called:",
+        "        if False:",
+        UNIT, "test_a_wait_that_is_ended_reserves_nothing",
     ),
 ]  # fmt: skip

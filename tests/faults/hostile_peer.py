@@ -333,6 +333,19 @@ async def send_messages(peer: Peer) -> None:
     await peer.many(8, flat(work))
 
 
+async def send_parts_of_messages(peer: Peer) -> None:
+    """Large messages, each of which stops shortly before its end."""
+    part = b"\x01\xff" + (3_900_000).to_bytes(8, "big") + b"\0\0\0\0" + b"x" * 3_800_000
+
+    async def work(stream: trio.SocketStream) -> None:
+        await open_websocket(peer, stream)
+        await stream.send_all(part)
+        peer.requests += 1
+        await discard(peer, stream)
+
+    await peer.many(100, flat(work))
+
+
 async def send_tables(peer: Peer) -> None:
     """Bodies that take much memory when they are decoded."""
     items = [{"n": number, "text": "x" * 20} for number in range(20_000)]
@@ -547,7 +560,7 @@ ATTACKS: Final[dict[str, Callable[[Peer], Awaitable[None]]]] = {
         read_slowly, read_old_streams_slowly, hold_threads, hold_and_leave_threads, hold_calls, call_at_once,
         try_tokens, try_key_ids, send_huge_headers, pipeline_garbage, open_and_close, flood_cancels,
         send_progress_tokens, send_cursors, ask_in_threads, delete_sessions, send_messages, send_tables,
-        open_websockets, hold_websockets, hold_connections, send_proofs, invent_names,
+        open_websockets, hold_websockets, hold_connections, send_proofs, invent_names, send_parts_of_messages,
     )
 }  # fmt: skip
 

@@ -149,13 +149,14 @@ class HttpConfig:
     max_body: int = 4 * 1024 * 1024
     """Maximum size of a request body in bytes; a larger one is refused with 413. Raise it for tools that take files."""
     max_body_memory: int = 12 * 1024 * 1024
-    """Maximum bytes of all bodies over 64 KiB that are read or processed at the same time; others wait, unread. A body
-    larger than this is admitted alone."""
+    """Maximum bytes of all bodies and WebSocket messages over 64 KiB that are read or processed at the same time;
+    others wait, unread. One that is larger than this is admitted alone. A WebSocket message counts as
+    `websocket_max_message` while it arrives; its socket is closed (1013) if it gets no memory within `body_timeout`."""
     body_timeout: float = 10
-    """Seconds for receiving a body; raise it for large bodies over slow connections."""
+    """Seconds for receiving a body, or a WebSocket message over 64 KiB; raise it for slow connections."""
     min_body_rate: int = 64 * 1024
-    """Bytes per second of a body over 64 KiB, on average; a slower one is refused with 408, because it holds memory
-    that others may wait for."""
+    """Bytes per second of a body or a WebSocket message over 64 KiB, on average. A slower one holds memory that others
+    may wait for: the body is refused with 408, the socket is closed (1008)."""
     json_limits: JsonLimits = DEFAULT_LIMITS
     """Limits of JSON: nesting depth, values, messages of a batch; see `JsonLimits`."""
     max_calls: int = 1024

@@ -8,7 +8,8 @@ only the server checks where the page comes from.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -20,12 +21,13 @@ from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._wire.jsonrpc import AnyFrame
 from mcptrio.errors import Overloaded, RemoteProtocolError
-from mcptrio.transports.http_server.endpoint.admission import Admission
+from mcptrio.transports.http_server.endpoint.admission import SMALL, Admission
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.event_stream import time_left
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse, refuse_overloaded
+from mcptrio.transports.http_server.endpoint.message_memory import MessageMemory
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
-from mcptrio.transports.http_server.hypercorn.asgi import Receive, Scope, Send, head_of
+from mcptrio.transports.http_server.hypercorn.asgi import MEMORY_EXTENSION, Receive, Scope, Send, head_of
 from mcptrio.transports.pipe.server import Pipe, PipeLimits, serve_pipe
 
 logger = logging.getLogger("mcptrio.websocket")
@@ -55,10 +57,38 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
         report_refusal(endpoint.runtime.hub, head, refusal)
         await _send_refusal(refusal, scope, send)
         return
-    await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
+    with _message_memory(endpoint, head, scope) as memory:  # first: a message may follow the handshake at once
+        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
+        await _serve_session(endpoint, head, receive, send, memory)
+
+
+@contextmanager
+def _message_memory(endpoint: Endpoint, head: HttpRequest, scope: Scope) -> Iterator[MessageMemory | None]:
+    """Bound the memory of large messages, if the ASGI server does that; others have limits of their own."""
+    use = scope.get("extensions", {}).get(MEMORY_EXTENSION, {}).get("use")
+    if use is None:
+        yield None
+        return
+    memory = MessageMemory(endpoint.admission, head.owner)
+    use(memory)
+    try:
+        yield memory
+    finally:
+        memory.close()
+
+
+async def _serve_session(
+    endpoint: Endpoint, head: HttpRequest, receive: Receive, send: Send, memory: MessageMemory | None
+) -> None:
     config = endpoint.config
-    take_turn = partial(endpoint.runtime.turns.take, head.owner)
-    pipe = WebSocketPipe(receive, send, take_turn, max_message=config.max_body, write_timeout=config.write_timeout)
+    pipe = WebSocketPipe(
+        receive,
+        send,
+        partial(endpoint.runtime.turns.take, head.owner),
+        max_message=config.max_body,
+        write_timeout=config.write_timeout,
+        memory=memory,
+    )
     code = GOING_AWAY  # if this is cancelled
     try:
         with trio.move_on_after(time_left(head)) as lease:
@@ -136,12 +166,19 @@ class WebSocketPipe(Pipe):
     _take_turn: Callable[[], Awaitable[None]]
     max_message: int
     write_timeout: float
+    memory: MessageMemory | None = None
+    """The memory of large messages, if the ASGI server reserves it."""
     gone: bool = False
     """Whether the peer closed the socket."""
     fault: int | None = None
     """The close code for what the peer did wrong."""
+    _large: bool = False
+    """Whether the last message holds memory."""
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
+        if self._large and self.memory is not None:  # the last message was handled
+            self._large = False
+            self.memory.handled()
         event = await self._receive()
         if event["type"] != "websocket.receive":
             self.gone = True
@@ -152,6 +189,7 @@ class WebSocketPipe(Pipe):
             return ()
         await self._take_turn()
         data: bytes = text.encode()
+        self._large = len(data) > SMALL  # the measure of the ASGI server, see `WebSocket`
         if len(data) > self.max_message:
             self.fault = TOO_BIG
             return ()

@@ -30,7 +30,7 @@ from mcptrio.transports.http_server.config import HttpConfig
 from .message import HttpRequest, Plain, id_of, overloaded, refuse_overloaded
 
 SMALL: Final = 64 * 1024
-"""Bytes of a body that need no reservation of memory."""
+"""Bytes of a body or a WebSocket message that need no reservation of memory."""
 _EXCESS_DELAY: Final = (0.5, 1.5)
 """Delay of the refusal for a client that sends too much, in seconds; random, so that its retries spread out."""
 _NO_MEMORY: Final = "too many calls with large arguments are running"
@@ -50,7 +50,8 @@ class Admission:
     places: Shares = field(init=False)
     """One for each request that is being served; `reserved` counts those of WebSocket and HTTP+SSE sessions."""
     body_memory: Shares = field(init=False)
-    """Bytes of bodies larger than `SMALL`, from the moment that so much has arrived until the answer is written."""
+    """Bytes of bodies larger than `SMALL`, from the moment that so much has arrived until the answer is written; also
+    of large WebSocket messages, until they are handled, see `MessageMemory`."""
     outbox_memory: Shares = field(init=False)
     """Bytes that wait for connections. They are not waited for: an outbox that is not empty is full when there are none
     for its owner, and blocks its handlers."""

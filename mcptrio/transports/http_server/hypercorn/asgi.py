@@ -24,6 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
+MEMORY_EXTENSION: Final = "mcptrio.message_memory"  # scope["extensions"][...]["use"]: called with a `MessageMemory`
 _DRAIN_BYTES: Final = 1024 * 1024
 _DRAIN_TIME: Final = 2.0
 NOT_OPEN: Final = (

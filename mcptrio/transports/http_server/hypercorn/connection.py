@@ -44,12 +44,13 @@ from hypercorn.typing import (
 from hypercorn.utils import parse_socket_addr
 
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.message_memory import MessageMemory
 from mcptrio.transports.http_server.listener.containment import ConnectionGuard, is_failure, report_failure
 from mcptrio.transports.http_server.listener.framing import REASON_PHRASES, RawHead
 from mcptrio.transports.http_server.listener.gate import ReadPhase
 from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
 
-from .asgi import TARGET_EXTENSION
+from .asgi import MEMORY_EXTENSION, TARGET_EXTENSION
 from .pinned import check_private_names
 from .websocket import WebSocket
 
@@ -177,8 +178,12 @@ class HypercornConnection(H11Protocol):
 
     async def _read(self) -> None:
         with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
-            while data := await self.guarded.receive_some():
-                await self.handle(RawData(data))
+            while True:
+                while data := await self.guarded.receive_some():
+                    await self.handle(RawData(data))
+                if not (self.guarded.timer.expired and isinstance(self.stream, WebSocket)):
+                    break
+                await self.stream.close_late()  # and read on, so that the peer can receive the close frame
             await self.handle(RawData(b""))
         await self.handle(Closed())
 
@@ -212,6 +217,7 @@ class HypercornConnection(H11Protocol):
         if isinstance(self.stream, WebSocket):
             report = self.guarded.report
             self.stream.on_limit = lambda kind, limit: report(kind, limit=limit)
+            self.stream.set_deadline = self.guarded.timer.set
             self.connection = H11WSConnection(cast(h11.Connection, self.connection))
         await self.stream.handle(
             Request(
@@ -250,6 +256,8 @@ class HypercornConnection(H11Protocol):
         head = self._head
         extensions = cast(HTTPScope, scope)["extensions"]
         extensions[TARGET_EXTENSION] = {"target": head.target}
+        if head.websocket:
+            extensions[MEMORY_EXTENSION] = {"use": self._use_memory}
         if self._certificate is not None:
             extensions["tls"] = {"client_cert_chain": (self._certificate,), "client_cert_error": None}
         before_body = self._send_continue if head.expects_continue else None
@@ -258,6 +266,10 @@ class HypercornConnection(H11Protocol):
         events = self._events = AppEvents(size, before_body)
         self._tasks.start_soon(self._run_app, app, scope, events, send, name="app")
         return events.put
+
+    def _use_memory(self, memory: MessageMemory) -> None:
+        if isinstance(self.stream, WebSocket):  # its own method would be a cycle: it keeps its scope
+            self.stream.use_memory(memory)
 
     @trio.lowlevel.enable_ki_protection
     async def _run_app(self, app: AppWrapper, scope: Scope, events: AppEvents, send: AppSend) -> None:
@@ -289,6 +301,8 @@ class HypercornConnection(H11Protocol):
                 await super().stream_send(event)
                 await self._uncork()
             case StreamClosed():
+                if isinstance(self.stream, WebSocket):
+                    self.stream.buffer.clear()  # a part of a message must not be kept for as long as the peer lingers
                 await self._uncork()
                 await super().stream_send(event)
             case _:

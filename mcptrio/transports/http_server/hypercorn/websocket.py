@@ -1,12 +1,14 @@
 """Hypercorn's WebSocket with bounds: closes the connection of a peer that breaks a rule, with the code that says which.
 
 Frames cost far more than their bytes, so a flood of small ones (pings, empty fragments) must not hold the event loop
-and has limits of its own. A peer that does not answer a ping is gone.
+and has limits of its own. A peer that does not answer a ping is gone. A large message needs memory before it is read to
+its end (`MessageMemory`), and a deadline from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import trio
@@ -16,10 +18,14 @@ from wsproto.connection import ConnectionState as WebSocketState
 from wsproto.events import CloseConnection, Event, Message, Ping, Pong, TextMessage
 from wsproto.frame_protocol import CloseReason
 
+from mcptrio.transports.http_server.endpoint.admission import SMALL
+from mcptrio.transports.http_server.endpoint.message_memory import MessageMemory
+
 _FRAMES_AT_ONCE: Final = 8  # frames of one read that are processed before other tasks run
 _MAX_FRAGMENTS: Final = 4096  # frames of one message: 1 KiB each for a message of 4 MiB
 _MAX_CONTROL: Final = 100  # pings and pongs within a second; a usual peer sends one in many seconds
 _SLOW_DELIVERY: Final = 0.05  # seconds in which nothing was read: the answer to a ping may still be in the socket
+_TRY_AGAIN_LATER: Final = 1013  # in the IANA registry of close codes, not in wsproto's
 
 
 class ByteBuffer(WebsocketBuffer):
@@ -39,11 +45,20 @@ class WebSocket(WSStream):
         self.buffer = ByteBuffer(self.config.websocket_max_message_size)
         self.on_limit: Callable[[str, str | None], None] | None = None
         """Called with the kind of event and the limit that the peer exceeded."""
+        self.set_deadline: Callable[[float], None] | None = None
+        """Called with the deadline of the next read, while a message holds memory."""
+        self._memory: MessageMemory | None = None
+        self._reserved = False  # the message that is arriving holds memory
         self._fragments = 0
         self._control_since = 0.0
         self._control = 0
         self._alive = False  # a pong, or a part of a long frame, arrived since the last ping
-        self._delivering = False  # the application does not take a message: a pong may wait behind it, unread
+        self._paused = False  # nothing is read: a pong may wait, unread
+
+    def use_memory(self, memory: MessageMemory) -> None:
+        """Bound the size and the memory of messages; called by the application before it accepts the handshake."""
+        self._memory = memory
+        self.buffer.max_length = min(self.buffer.max_length, memory.size)
 
     async def _handle_events(self) -> None:
         for frames, event in enumerate(self.connection.events(), 1):
@@ -53,6 +68,9 @@ class WebSocket(WSStream):
                     return
             if not await self._handle_event(event):
                 return
+        # Also after other frames: a read without a deadline would follow.
+        if self._reserved and self._memory is not None and self.set_deadline is not None and not self.closed:
+            self.set_deadline(self._memory.deadline(self.buffer.length))
 
     async def _handle_event(self, event: Event) -> bool:
         """Process one frame, or a part of a long one; return False after the connection was closed."""
@@ -84,22 +102,48 @@ class WebSocket(WSStream):
             self.buffer.extend(event)
         except FrameTooLargeError:
             return await self._exceed("message_too_large", "websocket_message", CloseReason.MESSAGE_TOO_BIG)
+        memory = self._memory
+        if memory is not None and not self._reserved and self.buffer.length > SMALL and not await self._reserve(memory):
+            return False
         if event.message_finished:
+            if memory is not None and self._reserved:
+                memory.complete(self.buffer.length)
+                self._reserved = False
             message = self.buffer.to_message()
             self.buffer.clear()
             self._fragments = 0
             await self._deliver(message)
         return True
 
+    async def _reserve(self, memory: MessageMemory) -> bool:
+        with self._pause():
+            self._reserved = await memory.reserve()
+        if self._reserved:
+            return True
+        if not memory.closed:
+            return await self._exceed("no_memory", "max_body_memory", _TRY_AGAIN_LATER)
+        await self._hang_up(CloseReason.GOING_AWAY)  # the session has ended, and takes no more messages
+        return False
+
+    async def close_late(self) -> None:
+        """Close the connection, because a message did not arrive by the deadline."""
+        await self._exceed("message_timeout", "body_timeout", CloseReason.POLICY_VIOLATION)
+
     async def _deliver(self, message: Any) -> None:
         if self.app_put is None:
             raise RuntimeError("a WebSocket message arrived before the handshake")
-        since = trio.current_time()
-        self._delivering = True
-        try:
+        with self._pause():
             await self.app_put(message)
+
+    @contextmanager
+    def _pause(self) -> Iterator[None]:
+        """Expect no pong while the reader waits for something else than the peer."""
+        since = trio.current_time()
+        self._paused = True
+        try:
+            yield
         finally:
-            self._delivering = False
+            self._paused = False
         if trio.current_time() - since > _SLOW_DELIVERY:
             self._alive = True
 
@@ -119,7 +163,7 @@ class WebSocket(WSStream):
             self._alive = False
             await self._send_wsproto_event(Ping())
             await trio.sleep(interval)
-            if not self._alive and not self._delivering and not self.closed:
+            if not self._alive and not self._paused and not self.closed:
                 await self._exceed("ping_unanswered", None, CloseReason.INTERNAL_ERROR)
 
     async def _exceed(self, kind: str, limit: str | None, code: int) -> bool:
