@@ -7,6 +7,7 @@ from tests.advisories.mutant import Mutant
 BUDGET = "tests/schema/test_budget.py"
 LOOP_SCHEMAS = "tests/faults/test_loop_schemas.py"
 RETRY = "tests/transports/test_retry.py"
+HOSTILE_HTTP = "tests/transports/test_http_client_hostile.py"
 FOLLOWING = "tests/extensions/test_following.py"
 HTTP_CLIENT = "transports/http_client"
 MULTI, LISTEN, STDIO_CLIENT = (
@@ -152,6 +153,23 @@ MUTANTS = [
         "E26", "answers in arrays reach their callers", "client/connection.py",
         "                case Response() | Error() | Notification():\n", "                case Notification():\n",
         "tests/client/test_hostile.py", "test_an_array_may_answer_several_callers_and_hold_other_things",
+    ),
+    Mutant(
+        "E26", "an error without an id leaves the answer to its caller", f"{HTTP_CLIENT}/streamable.py",
+        "        stream.nameless = stream.nameless or next(nameless, None)\n",
+        "        for one in nameless:\n            frame = replace(one, id=request_id)\n",
+        HOSTILE_HTTP, "test_an_error_without_an_id_does_not_replace_the_answer",
+    ),
+    Mutant(
+        "E26", "an error without an id leaves an array its other members", f"{HTTP_CLIENT}/streamable.py",
+        "        stream.nameless = stream.nameless or next(nameless, None)\n",
+        "        for one in nameless:\n            frame = replace(one, id=request_id)\n",
+        HOSTILE_HTTP, "test_the_rest_of_an_array_with_an_error_without_an_id_is_delivered",
+    ),
+    Mutant(
+        "E26", "an error without an id fails a call without an answer", f"{HTTP_CLIENT}/streamable.py",
+        "            if stream.nameless is None:\n", "            if True:\n",
+        HOSTILE_HTTP, "test_an_error_without_an_id_fails_the_call_whose_reply_it_is",
     ),
     Mutant(
         "E18", "a stream that the server still holds is tried again", f"{HTTP_CLIENT}/streamable.py",

@@ -196,6 +196,15 @@ class HttpClientLink:
 
     async def _ask(self, data: bytes, frame: dict[str, Any], request_id: RequestId) -> None:
         stream = self._new_stream()
+        try:
+            await self._exchange(stream, data, frame, request_id)
+        except MCPTrioError:
+            if stream.nameless is None:
+                raise
+            # No answer came, so the error is about the message that this exchange posted, which was the only one.
+            await self.receiver.deliver(replace(stream.nameless, id=request_id))
+
+    async def _exchange(self, stream: EventStream, data: bytes, frame: dict[str, Any], request_id: RequestId) -> None:
         broken: ConnectionLost | None = None
         async with self.http.send("POST", self._headers(frame), data) as response:
             if not response.is_success:
@@ -209,9 +218,8 @@ class HttpClientLink:
                 said = f"HTTP {response.status_code}, {kind or 'no content type'}"
                 raise RemoteProtocolError(f"{frame['method']} was answered with {said}")
             if kind == JSON:
-                if not await self._take(
-                    await decode_received(self.receiver, await self.http.read(response)), request_id
-                ):
+                answer = await decode_received(self.receiver, await self.http.read(response))
+                if not await self._take(answer, request_id, stream):
                     raise RemoteProtocolError(f"the reply to {frame['method']} answers another request")
                 return
             try:
@@ -229,15 +237,13 @@ class HttpClientLink:
             raise RemoteProtocolError("the server's session id has characters that are not allowed")
         self.session_id = session_id
 
-    async def _take(self, frame: Frame | Batch, request_id: RequestId) -> bool:
-        """Deliver a frame; return whether it answers `request_id`."""
+    async def _take(self, frame: Frame | Batch, request_id: RequestId, stream: EventStream) -> bool:
+        """Deliver a frame; return whether it answers `request_id`. Keep an error without an id for `_ask`."""
         members = frame if isinstance(frame, tuple) else (frame,)
         if self._era is not None and not self._era.stateful and any(isinstance(one, Request) for one in members):
             raise RemoteProtocolError("the server sent a request, which this protocol version forbids")
-        nameless = next((one for one in members if isinstance(one, Error) and one.id is None), None)
-        if nameless is not None:
-            # It is about the message that this exchange posted, which was the only one.
-            frame = replace(nameless, id=request_id)
+        nameless = (one for one in members if isinstance(one, Error) and one.id is None)
+        stream.nameless = stream.nameless or next(nameless, None)
         await self.receiver.deliver(frame)
         answered = answered_ids(frame)
         others = [one for one in answered if not same_id(one, request_id)]
@@ -258,7 +264,7 @@ class HttpClientLink:
 
         async def on_message(data: bytes) -> bool:
             if request_id is not None:
-                return await self._take(await decode_received(self.receiver, data), request_id)
+                return await self._take(await decode_received(self.receiver, data), request_id, stream)
             taken = await hand_over(self.receiver, data)
             if isinstance(taken, RemoteProtocolError):
                 self._skip(taken)
