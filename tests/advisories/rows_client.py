@@ -172,6 +172,16 @@ MUTANTS = [
         HOSTILE_HTTP, "test_an_error_without_an_id_fails_the_call_whose_reply_it_is",
     ),
     Mutant(
+        "E26", "an answer on the stream of another call ends its exchange", f"{HTTP_CLIENT}/streamable.py",
+        "        self._close_exchanges(others)\n", "",
+        HOSTILE_HTTP, "test_a_call_that_is_answered_on_the_stream_of_another_call_closes_its_own",
+    ),
+    Mutant(
+        "E26", "an answer on the server's own stream ends its exchange", f"{HTTP_CLIENT}/streamable.py",
+        "                self._close_exchanges(answered_ids(taken))\n", "                pass\n",
+        HOSTILE_HTTP, "test_a_call_that_is_answered_on_another_stream_closes_its_own",
+    ),
+    Mutant(
         "E18", "a stream that the server still holds is tried again", f"{HTTP_CLIENT}/streamable.py",
         "            if meaning_of(response.status_code).stream_in_use:\n", "            if False:\n",
         RETRY, "test_a_call_is_resumed_although_the_server_still_holds_the_previous_connection",

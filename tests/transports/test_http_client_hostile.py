@@ -300,6 +300,32 @@ async def test_a_call_that_is_answered_on_another_stream_closes_its_own(autojump
         assert held.open == 0
 
 
+@pytest.mark.defect("E26")
+async def test_a_call_that_is_answered_on_the_stream_of_another_call_closes_its_own(autojump_clock: MockClock) -> None:
+    held = Held()
+    first: list[Asked] = []
+
+    async def both(second: Asked) -> AsyncIterator[bytes]:
+        yield event(result(first[0], **DONE))
+        await trio.sleep(5)
+        yield event(result(second, **DONE))
+
+    def handle(asked: Asked) -> Answer:
+        if first:
+            return Answer(200, both(asked), IS_STREAM)
+        first.append(asked)
+        return Answer(200, held.stream(), IS_STREAM)
+
+    async with to(Web(stateful(OLD, handle)), protocol=OLD) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "t", {})
+        await trio.testing.wait_all_tasks_blocked()
+        assert held.open == 1
+        nursery.start_soon(client.call_tool, "t", {})
+        await trio.sleep(1)
+        assert held.open == 0
+        assert len(nursery.child_tasks) == 1, "the other call waits for its own answer"
+
+
 async def test_an_unreadable_answer_in_an_array_closes_the_stream_of_its_call(autojump_clock: MockClock) -> None:
     held = Held()
 
