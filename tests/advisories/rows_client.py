@@ -111,6 +111,26 @@ MUTANTS = [
         RETRY, "test_the_answer_of_a_user_is_posted_again",
     ),
     Mutant(
+        "C19", "a server may take its time over a message", f"{HTTP_CLIENT}/http.py",
+        "if method == CANCELLED else self.config.accept_timeout", "",
+        HOSTILE_HTTP, "test_a_server_may_take_its_time_over_a_notification_or_an_answer",
+    ),
+    Mutant(
+        "C19", "an HTTP+SSE server may take its time over a message", f"{HTTP_CLIENT}/http.py",
+        "if method == CANCELLED else self.config.accept_timeout", "",
+        "tests/transports/test_legacy_sse_client.py", "test_a_server_may_take_its_time_over_a_notification",
+    ),
+    Mutant(
+        "C19", "a message that may have arrived late is not repeated", f"{HTTP_CLIENT}/http.py",
+        "isinstance(error, SessionGone | NotAnswered)", "isinstance(error, SessionGone)",
+        HOSTILE_HTTP, "test_a_message_that_arrived_and_is_not_accepted_in_time_is_not_repeated",
+    ),
+    Mutant(
+        "C19", "a cancellation holds no exchange for long", f"{HTTP_CLIENT}/http.py",
+        "self.config.write_timeout if method == CANCELLED else ", "",
+        HOSTILE_HTTP, "test_a_notification_that_is_never_answered_is_given_up",
+    ),
+    Mutant(
         "E18", "a call is resumed after a status that passes", f"{HTTP_CLIENT}/streamable.py",
         "            except (ConnectionLost, Overloaded) as failed:\n                error = failed\n        raise",
         "            except ConnectionLost as failed:\n                error = failed\n        raise",

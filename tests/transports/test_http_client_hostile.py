@@ -276,7 +276,61 @@ async def test_a_notification_that_is_never_answered_is_given_up(autojump_clock:
         await trio.testing.wait_all_tasks_blocked()
         assert held.open == len(web.of("notifications/cancelled")) == 3
         await trio.sleep(100)
-        assert (held.open, len(web.of("notifications/cancelled"))) == (0, 6)  # each was sent twice
+        assert (held.open, len(web.of("notifications/cancelled"))) == (0, 3)  # each was sent once
+
+
+class Slow:
+    """A server that asks for roots during a call, and takes a while over each message that is no request."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.got: list[str] = []
+        self.handled = trio.Event()
+
+    async def answer(self, asked: Asked) -> Answer:
+        if asked.rpc == "tools/call":
+            return Answer(200, self.call(asked), IS_STREAM)
+        self.got.append(asked.rpc or "answer")
+        await trio.sleep(self.seconds)  # a client that leaves ends it
+        self.handled.set()
+        return Answer(202)
+
+    async def call(self, asked: Asked) -> AsyncIterator[bytes]:
+        yield event({"jsonrpc": "2.0", "id": 77, "method": "roots/list"})
+        await self.handled.wait()
+        yield event(result(asked, **DONE))
+
+
+@pytest.mark.parametrize("seconds", [40, 500])
+@pytest.mark.defect("C19")
+async def test_a_server_may_take_its_time_over_a_notification_or_an_answer(
+    seconds: float, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = Slow(seconds)
+    async with to(Web(stateful(OLD, slow.answer)), protocol=OLD, roots=["file:///x"], timeout=800) as client:
+        assert (await client.call_tool("t", {})).content
+        slow.handled = trio.Event()
+        await client.notify("notifications/example", {})
+        await slow.handled.wait()
+        await trio.sleep(2000)
+    assert slow.got == ["answer", "notifications/example"]
+    assert caplog.records == []
+
+
+@pytest.mark.defect("C19")
+async def test_a_message_that_arrived_and_is_not_accepted_in_time_is_not_repeated(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = Slow(1e9)
+    options: dict[str, Any] = {"protocol": OLD, "roots": ["file:///x"], "http": HttpClientConfig(accept_timeout=20)}
+    async with to(Web(stateful(OLD, slow.answer)), **options) as client:
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("t", {}, timeout=30)
+        await client.notify("notifications/example", {})
+        await trio.sleep(2000)
+    assert slow.got == ["answer", "notifications/cancelled", "notifications/example"]
+    assert len(caplog.records) == 3
+    assert "an answer was not accepted: the server did not answer within 20 s" in caplog.messages
 
 
 async def test_a_call_that_is_answered_on_another_stream_closes_its_own(autojump_clock: MockClock) -> None:

@@ -38,6 +38,7 @@ from mcptrio.transports.client import (
 )
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import (
+    CANCELLED,
     EVENTS,
     JSON,
     Http,
@@ -53,7 +54,6 @@ from mcptrio.transports.retry import Reconnect, Retries
 logger = logging.getLogger("mcptrio.client.http")
 
 INITIALIZED: Final = "notifications/initialized"
-CANCELLED: Final = "notifications/cancelled"
 _WARNINGS: Final = 5
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -185,14 +185,17 @@ class HttpClientLink:
         elif method == INITIALIZED:
             self._refused = error
         else:
-            logger.warning("%s did not arrive: %s", method or "an answer", escape(error, 1000))
+            logger.warning("%s was not accepted: %s", method or "an answer", escape(error, 1000))
 
     async def _post_message(self, data: bytes, frame: dict[str, Any]) -> None:
         """Send a notification or an answer."""
         # A response settles its id only once, and the protocol's notifications are idempotent, so both may be repeated.
         repeat = frame.get("method", "notifications/").startswith("notifications/")
         has_session = self.session_id is not None
-        await self.http.post_message(data, partial(self._headers, frame), repeat=repeat, session=has_session)
+        timeout = self.http.message_timeout(frame.get("method"))
+        await self.http.post_message(
+            data, partial(self._headers, frame), repeat=repeat, session=has_session, timeout=timeout
+        )
 
     async def _ask(self, data: bytes, frame: dict[str, Any], request_id: RequestId) -> None:
         stream = self._new_stream()
