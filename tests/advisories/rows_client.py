@@ -164,6 +164,26 @@ MUTANTS = [
         RETRY, "test_a_subscription_survives_statuses_that_pass",
     ),
     Mutant(
+        "E23", "a subscription survives a resource that is gone", "client/features/listen.py",
+        "                if not changes.acknowledged.is_set():\n", "                if True:\n",
+        LISTEN, "test_a_listener_goes_on_without_a_resource_that_a_new_server_does_not_have",
+    ),
+    Mutant(
+        "E23", "a subscription that never began is refused", "client/features/listen.py",
+        "                if not changes.acknowledged.is_set():\n", "                if not changes.interrupted:\n",
+        LISTEN, "test_a_resource_that_is_refused_before_the_block_begins_is_an_error",
+    ),
+    Mutant(
+        "E23", "only what the server reports is honoured", "client/features/listen.py",
+        "                    continue  # a listener", "                    pass  # a listener",
+        LISTEN, "test_a_listener_goes_on_without_a_resource_that_a_new_server_does_not_have",
+    ),
+    Mutant(
+        "E23", "missed changes are reported", "client/features/subscriptions.py",
+        "            self.put_everything()\n", "",
+        LISTEN, "test_a_listener_listens_again_and_counts_everything_as_changed",
+    ),
+    Mutant(
         "E24", "a WebSocket is opened again after a status that passes", "transports/websocket/client.py",
         "            raise refusal_of(response, b\"\")\n",
         "            raise RemoteProtocolError(str(refusal_of(response, b\"\")))\n",
