@@ -328,16 +328,21 @@ class Connection(SessionLink):
             raise RemoteProtocolError(f"the result of {method} is not an object")
         return result
 
-    async def restore(self, method: str, params: dict[str, Any]) -> None:
+    async def restore(self, method: str, params: dict[str, Any]) -> bool:
         """Send a request that a new session needs; a refusal is logged, because the session works without it.
+
+        Returns:
+            Whether the server accepted it.
 
         Raises:
             ConnectionLost, RequestTimeout, Overloaded
         """
         try:
             await self.ask(method, params)
+            return True
         except (MCPError, RemoteProtocolError, CapabilityMissing) as error:
             logger.warning("the server rejected %s in a new session: %s", method, escape(error, 1000))
+            return False
 
     async def _wait_for_room(self, wait: TimedReply) -> None:
         """Wait before sending to a server that does not read, so that an abandoned request is not queued."""

@@ -7,6 +7,7 @@ from tests.advisories.mutant import Mutant
 BUDGET = "tests/schema/test_budget.py"
 LOOP_SCHEMAS = "tests/faults/test_loop_schemas.py"
 RETRY = "tests/transports/test_retry.py"
+HOSTILE_HTTP = "tests/transports/test_http_client_hostile.py"
 FOLLOWING = "tests/extensions/test_following.py"
 HTTP_CLIENT = "transports/http_client"
 MULTI, LISTEN, STDIO_CLIENT = (
@@ -110,6 +111,26 @@ MUTANTS = [
         RETRY, "test_the_answer_of_a_user_is_posted_again",
     ),
     Mutant(
+        "C19", "a server may take its time over a message", f"{HTTP_CLIENT}/http.py",
+        "if method == CANCELLED else self.config.accept_timeout", "",
+        HOSTILE_HTTP, "test_a_server_may_take_its_time_over_a_notification_or_an_answer",
+    ),
+    Mutant(
+        "C19", "an HTTP+SSE server may take its time over a message", f"{HTTP_CLIENT}/http.py",
+        "if method == CANCELLED else self.config.accept_timeout", "",
+        "tests/transports/test_legacy_sse_client.py", "test_a_server_may_take_its_time_over_a_notification",
+    ),
+    Mutant(
+        "C19", "a message that may have arrived late is not repeated", f"{HTTP_CLIENT}/http.py",
+        "isinstance(error, SessionGone | NotAnswered)", "isinstance(error, SessionGone)",
+        HOSTILE_HTTP, "test_a_message_that_arrived_and_is_not_accepted_in_time_is_not_repeated",
+    ),
+    Mutant(
+        "C19", "a cancellation holds no exchange for long", f"{HTTP_CLIENT}/http.py",
+        "self.config.write_timeout if method == CANCELLED else ", "",
+        HOSTILE_HTTP, "test_a_notification_that_is_never_answered_is_given_up",
+    ),
+    Mutant(
         "E18", "a call is resumed after a status that passes", f"{HTTP_CLIENT}/streamable.py",
         "            except (ConnectionLost, Overloaded) as failed:\n                error = failed\n        raise",
         "            except ConnectionLost as failed:\n                error = failed\n        raise",
@@ -143,6 +164,26 @@ MUTANTS = [
         RETRY, "test_a_subscription_survives_statuses_that_pass",
     ),
     Mutant(
+        "E23", "a subscription survives a resource that is gone", "client/features/listen.py",
+        "                if not changes.acknowledged.is_set():\n", "                if True:\n",
+        LISTEN, "test_a_listener_goes_on_without_a_resource_that_a_new_server_does_not_have",
+    ),
+    Mutant(
+        "E23", "a subscription that never began is refused", "client/features/listen.py",
+        "                if not changes.acknowledged.is_set():\n", "                if not changes.interrupted:\n",
+        LISTEN, "test_a_resource_that_is_refused_before_the_block_begins_is_an_error",
+    ),
+    Mutant(
+        "E23", "only what the server reports is honoured", "client/features/listen.py",
+        "                    continue  # a listener", "                    pass  # a listener",
+        LISTEN, "test_a_listener_goes_on_without_a_resource_that_a_new_server_does_not_have",
+    ),
+    Mutant(
+        "E23", "missed changes are reported", "client/features/subscriptions.py",
+        "            self.put_everything()\n", "",
+        LISTEN, "test_a_listener_listens_again_and_counts_everything_as_changed",
+    ),
+    Mutant(
         "E24", "a WebSocket is opened again after a status that passes", "transports/websocket/client.py",
         "            raise refusal_of(response, b\"\")\n",
         "            raise RemoteProtocolError(str(refusal_of(response, b\"\")))\n",
@@ -152,6 +193,33 @@ MUTANTS = [
         "E26", "answers in arrays reach their callers", "client/connection.py",
         "                case Response() | Error() | Notification():\n", "                case Notification():\n",
         "tests/client/test_hostile.py", "test_an_array_may_answer_several_callers_and_hold_other_things",
+    ),
+    Mutant(
+        "E26", "an error without an id leaves the answer to its caller", f"{HTTP_CLIENT}/streamable.py",
+        "        stream.nameless = stream.nameless or next(nameless, None)\n",
+        "        for one in nameless:\n            frame = replace(one, id=request_id)\n",
+        HOSTILE_HTTP, "test_an_error_without_an_id_does_not_replace_the_answer",
+    ),
+    Mutant(
+        "E26", "an error without an id leaves an array its other members", f"{HTTP_CLIENT}/streamable.py",
+        "        stream.nameless = stream.nameless or next(nameless, None)\n",
+        "        for one in nameless:\n            frame = replace(one, id=request_id)\n",
+        HOSTILE_HTTP, "test_the_rest_of_an_array_with_an_error_without_an_id_is_delivered",
+    ),
+    Mutant(
+        "E26", "an error without an id fails a call without an answer", f"{HTTP_CLIENT}/streamable.py",
+        "            if stream.nameless is None:\n", "            if True:\n",
+        HOSTILE_HTTP, "test_an_error_without_an_id_fails_the_call_whose_reply_it_is",
+    ),
+    Mutant(
+        "E26", "an answer on the stream of another call ends its exchange", f"{HTTP_CLIENT}/streamable.py",
+        "        self._close_exchanges(others)\n", "",
+        HOSTILE_HTTP, "test_a_call_that_is_answered_on_the_stream_of_another_call_closes_its_own",
+    ),
+    Mutant(
+        "E26", "an answer on the server's own stream ends its exchange", f"{HTTP_CLIENT}/streamable.py",
+        "                self._close_exchanges(answered_ids(taken))\n", "                pass\n",
+        HOSTILE_HTTP, "test_a_call_that_is_answered_on_another_stream_closes_its_own",
     ),
     Mutant(
         "E18", "a stream that the server still holds is tried again", f"{HTTP_CLIENT}/streamable.py",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -115,8 +117,9 @@ async def test_a_listener_listens_again_and_counts_everything_as_changed(
 
     server = scripted(serve)
     async with connect(server, protocol=NEW) as client, client.listen(tools=True, resources=["a://b"]) as changes:
-        assert await anext(changes) == Change(kind="tools")
-        assert await anext(changes) == Change(kind="resource", uri="a://b")
+        with trio.fail_after(300):
+            assert await anext(changes) == Change(kind="tools")
+            assert await anext(changes) == Change(kind="resource", uri="a://b")
     assert len(server.wires) == (2 if ending == "death" else 1)
 
 
@@ -221,7 +224,8 @@ async def test_a_listener_reports_missed_changes_only_when_the_server_watches_ag
         await trio.sleep_forever()
 
     async with connect(scripted(first, second), protocol=NEW) as client, client.listen(tools=True) as changes:
-        assert await anext(changes) == Change(kind="tools")
+        with trio.fail_after(300):
+            assert await anext(changes) == Change(kind="tools")
         assert trio.current_time() >= 50
 
 
@@ -289,3 +293,84 @@ async def test_a_new_server_without_a_subscribed_resource_can_be_used(refusal: s
         await client.ping()  # the connection is lost, and opened again
         assert not (await client.call_tool("any")).is_error
     assert len(server.wires) == 2
+
+
+HAS_BOTH: dict[str, Any] = {"resources": {"subscribe": True}, "tools": {"listChanged": True}}
+
+
+async def refuse_gone(wire: Wire) -> None:
+    """Answer everything, but refuse to subscribe to or unsubscribe from `a://gone`."""
+    while True:
+        request = await wire.take()
+        if request["params"].get("uri") == "a://gone":
+            await wire.refuse(request, -32002, "no such resource")
+        else:
+            await wire.answer(request)
+
+
+@pytest.mark.defect("E23")
+@pytest.mark.parametrize("capable", [True, False])
+async def test_a_listener_goes_on_without_a_resource_that_a_new_server_does_not_have(
+    capable: bool, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def first(wire: Wire) -> None:
+        await wire.open_stateful(**HAS_BOTH)
+        for _ in range(2):
+            await wire.answer(await wire.take("resources/subscribe"))
+        await trio.sleep(20)
+
+    async def second(wire: Wire) -> None:
+        await wire.open_stateful(**(HAS_BOTH if capable else {"tools": {"listChanged": True}}))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refuse_gone, wire)
+            await trio.sleep(60)
+            await wire.say(method="notifications/tools/list_changed")
+
+    server = scripted(first, second)
+    async with connect(server, protocol=OLD) as client:
+        async with client.listen(tools=True, resources=["a://gone", "a://here"]) as changes:
+            assert changes.honoured == ({"tools"}, {"a://gone", "a://here"})
+            with trio.fail_after(300):
+                missed = [await anext(changes) for _ in range(3)]
+                assert changes.honoured == ({"tools"}, {"a://here"} if capable else set())
+                assert await anext(changes) == Change(kind="tools")
+            assert missed == [
+                Change(kind="tools"),
+                *(Change(kind="resource", uri=f"a://{x}") for x in ("gone", "here")),
+            ]
+    left = [(one["method"], one["params"]["uri"]) for one in server.wires[1].received if "uri" in one.get("params", {})]
+    asked = [("resources/subscribe", "a://gone"), ("resources/subscribe", "a://here")]
+    assert left == ([*asked, ("resources/unsubscribe", "a://here")] if capable else [])
+    assert len(caplog.records) == (1 if capable else 2)
+    assert "rejected resources/subscribe" in caplog.text
+
+
+@pytest.mark.defect("E23")
+async def test_a_resource_that_is_refused_before_the_block_begins_is_an_error(autojump_clock: MockClock) -> None:
+    """Also if the first connection was lost: this listener has listened to nothing yet."""
+
+    async def first(wire: Wire) -> None:
+        await wire.open_stateful(**HAS_BOTH)
+        await wire.take("resources/subscribe")
+
+    async def second(wire: Wire) -> None:
+        await wire.open_stateful(**HAS_BOTH)
+        await refuse_gone(wire)
+
+    async with connect(scripted(first, second), protocol=OLD) as client:
+        with trio.fail_after(300), pytest.raises(MCPError, match="no such resource"):
+            async with client.listen(tools=True, resources=["a://gone"]):
+                pass
+
+
+async def test_a_listener_that_is_refused_one_resource_unsubscribes_from_the_others() -> None:
+    async def serve(wire: Wire) -> None:
+        await wire.open_stateful(**HAS_BOTH)
+        await refuse_gone(wire)
+
+    server = scripted(serve)
+    async with connect(server, protocol=OLD) as client:
+        with pytest.raises(MCPError, match="no such resource"):
+            async with client.listen(resources=["a://first", "a://gone"]):
+                pass
+        assert requested(server) == ["resources/subscribe"] * 2 + ["resources/unsubscribe"]

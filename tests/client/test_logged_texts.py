@@ -67,4 +67,4 @@ async def test_a_web_server_cannot_forge_lines_of_the_log(
         await client.call_tool("any")
         await client.notify("notifications/roots/list_changed")
         await trio.sleep(10)
-    check(log, "own stream", "did not arrive")
+    check(log, "own stream", "was not accepted")

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from mcptrio import ConnectionLost, MCPError, MCPTrioError, Reconnect, RemoteProtocolError, RequestTimeout
 from mcptrio.transports.http_client import HttpClientConfig, HttpRefused
+from mcptrio.types import ProgressParams
 from tests.client.kit import BOTH
 from tests.transports.scripted_http import Answer, Asked, Web, event, result, stateful
 from tests.transports.test_http_client import DONE, call, to
@@ -152,10 +153,87 @@ async def test_an_error_without_an_id_fails_the_call_whose_reply_it_is(date: str
     def handle(_: Asked) -> Answer:
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "the moon is full"}}
         body = json.dumps([error] if form == "array" else error).encode()
-        return Answer(200, [event(error), 1e9] if form == "stream" else body, {} if form == "stream" else IS_JSON)
+        return Answer(200, [event(error)] if form == "stream" else body, {} if form == "stream" else IS_JSON)
 
     with pytest.raises(MCPError, match="the moon is full"):
         await call(handle, date=date)
+
+
+NAMELESS = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "about something else"}}
+
+
+FORMS = [(date, form) for date in BOTH for form in ("array", "stream of one array", "stream of two events")]
+
+
+@pytest.mark.parametrize(("date", "form"), [*FORMS, (OLD, "resumed stream")])
+@pytest.mark.defect("E26")
+async def test_an_error_without_an_id_does_not_replace_the_answer(
+    date: str, form: str, autojump_clock: MockClock
+) -> None:
+    called: list[Asked] = []
+
+    def handle(asked: Asked) -> Answer:
+        if asked.method == "GET":
+            return Answer(200, [event(result(called[0], **DONE))])
+        called.append(asked)
+        both = json.dumps([result(asked, **DONE), NAMELESS]).encode()
+        match form:
+            case "array":
+                return Answer(200, both, IS_JSON)
+            case "stream of one array":
+                return Answer(200, [b"data: " + both + b"\n\n"])
+            case "stream of two events":
+                return Answer(200, [event(NAMELESS), 30.0, event(result(asked, **DONE))])
+        return Answer(200, [event(NAMELESS, id="1")])
+
+    assert (await call(handle, date=date, reconnect=Reconnect())).content[0].text == "done"
+
+
+@pytest.mark.parametrize("form", ["array", "stream"])
+@pytest.mark.defect("E26")
+async def test_the_rest_of_an_array_with_an_error_without_an_id_is_delivered(
+    form: str, autojump_clock: MockClock
+) -> None:
+    """Progress, a request of the server and the answer to another call; the error is for the call of the exchange."""
+    first, roots = trio.Event(), trio.Event()
+    waiting: list[Asked] = []
+    reports: list[float] = []
+
+    async def handle(asked: Asked) -> Answer:
+        if asked.frame.get("method") is None:
+            assert asked.frame["id"] == 77
+            roots.set()
+            return Answer(202)
+        waiting.append(asked)
+        if len(waiting) == 1:
+            first.set()
+            await trio.sleep_forever()
+        progress = {"progressToken": asked.frame["params"]["_meta"]["progressToken"], "progress": 1}
+        array = [
+            {"jsonrpc": "2.0", "method": "notifications/progress", "params": progress},
+            {"jsonrpc": "2.0", "id": 77, "method": "roots/list"},
+            NAMELESS,
+            result(waiting[0], **DONE),
+        ]
+        data = json.dumps(array).encode()
+        return Answer(200, data, IS_JSON) if form == "array" else Answer(200, [b"data: " + data + b"\n\n"])
+
+    def report(progress: ProgressParams) -> None:
+        reports.append(progress.progress)
+
+    async def other() -> None:
+        answers.append(await client.call_tool("t", {}))
+
+    answers: list[Any] = []
+    options: dict[str, Any] = {"protocol": OLD, "roots": ["file:///x"], "reconnect": Reconnect(tries=0)}
+    with trio.fail_after(20):
+        async with to(Web(stateful(OLD, handle)), **options) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            await first.wait()
+            with pytest.raises(MCPError, match="about something else"):
+                await client.call_tool("t", {}, on_progress=report)
+            await roots.wait()
+    assert (len(answers), reports) == (1, [1])
 
 
 @both_dates
@@ -198,7 +276,61 @@ async def test_a_notification_that_is_never_answered_is_given_up(autojump_clock:
         await trio.testing.wait_all_tasks_blocked()
         assert held.open == len(web.of("notifications/cancelled")) == 3
         await trio.sleep(100)
-        assert (held.open, len(web.of("notifications/cancelled"))) == (0, 6)  # each was sent twice
+        assert (held.open, len(web.of("notifications/cancelled"))) == (0, 3)  # each was sent once
+
+
+class Slow:
+    """A server that asks for roots during a call, and takes a while over each message that is no request."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.got: list[str] = []
+        self.handled = trio.Event()
+
+    async def answer(self, asked: Asked) -> Answer:
+        if asked.rpc == "tools/call":
+            return Answer(200, self.call(asked), IS_STREAM)
+        self.got.append(asked.rpc or "answer")
+        await trio.sleep(self.seconds)  # a client that leaves ends it
+        self.handled.set()
+        return Answer(202)
+
+    async def call(self, asked: Asked) -> AsyncIterator[bytes]:
+        yield event({"jsonrpc": "2.0", "id": 77, "method": "roots/list"})
+        await self.handled.wait()
+        yield event(result(asked, **DONE))
+
+
+@pytest.mark.parametrize("seconds", [40, 500])
+@pytest.mark.defect("C19")
+async def test_a_server_may_take_its_time_over_a_notification_or_an_answer(
+    seconds: float, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = Slow(seconds)
+    async with to(Web(stateful(OLD, slow.answer)), protocol=OLD, roots=["file:///x"], timeout=800) as client:
+        assert (await client.call_tool("t", {})).content
+        slow.handled = trio.Event()
+        await client.notify("notifications/example", {})
+        await slow.handled.wait()
+        await trio.sleep(2000)
+    assert slow.got == ["answer", "notifications/example"]
+    assert caplog.records == []
+
+
+@pytest.mark.defect("C19")
+async def test_a_message_that_arrived_and_is_not_accepted_in_time_is_not_repeated(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = Slow(1e9)
+    options: dict[str, Any] = {"protocol": OLD, "roots": ["file:///x"], "http": HttpClientConfig(accept_timeout=20)}
+    async with to(Web(stateful(OLD, slow.answer)), **options) as client:
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("t", {}, timeout=30)
+        await client.notify("notifications/example", {})
+        await trio.sleep(2000)
+    assert slow.got == ["answer", "notifications/cancelled", "notifications/example"]
+    assert len(caplog.records) == 3
+    assert "an answer was not accepted: the server did not answer within 20 s" in caplog.messages
 
 
 async def test_a_call_that_is_answered_on_another_stream_closes_its_own(autojump_clock: MockClock) -> None:
@@ -220,6 +352,32 @@ async def test_a_call_that_is_answered_on_another_stream_closes_its_own(autojump
             assert (await client.call_tool("t", {})).content
         await trio.sleep(1)
         assert held.open == 0
+
+
+@pytest.mark.defect("E26")
+async def test_a_call_that_is_answered_on_the_stream_of_another_call_closes_its_own(autojump_clock: MockClock) -> None:
+    held = Held()
+    first: list[Asked] = []
+
+    async def both(second: Asked) -> AsyncIterator[bytes]:
+        yield event(result(first[0], **DONE))
+        await trio.sleep(5)
+        yield event(result(second, **DONE))
+
+    def handle(asked: Asked) -> Answer:
+        if first:
+            return Answer(200, both(asked), IS_STREAM)
+        first.append(asked)
+        return Answer(200, held.stream(), IS_STREAM)
+
+    async with to(Web(stateful(OLD, handle)), protocol=OLD) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "t", {})
+        await trio.testing.wait_all_tasks_blocked()
+        assert held.open == 1
+        nursery.start_soon(client.call_tool, "t", {})
+        await trio.sleep(1)
+        assert held.open == 0
+        assert len(nursery.child_tasks) == 1, "the other call waits for its own answer"
 
 
 async def test_an_unreadable_answer_in_an_array_closes_the_stream_of_its_call(autojump_clock: MockClock) -> None:

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from mcptrio import ConnectionLost, Reconnect, RemoteProtocolError, RequestTimeout, connect
 from mcptrio.transports.http_client import AuthRequest, AuthResponse
 from mcptrio.transports.legacy_sse.client import LegacySseTransport
-from tests.transports.scripted_http import URL, Answer, Asked, Web, event, result
+from tests.transports.scripted_http import URL, Answer, Asked, Handler, Web, event, result
 
 ENDPOINT = b"event: endpoint\ndata: /messages?session_id=1\n\n"
 
@@ -64,13 +64,8 @@ async def test_a_server_that_does_not_answer_or_sends_no_url_is_given_up(autojum
         assert trio.current_time() - began == pytest.approx(10 if len(pieces) > 1 else 0, abs=0.1)
 
 
-@pytest.mark.parametrize("answered", [True, False])
-async def test_a_post_that_is_never_accepted_is_given_up_after_its_request(
-    answered: bool, autojump_clock: MockClock
-) -> None:
-    """The answer to a request comes on the stream, so its POST may take as long as the request, but not for ever."""
-    events, more = trio.open_memory_channel[bytes](10)
-    held = 0
+def old_server(events: trio.MemorySendChannel[bytes], more: trio.MemoryReceiveChannel[bytes], then: Handler) -> Web:
+    """A server of HTTP+SSE: the handshake is done, everything else is `then`'s."""
 
     async def stream() -> AsyncIterator[bytes]:
         yield ENDPOINT
@@ -78,7 +73,6 @@ async def test_a_post_that_is_never_accepted_is_given_up_after_its_request(
             yield data
 
     async def handle(asked: Asked) -> Answer:
-        nonlocal held
         if asked.url == URL:
             return (
                 Answer(200, stream(), {"content-type": "text/event-stream"}) if asked.method == "GET" else Answer(405)
@@ -90,6 +84,22 @@ async def test_a_post_that_is_never_accepted_is_given_up_after_its_request(
             return Answer(202)
         if asked.rpc == "notifications/initialized":
             return Answer(202)
+        answer = then(asked)
+        return answer if isinstance(answer, Answer) else await answer
+
+    return Web(handle)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_post_that_is_never_accepted_is_given_up_after_its_request(
+    answered: bool, autojump_clock: MockClock
+) -> None:
+    """The answer to a request comes on the stream, so its POST may take as long as the request, but not for ever."""
+    events, more = trio.open_memory_channel[bytes](10)
+    held = 0
+
+    async def handle(asked: Asked) -> Answer:
+        nonlocal held
         held += 1
         try:
             if answered and asked.rpc == "tools/call":
@@ -100,7 +110,7 @@ async def test_a_post_that_is_never_accepted_is_given_up_after_its_request(
             held -= 1
         raise AssertionError
 
-    web = Web(handle)
+    web = old_server(events, more, handle)
     async with connect(URL, http_client=web.client(), timeout=60, reconnect=Reconnect(tries=0)) as client:
         if answered:
             assert (await client.call_tool("t", {})).content == ()
@@ -110,3 +120,20 @@ async def test_a_post_that_is_never_accepted_is_given_up_after_its_request(
         assert held
         await trio.sleep(31)
         assert held == 0
+
+
+@pytest.mark.defect("C19")
+async def test_a_server_may_take_its_time_over_a_notification(autojump_clock: MockClock) -> None:
+    events, more = trio.open_memory_channel[bytes](10)
+    got: list[float] = []
+
+    async def handle(asked: Asked) -> Answer:
+        got.append(trio.current_time())
+        await trio.sleep(40)  # a client that leaves ends it
+        got.append(trio.current_time())
+        return Answer(202)
+
+    async with connect(URL, http_client=old_server(events, more, handle).client()) as client:
+        await client.notify("notifications/example", {})
+        await trio.sleep(2000)
+    assert got == [pytest.approx(0, abs=1), pytest.approx(40, abs=1)]

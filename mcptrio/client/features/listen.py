@@ -110,15 +110,21 @@ class Listeners:
             changes.end(error)
 
     async def _in_session(self, connection: Connection, changes: Changes) -> None:
-        for uri in sorted(changes.uris):
-            await connection.ask("resources/subscribe", {"uri": uri})
-        changes.honour(changes.kinds, changes.uris)
+        subscribed: set[str] = set()
         try:
+            for uri in sorted(changes.uris):
+                params = {"uri": uri}
+                if not changes.acknowledged.is_set():
+                    await connection.ask("resources/subscribe", params)
+                elif not await connection.restore("resources/subscribe", params):
+                    continue  # a listener that is under way goes on without a resource that is gone
+                subscribed.add(uri)
+            changes.honour(changes.kinds, frozenset(subscribed))
             await connection.wait_over()
         finally:
             if connection.alive:
                 with trio.move_on_after(1, shield=True), suppress(MCPTrioError):
-                    for uri in sorted(changes.uris):
+                    for uri in sorted(subscribed):
                         if not self._is_wanted(uri, without=changes):
                             await connection.ask("resources/unsubscribe", {"uri": uri})
 

@@ -25,6 +25,7 @@ from mcptrio.transports.retry import Reconnect, Retries
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 HTML: Final = "text/html"
+CANCELLED: Final = "notifications/cancelled"
 _MAX_HOPS: Final = 5
 MAX_AUTH: Final = 8
 _DIRECT: Final = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
@@ -45,6 +46,10 @@ class HttpRefused(RemoteProtocolError):
         self.headers = dict(headers)
 
 
+class NotAnswered(ConnectionLost):
+    """The server did not answer a request in time; it may have handled it."""
+
+
 class HttpMCPError(MCPError):
     """A JSON-RPC error that came with an HTTP status other than 200."""
 
@@ -63,7 +68,10 @@ class HttpClientConfig:
     connect_timeout: float = 10.0
     """Timeout in seconds for connecting, including TLS and the handshake of a WebSocket."""
     write_timeout: float = 30.0
-    """Timeout in seconds for sending one chunk of a request, and for the answer to a message that is no request."""
+    """Timeout in seconds for sending one chunk of a request, and for the HTTP response to a cancellation."""
+    accept_timeout: float = 900.0
+    """Timeout in seconds for the HTTP response to a notification, or to an answer to the server. Raise it together with
+    `total_timeout` for a server that responds only when it has handled the message."""
     listen_timeout: float = 2.0
     """Seconds that `connect` waits for the server's own stream to open before it continues without it."""
     goodbye_timeout: float = 2.0
@@ -73,7 +81,7 @@ class HttpClientConfig:
     (for experiments only) turns it off."""
 
     def __attrs_post_init__(self) -> None:
-        positive = ("max_reply", "connect_timeout", "write_timeout")
+        positive = ("max_reply", "connect_timeout", "write_timeout", "accept_timeout")
         check_fields(self, positive=positive, not_negative=("listen_timeout", "goodbye_timeout"))
 
 
@@ -105,6 +113,7 @@ class Http:
 
         Raises:
             NotDelivered: no connection could be made.
+            NotAnswered: the timeout is over.
             ConnectionLost: the connection broke.
             RemoteProtocolError: it redirects to another origin, or too often.
         """
@@ -131,7 +140,7 @@ class Http:
             with trio.move_on_after(timeout):
                 response = await self.client.send(request, stream=True, follow_redirects=False)
             if response is None:
-                raise ConnectionLost(f"the server did not answer within {timeout:g} s")
+                raise NotAnswered(f"the server did not answer within {timeout:g} s")
             try:
                 if response.status_code in _REDIRECTS[method] and "location" in response.headers:
                     hops += 1
@@ -175,39 +184,44 @@ class Http:
         await feed(response, take)
         return bytes(body)
 
+    def message_timeout(self, method: str | None) -> float:
+        """Return the timeout for the response to a notification or, without a method, to an answer to the server."""
+        # Its call is over, and a client may give up many: no response to a cancellation is worth a long wait.
+        return self.config.write_timeout if method == CANCELLED else self.config.accept_timeout
+
     async def post_message(
         self,
         data: bytes,
         headers: Callable[[], Mapping[str, str]],
         *,
         repeat: bool,
+        timeout: float,
         url: str | None = None,
         session: bool = False,
-        timeout: float | None = None,
     ) -> None:
         """Post a message that has no response, and retry if that fails.
 
         Args:
             data: The body.
             headers: Called for every attempt.
-            repeat: Whether it may arrive twice. Otherwise it is repeated only if it cannot have arrived.
+            repeat: Whether it may arrive twice. Otherwise it is repeated only if it cannot have arrived. It is never
+                repeated after the timeout, because a slow server has got it.
+            timeout: Seconds in which each attempt has to be answered.
             url: Another URL of this origin.
             session: Whether the request belongs to a session.
-            timeout: Seconds in which each attempt has to be answered; by default `write_timeout`.
 
         Raises:
             MCPTrioError: it was refused, or the attempts are used up.
         """
         retries = Retries(self.reconnect)
-        seconds = self.config.write_timeout if timeout is None else timeout
         while True:
             try:
-                async with self.send("POST", headers(), data, url=url, timeout=seconds) as response:
+                async with self.send("POST", headers(), data, url=url, timeout=timeout) as response:
                     if response.is_success:
                         return
                     raise await self.refusal(response, session=session)
             except (ConnectionLost, Overloaded) as error:
-                if isinstance(error, SessionGone) or not (repeat or isinstance(error, NotDelivered)):
+                if isinstance(error, SessionGone | NotAnswered) or not (repeat or isinstance(error, NotDelivered)):
                     raise
                 retries.failed(error)
                 await retries.pause(error)

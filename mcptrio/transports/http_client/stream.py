@@ -10,6 +10,7 @@ import httpx2
 import trio
 from attrs import define, field
 
+from mcptrio._wire.jsonrpc import Error
 from mcptrio._wire.sse import FED_AT_ONCE, SseReader
 from mcptrio.errors import ConnectionLost, MCPTrioError
 from mcptrio.transports.http_client.http import feed
@@ -29,6 +30,8 @@ class EventStream:
     retries: Retries
     opened: trio.Event = field(factory=trio.Event)
     """Set when the server has answered, or could not be reached."""
+    nameless: Error | None = None
+    """The first error without an id that was received: the answer, if no other one comes."""
     _reader: SseReader = field(init=False)
     _cursor: str = ""
     _good: bool = False

@@ -38,6 +38,7 @@ from mcptrio.transports.client import (
 )
 from mcptrio.transports.http_client.auth import HttpAuth
 from mcptrio.transports.http_client.http import (
+    CANCELLED,
     EVENTS,
     JSON,
     Http,
@@ -53,7 +54,6 @@ from mcptrio.transports.retry import Reconnect, Retries
 logger = logging.getLogger("mcptrio.client.http")
 
 INITIALIZED: Final = "notifications/initialized"
-CANCELLED: Final = "notifications/cancelled"
 _WARNINGS: Final = 5
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -185,17 +185,29 @@ class HttpClientLink:
         elif method == INITIALIZED:
             self._refused = error
         else:
-            logger.warning("%s did not arrive: %s", method or "an answer", escape(error, 1000))
+            logger.warning("%s was not accepted: %s", method or "an answer", escape(error, 1000))
 
     async def _post_message(self, data: bytes, frame: dict[str, Any]) -> None:
         """Send a notification or an answer."""
         # A response settles its id only once, and the protocol's notifications are idempotent, so both may be repeated.
         repeat = frame.get("method", "notifications/").startswith("notifications/")
         has_session = self.session_id is not None
-        await self.http.post_message(data, partial(self._headers, frame), repeat=repeat, session=has_session)
+        timeout = self.http.message_timeout(frame.get("method"))
+        await self.http.post_message(
+            data, partial(self._headers, frame), repeat=repeat, session=has_session, timeout=timeout
+        )
 
     async def _ask(self, data: bytes, frame: dict[str, Any], request_id: RequestId) -> None:
         stream = self._new_stream()
+        try:
+            await self._exchange(stream, data, frame, request_id)
+        except MCPTrioError:
+            if stream.nameless is None:
+                raise
+            # No answer came, so the error is about the message that this exchange posted, which was the only one.
+            await self.receiver.deliver(replace(stream.nameless, id=request_id))
+
+    async def _exchange(self, stream: EventStream, data: bytes, frame: dict[str, Any], request_id: RequestId) -> None:
         broken: ConnectionLost | None = None
         async with self.http.send("POST", self._headers(frame), data) as response:
             if not response.is_success:
@@ -209,9 +221,8 @@ class HttpClientLink:
                 said = f"HTTP {response.status_code}, {kind or 'no content type'}"
                 raise RemoteProtocolError(f"{frame['method']} was answered with {said}")
             if kind == JSON:
-                if not await self._take(
-                    await decode_received(self.receiver, await self.http.read(response)), request_id
-                ):
+                answer = await decode_received(self.receiver, await self.http.read(response))
+                if not await self._take(answer, request_id, stream):
                     raise RemoteProtocolError(f"the reply to {frame['method']} answers another request")
                 return
             try:
@@ -229,15 +240,13 @@ class HttpClientLink:
             raise RemoteProtocolError("the server's session id has characters that are not allowed")
         self.session_id = session_id
 
-    async def _take(self, frame: Frame | Batch, request_id: RequestId) -> bool:
-        """Deliver a frame; return whether it answers `request_id`."""
+    async def _take(self, frame: Frame | Batch, request_id: RequestId, stream: EventStream) -> bool:
+        """Deliver a frame; return whether it answers `request_id`. Keep an error without an id for `_ask`."""
         members = frame if isinstance(frame, tuple) else (frame,)
         if self._era is not None and not self._era.stateful and any(isinstance(one, Request) for one in members):
             raise RemoteProtocolError("the server sent a request, which this protocol version forbids")
-        nameless = next((one for one in members if isinstance(one, Error) and one.id is None), None)
-        if nameless is not None:
-            # It is about the message that this exchange posted, which was the only one.
-            frame = replace(nameless, id=request_id)
+        nameless = (one for one in members if isinstance(one, Error) and one.id is None)
+        stream.nameless = stream.nameless or next(nameless, None)
         await self.receiver.deliver(frame)
         answered = answered_ids(frame)
         others = [one for one in answered if not same_id(one, request_id)]
@@ -258,7 +267,7 @@ class HttpClientLink:
 
         async def on_message(data: bytes) -> bool:
             if request_id is not None:
-                return await self._take(await decode_received(self.receiver, data), request_id)
+                return await self._take(await decode_received(self.receiver, data), request_id, stream)
             taken = await hand_over(self.receiver, data)
             if isinstance(taken, RemoteProtocolError):
                 self._skip(taken)

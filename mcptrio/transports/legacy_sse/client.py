@@ -20,7 +20,16 @@ from mcptrio.errors import ConnectionLost, MCPTrioError, RemoteProtocolError
 from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import Receiver, answered_ids, failure, hand_over, same_id
 from mcptrio.transports.http_client.auth import HttpAuth
-from mcptrio.transports.http_client.http import EVENTS, JSON, Http, HttpClientConfig, feed, kind_of, lent_or_own
+from mcptrio.transports.http_client.http import (
+    CANCELLED,
+    EVENTS,
+    JSON,
+    Http,
+    HttpClientConfig,
+    feed,
+    kind_of,
+    lent_or_own,
+)
 from mcptrio.transports.retry import Reconnect
 
 logger = logging.getLogger("mcptrio.client.http")
@@ -83,22 +92,21 @@ class LegacySseClientLink:
         # A response settles its id only once, and the protocol's notifications are idempotent, so both may be repeated.
         repeat = frame.get("method", "notifications/").startswith("notifications/")
         is_request = "id" in frame and "method" in frame
-        if frame.get("method") == "notifications/cancelled":
+        timeout = inf if is_request else self.http.message_timeout(frame.get("method"))
+        if frame.get("method") == CANCELLED:
             self._no_longer_needed([frame.get("params", {}).get("requestId")])
         headers = {"Content-Type": JSON, **(self.receiver.headers_of(frame["id"]) if is_request else {})}
         try:
             with trio.CancelScope() as scope:
                 if is_request:
                     self._posting[frame["id"]] = scope
-                await self.http.post_message(
-                    data, lambda: headers, repeat=repeat, url=self.endpoint, timeout=inf if is_request else None
-                )
+                await self.http.post_message(data, lambda: headers, repeat=repeat, timeout=timeout, url=self.endpoint)
         except Exception as error:  # noqa: BLE001 - the caller sees it
             if is_request:
                 with suppress(ConnectionLost):
                     await self.receiver.deliver(failure(frame["id"], error))
             else:
-                logger.warning("%s did not arrive: %s", frame.get("method", "an answer"), escape(error, 1000))
+                logger.warning("%s was not accepted: %s", frame.get("method", "an answer"), escape(error, 1000))
         finally:
             if is_request:
                 del self._posting[frame["id"]]
