@@ -353,6 +353,17 @@ async def send_tables(peer: Peer) -> None:
     await peer.repeat(8, lambda: request)
 
 
+async def keep_arguments(peer: Peer) -> None:
+    """Calls and tasks that take long, and questions without an answer, with large arguments."""
+    text = "x" * (BODY - 4096)
+    requests = (
+        peer.call("wait", {"seconds": 30, "text": text}),
+        peer.call("report", {"seconds": 3600, "text": text}, capabilities=WITH_TASKS),
+        peer.call("ask", {"text": "x", "more": text}),
+    )
+    await peer.repeat(16, lambda: random.choice(requests))
+
+
 async def open_websockets(peer: Peer) -> None:
     async def work(stream: trio.SocketStream) -> None:
         await open_websocket(peer, stream)
@@ -559,7 +570,7 @@ ATTACKS: Final[dict[str, Callable[[Peer], Awaitable[None]]]] = {
         send_batches, park_questions, leave_sessions, subscribe, leave_tasks, leave_running_tasks, send_frames,
         read_slowly, read_old_streams_slowly, hold_threads, hold_and_leave_threads, hold_calls, call_at_once,
         try_tokens, try_key_ids, send_huge_headers, pipeline_garbage, open_and_close, flood_cancels,
-        send_progress_tokens, send_cursors, ask_in_threads, delete_sessions, send_messages, send_tables,
+        send_progress_tokens, send_cursors, ask_in_threads, delete_sessions, send_messages, keep_arguments, send_tables,
         open_websockets, hold_websockets, hold_connections, send_proofs, invent_names, send_parts_of_messages,
     )
 }  # fmt: skip

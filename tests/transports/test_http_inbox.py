@@ -9,7 +9,7 @@ from mcptrio.transports.http_server.hypercorn.connection import AppEvents
 
 
 async def test_receive_waits_for_an_event_and_put_waits_for_room(nursery: trio.Nursery) -> None:
-    inbox = AppEvents(1, None)
+    inbox = AppEvents(None)
     got: list[object] = []
 
     async def receive() -> None:

@@ -94,6 +94,7 @@ class AsgiApp:
             reply = await endpoint.answer_watched(head, body, partial(_wait_for_disconnect, receive))
         else:
             reply = await endpoint.answer(head, body)
+            del body  # a call may last for minutes, and needs only what was decoded
             if isinstance(reply, Pending):
                 reply = await reply.reply()
         if type(reply) is Stream:

@@ -63,13 +63,12 @@ check_private_names()
 
 
 class AppEvents:
-    """A bounded queue of events for one application; the disconnect never blocks, and every later call returns it.
+    """A queue of one event for an application; the disconnect never blocks, and every later call returns it.
 
     With a full queue Hypercorn would block, inside the app's own last send(), until the app receives the disconnect.
     """
 
-    def __init__(self, size: int, before_body: Callable[[], Awaitable[None]] | None) -> None:
-        self._size = size
+    def __init__(self, before_body: Callable[[], Awaitable[None]] | None) -> None:
         self._events: deque[ASGIReceiveEvent] = deque()
         self._farewell: ASGIReceiveEvent | None = None
         self._before_body = before_body
@@ -82,7 +81,7 @@ class AppEvents:
             self._farewell = event
             self._wake()
             return
-        while len(self._events) >= self._size and self._farewell is None:
+        while self._events and self._farewell is None:
             await self._wait()
         if self._farewell is None:  # otherwise the response is over, and the rest of the body is not read
             self._events.append(event)
@@ -261,9 +260,8 @@ class HypercornConnection(H11Protocol):
         if self._certificate is not None:
             extensions["tls"] = {"client_cert_chain": (self._certificate,), "client_cert_error": None}
         before_body = self._send_continue if head.expects_continue else None
-        # One message of a WebSocket may be as large as a whole body.
-        size = 1 if head.websocket else config.max_app_queue_size
-        events = self._events = AppEvents(size, before_body)
+        # A message of a WebSocket may be as large as a body, and a body that waits for memory must not take much.
+        events = self._events = AppEvents(before_body)
         self._tasks.start_soon(self._run_app, app, scope, events, send, name="app")
         return events.put
 
