@@ -73,7 +73,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Messages that a call may send before `notify_rate` applies."""
 
     def __post_init__(self) -> None:
-        check_fields(self, positive=_POSITIVE, not_negative=("ignore_cancel", "end_grace", "gather"))
+        check_fields(self, positive=_POSITIVE, not_negative=_NOT_NEGATIVE)
         if self.call_timeout > self.call_timeout_hard:
             raise DeclarationError(
                 f"Limits.call_timeout ({self.call_timeout:g} s without progress) is more than call_timeout_hard "
@@ -99,6 +99,5 @@ _POSITIVE = (
     "ask_timeout",
     "zombies",
     "busy_timeout",
-    "notify_rate",
-    "notify_burst",
 )
+_NOT_NEGATIVE = ("ignore_cancel", "end_grace", "gather", "notify_rate", "notify_burst")

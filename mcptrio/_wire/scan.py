@@ -39,7 +39,7 @@ class JsonLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in one batch (2025-03-26); a longer one is refused. Raise it for clients that send more at once."""
 
     def __post_init__(self) -> None:
-        check_fields(self, positive=self.__struct_fields__)
+        check_fields(self, positive=("max_depth", "max_nodes"), not_negative=("max_batch",), finite=("max_depth",))
 
 
 def check_limits(data: bytes | bytearray, limits: JsonLimits) -> None:

@@ -22,13 +22,13 @@ _KINDS: Final[Mapping[str, Any]] = {
     "routes": Mapping[str, Callable[..., Any]] | None,
     "extensions": Mapping[str, Mapping[str, Any]] | None,
     "headers": Mapping[str, str] | None,
-    "env": Mapping[str, str] | None,
+    "env": Mapping[str, str | os.PathLike[str]] | None,
     "cwd": str | os.PathLike[str] | None,
 }
 
 
-def check_client(options: Mapping[str, Any]) -> None:
-    """Check the arguments of `Client`.
+def check_client(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Check the arguments of `Client`, and return them as values of their types.
 
     Raises:
         DeclarationError: one of them is invalid.
@@ -36,11 +36,10 @@ def check_client(options: Mapping[str, Any]) -> None:
     roots, auth = options["roots"], options["auth"]
     if isinstance(roots, str | PurePath):
         raise DeclarationError(f"roots is a list of directories: write roots=[{roots!r:.200}]")
-    for name, kind in _KINDS.items():
-        value = options[name]
-        check_value(name, tuple(value) if isinstance(value, list) else value, kind)
+    checked = {name: check_value(name, options[name], kind) for name, kind in _KINDS.items()}
     if auth is not None and not (hasattr(auth, "authorize") and hasattr(auth, "on_response")):
         raise DeclarationError(
             f"auth takes OAuth() or another class of mcptrio.auth, or your own object with authorize() and "
             f'on_response(), not a {type(auth).__name__}; a fixed token is headers={{"Authorization": "Bearer TOKEN"}}'
         )
+    return checked

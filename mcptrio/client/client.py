@@ -61,7 +61,7 @@ class Client(Requests):
         target: Target,
         *,
         elicit: ElicitCallback | None = None,
-        elicit_modes: tuple[str, ...] = ("form", "url"),
+        elicit_modes: Iterable[str] = ("form", "url"),
         visited: VisitedCallback | None = None,
         sample: SampleCallback | None = None,
         sample_tools: bool = False,
@@ -75,7 +75,7 @@ class Client(Requests):
         headers: Mapping[str, str] | None = None,
         http_client: httpx2.AsyncClient | None = None,
         http: HttpClientConfig | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | os.PathLike[str]] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         on_stderr: Callable[[str], None] | None = None,
         protocol: str | Iterable[str] | None = None,
@@ -118,7 +118,7 @@ class Client(Requests):
             on_event: Gets telemetry events.
             settings: Further fields of `ClientConfig`.
         """
-        check_client(locals())
+        checked = check_client(locals())
         try:
             config = ClientConfig(
                 info=info or _own_info(),
@@ -131,7 +131,7 @@ class Client(Requests):
             raise DeclarationError(_what_is_wrong(settings, error)) from error
         callbacks = HostCallbacks(
             elicit=elicit,
-            elicit_modes=elicit_modes,
+            elicit_modes=checked["elicit_modes"],
             sample=sample,
             sample_tools=sample_tools,
             roots=roots,
@@ -146,7 +146,7 @@ class Client(Requests):
             eras=Served.only([protocol] if isinstance(protocol, str) else protocol),
             telemetry=telemetry.Hub([on_event] if on_event is not None else []),
             routes=tuple(custom(method, handler) for method, handler in (routes or {}).items()),
-            log_level=log_level or ("info" if log is not None else None),
+            log_level=checked["log_level"] or ("info" if log is not None else None),
         )
         cache = ResultCache(config.cache_entries)
         how = TransportOptions(

@@ -43,7 +43,7 @@ class ClientOptions(ClientSettings, total=False):
     """The options of a client, which `Client` documents."""
 
     elicit: ElicitCallback | None
-    elicit_modes: tuple[str, ...]
+    elicit_modes: Iterable[str]
     visited: VisitedCallback | None
     sample: SampleCallback | None
     sample_tools: bool
@@ -57,7 +57,7 @@ class ClientOptions(ClientSettings, total=False):
     headers: Mapping[str, str] | None
     http_client: httpx2.AsyncClient | None
     http: HttpClientConfig | None
-    env: Mapping[str, str] | None
+    env: Mapping[str, str | os.PathLike[str]] | None
     cwd: str | os.PathLike[str] | None
     on_stderr: Callable[[str], None] | None
     protocol: str | Iterable[str] | None

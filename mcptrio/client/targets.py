@@ -39,7 +39,7 @@ class TransportOptions:
     http_client: httpx2.AsyncClient | None = None
     http: HttpClientConfig | None = None
     reconnect: Reconnect = field(factory=Reconnect)
-    env: Mapping[str, str] = field(factory=dict)
+    env: Mapping[str, str | os.PathLike[str]] = field(factory=dict)
     cwd: str | os.PathLike[str] | None = None
     on_stderr: Callable[[str], None] | None = None
 

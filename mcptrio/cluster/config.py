@@ -7,8 +7,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from mcptrio._settings import check_fields
+from mcptrio._settings import as_path, check_fields
 from mcptrio.errors import DeclarationError
 
 _MAX_SOCKET_PATH: Final = 80
@@ -23,17 +24,17 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     lease: float = 2.0
     """Seconds that a worker may serve its sessions without hearing from the store, and after which the others take them
     over. A handler that blocks the event loop for longer loses the sessions of its worker."""
-    socket_directory: str | None = None
+    socket_directory: str | os.PathLike[str] | None = None
     """Where the unix socket for requests of the other workers is made, in a directory of its own that only this user
     can enter; by default among the temporary files."""
     forward_address: str | None = None
     """`HOST:PORT` for requests of workers on other machines, instead of a unix socket; port 0 is any free one. The
     others connect to this host, so it is not 0.0.0.0. An address that is not of the loopback needs TLS."""
-    forward_ca: str | None = None
+    forward_ca: str | os.PathLike[str] | None = None
     """The file of the certificate authority that has signed the certificates of all workers."""
-    forward_cert: str | None = None
+    forward_cert: str | os.PathLike[str] | None = None
     """The file of this worker's certificate, for both directions."""
-    forward_key: str | None = None
+    forward_key: str | os.PathLike[str] | None = None
     """The file of its key."""
     on_store_loss: Literal["refuse", "serve"] = "refuse"
     """The treatment of requests of sessions that live here, once the store was not available for the length of a
@@ -43,6 +44,8 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     """Names the worker in logs, together with its process id."""
 
     def __post_init__(self) -> None:
+        for name in ("socket_directory", *_TLS):
+            force_setattr(self, name, as_path(getattr(self, name)))
         check_fields(self)
         if not 0.1 <= self.lease <= 3600:
             raise DeclarationError(f"ClusterConfig.lease must be 0.1 to 3600 seconds, got {self.lease!r}")

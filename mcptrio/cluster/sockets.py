@@ -35,7 +35,7 @@ async def open_link_listener(config: ClusterConfig) -> AsyncIterator[tuple[trio.
         OSError: the address or the certificate cannot be used.
     """
     if config.forward_address is None:
-        with _private_folder(config.socket_directory or tempfile.gettempdir()) as folder:
+        with _private_folder(os.fspath(config.socket_directory or tempfile.gettempdir())) as folder:
             path = os.path.join(folder, "link")
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listening.bind(path)

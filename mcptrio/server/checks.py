@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
@@ -79,17 +80,25 @@ def chosen_store(store: Store | str | None) -> Store | None:
         from mcptrio.stores import open_store
 
         return open_store(store)
-    if store is not None and (isinstance(store, type) or not callable(getattr(store, "open", None))):
-        raise DeclarationError(f"store is a store or its URL, as in store='sqlite:///sessions.db', not {store!r:.80}")
+    given: Any = store
+    # A path has a method open() too.
+    if given is not None and (isinstance(given, type | os.PathLike) or not callable(getattr(given, "open", None))):
+        got = f"not a {type(given).__name__}"  # its text may be a password
+        raise DeclarationError(f"store is a store or its URL, as in store='sqlite:///sessions.db', {got}")
     return store
 
 
-def check_pipe(stop: Any, drain_timeout: Any, json_limits: Any) -> None:
-    """Raise `DeclarationError` if a setting of a server on a pipe is invalid."""
+def check_pipe(stop: Any, drain_timeout: Any, json_limits: Any) -> float:
+    """Check the settings of a server on a pipe, and return `drain_timeout` as a number.
+
+    Raises:
+        DeclarationError: one of them is invalid.
+    """
     check_value("stop", stop, trio.Event | None)
-    check_value("drain_timeout", drain_timeout, float)
-    check_not_negative("drain_timeout", drain_timeout)
     check_value("json_limits", json_limits, JsonLimits)
+    seconds: float = check_value("drain_timeout", drain_timeout, float)
+    check_not_negative("drain_timeout", seconds)
+    return seconds
 
 
 def check_cluster(cluster: ClusterConfig | None, store: Store | None) -> None:

@@ -84,7 +84,7 @@ def run(
         option = next(iter(settings), "auth")
         raise DeclarationError(f'{option}= is a setting of HTTP: write server.run("http", {option}=...)')
     if http is None:
-        check_pipe(None, drain_timeout, json_limits)
+        drain_timeout = check_pipe(None, drain_timeout, json_limits)
     if transport == "stdio" and fds is None:
         greet(sys.argv[0])
     if protocols is not None:

@@ -60,7 +60,7 @@ async def serve_stdio(
 ) -> int:
     """Serve one client over standard input and output; return the number of handlers that could not be stopped."""
     _require_trio("serve_stdio")
-    check_pipe(stop, drain_timeout, json_limits)
+    drain_timeout = check_pipe(stop, drain_timeout, json_limits)
     from mcptrio._actors.watchdog import Watchdog
     from mcptrio.transports.stdio import server as stdio
 
@@ -95,7 +95,7 @@ async def serve_link(
 ) -> None:
     """Serve one client over a link until it disconnects, or until `stop` is set and the server has drained."""
     _require_trio("serve")
-    check_pipe(stop, drain_timeout, json_limits)
+    drain_timeout = check_pipe(stop, drain_timeout, json_limits)
     from mcptrio.transports.link import CUSTOM, LinkPipe
     from mcptrio.transports.pipe.server import PipeLimits, serve_pipe
 
@@ -318,7 +318,9 @@ def _authenticator(app: App, auth: Auth | None, http: HttpConfig | None) -> Auth
 
     if not isinstance(auth, BearerAuth | StaticTokens | ClientCertificates):
         if not callable(auth):
-            raise DeclarationError(f"auth= takes a BearerAuth, StaticTokens or ClientCertificates, not {auth!r:.80}")
+            raise DeclarationError(
+                f"auth= takes a BearerAuth, StaticTokens or ClientCertificates, not a {type(auth).__name__}"
+            )
         return auth
     if isinstance(auth, ClientCertificates) and http is not None and http.client_ca is None:
         raise DeclarationError("ClientCertificates needs client_ca=, the certificate authorities to trust")

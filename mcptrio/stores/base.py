@@ -104,4 +104,4 @@ class StoreLimits(Struct, frozen=True, kw_only=True):
     """Bytes of all streams that are held in memory as well."""
 
     def __post_init__(self) -> None:
-        check_fields(self, positive=self.__struct_fields__)
+        check_fields(self, positive=StoreLimits.__struct_fields__)

@@ -22,6 +22,11 @@ MUTANTS = [
         SCOPES, "test_an_auth_function_that_returns_no_principal_lets_no_caller_in",
     ),
     Mutant(
+        "S5", "a function that makes no valid Principal identifies no caller", f"{HTTP}/endpoint/endpoint.py",
+        "        except DeclarationError as error:", "        except ZeroDivisionError as error:",
+        SCOPES, "test_an_auth_function_that_makes_no_valid_principal_lets_no_caller_in",
+    ),
+    Mutant(
         "S5", "a principal of an own function has not expired", f"{HTTP}/endpoint/endpoint.py",
         "        if self._authorizer is None and has_expired(principal, time.time()):", "        if False:",
         SCOPES, "test_a_principal_whose_credentials_have_expired_is_refused",

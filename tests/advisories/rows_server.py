@@ -14,6 +14,7 @@ TASKS, TASKS_HTTP = "tests/extensions/test_tasks.py", "tests/extensions/test_tas
 APPS, SKILLS = "tests/extensions/test_apps.py", "tests/extensions/test_skills.py"
 LISTENING = "tests/stateless/test_listening.py"
 TOOLS, APP, CHECKS = "server/features/tools.py", "server/app.py", "server/features/options.py"
+SETTINGS, OF_SETTINGS = "_settings.py", "tests/test_settings.py"
 CATALOG, FILES = "extensions/skills/catalog.py", "test_a_file_that_vanishes_during_a_look_is_not_there"
 TOOL_OPTION = "test_a_tool_option_that_cannot_be_meant_is_refused"
 SERVER_OPTION = "test_a_server_option_that_cannot_be_meant_is_refused"
@@ -188,6 +189,85 @@ MUTANTS = [
         "D15", "a page size is for a list that exists", "server/registry.py",
         "for name in page_size if name not in LISTS):\n", "for name in page_size if False):\n",
         OPTIONS, SERVER_OPTION,
+    ),
+    # -- settings
+    Mutant(
+        "D15", "a setting is of its type", SETTINGS,
+        "    if not isinstance(value, origin or kind):\n        raise _Mismatch(value, kind)\n", "",
+        OF_SETTINGS, "test_a_value_of_the_wrong_type_is_refused_by_the_name_of_its_setting",
+    ),
+    Mutant(
+        "D15", "a value that may be a secret is not repeated", SETTINGS,
+        "    if value is None or (_is_public(kind) and isinstance(value, str | int | float)):\n",
+        "    if value is None or isinstance(value, str | int | float):\n",
+        OF_SETTINGS, "test_a_text_that_may_be_a_secret_is_not_repeated",
+    ),
+    Mutant(
+        "D15", "a number that may be a secret is not repeated", SETTINGS,
+        "    if value is None or (_is_public(kind) and isinstance(value, str | int | float)):\n",
+        "    if value is None or isinstance(value, int) or (_is_public(kind) and isinstance(value, str | float)):\n",
+        OF_SETTINGS, "test_a_number_that_may_be_a_secret_is_not_repeated",
+    ),
+    Mutant(
+        "D15", "a wrong auth= is not repeated", "server/serve.py",
+        "not a {type(auth).__name__}", "not {auth!r}",
+        OF_SETTINGS, "test_a_text_that_may_be_a_secret_is_not_repeated",
+    ),
+    Mutant(
+        "D15", "a URL with a password is not repeated", "auth/server/config.py",
+        '"a URL with @" if "@" in url else ', "",
+        OF_SETTINGS, "test_a_text_that_may_be_a_secret_is_not_repeated",
+    ),
+    Mutant(
+        "D15", "a list may be any collection", SETTINGS,
+        "    if origin in (tuple, frozenset) and _is_collection(value):\n",
+        "    if origin in (tuple, frozenset) and isinstance(value, origin):\n",
+        OF_SETTINGS, "test_a_list_may_be_any_collection_and_is_copied",
+    ),
+    Mutant(
+        "D15", "one text is no list", SETTINGS,
+        " and not isinstance(value, str | bytes)", "",
+        OF_SETTINGS, "test_a_collection_is_converted_to_the_declared_kind",
+    ),
+    Mutant(
+        "D15", "a choice is stored as its text", SETTINGS,
+        "            return each  # not a sub", "            return value  # not a sub",
+        OF_SETTINGS, "test_a_choice_may_be_a_member_of_an_enumeration",
+    ),
+    Mutant(
+        "D15", "a text is stored as a plain string", SETTINGS,
+        "        return str.__str__(value)", "        return value",
+        OF_SETTINGS, "test_a_text_is_stored_as_a_plain_string",
+    ),
+    Mutant(
+        "D15", "a converted value is stored", SETTINGS,
+        "            _set(settings, name, value)\n", "            pass\n",
+        OF_SETTINGS, "test_a_number_of_another_type_is_converted",
+    ),
+    Mutant(
+        "D15", "a number that inf would break refuses it", SETTINGS,
+        "        limit = kind is int and name not in finite\n", "        limit = kind is int\n",
+        OF_SETTINGS, "test_a_limit_may_be_turned_off_by_inf",
+    ),
+    Mutant(
+        "D15", "inf is no limit", SETTINGS,
+        "sys.maxsize if limit and isinstance(given, float) and given == inf else given", "given",
+        OF_SETTINGS, "test_a_limit_may_be_turned_off_by_inf",
+    ),
+    Mutant(
+        "D15", "the fields of a user's subclass are not checked", SETTINGS,
+        "    hints = get_type_hints(own).items()\n", "    hints = get_type_hints(cls).items()\n",
+        OF_SETTINGS, "test_a_subclass_of_a_user_may_have_fields_of_any_type",
+    ),
+    Mutant(
+        "D15", "a path is no store", "server/checks.py",
+        "isinstance(given, type | os.PathLike)", "isinstance(given, type)",
+        OF_SETTINGS, "test_a_file_is_named_by_a_string_or_a_path",
+    ),
+    Mutant(
+        "D15", "authorities to trust are read where they are set", "transports/verification.py",
+        "    if not isinstance(verify, str | os.PathLike):\n", "    if True:\n",
+        OF_SETTINGS, "test_authorities_to_trust_may_be_named_by_a_file",
     ),
     # -- results
     Mutant(

@@ -166,6 +166,7 @@ def check_url(name: str, url: str) -> None:
     Raises:
         DeclarationError: it is not such a URL.
     """
+    shown = "a URL with @" if "@" in url else f"{url!r:.200}"  # not its password
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -173,9 +174,9 @@ def check_url(name: str, url: str) -> None:
     except ValueError:
         host = None
     if host is None or parts.scheme not in ("http", "https") or not url.isascii() or url != url.strip():
-        raise DeclarationError(f"{name}: {url!r:.200} is not a valid URL such as https://example.org/mcp")
+        raise DeclarationError(f"{name}: {shown} is not a valid URL such as https://example.org/mcp")
     if parts.fragment or "#" in url or parts.username is not None or parts.password is not None:
-        raise DeclarationError(f"{name}: {url!r:.200} must have no fragment and no user name")
+        raise DeclarationError(f"{name}: {shown} must have no fragment and no user name")
     if parts.scheme == "http" and host not in _LOOPBACK:
         raise DeclarationError(
             f"{name}: {url!r:.200} must be https; plain http is only allowed on this machine (127.0.0.1)"

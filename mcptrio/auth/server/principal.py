@@ -12,7 +12,15 @@ from mcptrio._settings import check_value
 from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.errors import DeclarationError
 
+_FIELDS: Final[Sequence[tuple[str, Any, str]]] = (
+    ("subject", str | None, "write subject=str(...)"),
+    ("client_id", str | None, "write client_id=str(...)"),
+    ("issuer", str, ""),
+    ("scopes", frozenset[str], ""),
+    ("expires", float | None, ""),
+)
 EXPIRED: Final = "the credentials have expired"
+UNIDENTIFIED: Final = "the caller could not be identified"
 
 
 def scope_set(scopes: str | Iterable[str]) -> frozenset[str]:
@@ -48,10 +56,8 @@ class Principal:
             raise DeclarationError(
                 "a Principal needs a subject or a client_id, otherwise all callers would be the same"
             )
-        check_value("Principal.subject", self.subject, str | None)
-        check_value("Principal.client_id", self.client_id, str | None)
-        check_value("Principal.issuer", self.issuer, str)
-        check_value("Principal.scopes", self.scopes, frozenset[str])
+        for name, kind, hint in _FIELDS:
+            object.__setattr__(self, name, check_value(f"Principal.{name}", getattr(self, name), kind, hint=hint))
         # As JSON, so that no value can contain the separator.
         key = msgspec.json.encode([self.issuer, self.client_id or "", self.subject or ""]).decode()
         object.__setattr__(self, "key", key)
@@ -84,7 +90,7 @@ def require_principal(value: object) -> Principal:
     """
     if not isinstance(value, Principal) or not value.key:
         raise CredentialsRefused(
-            "the caller could not be identified",
+            UNIDENTIFIED,
             detail=f"the auth function returned {type(value).__name__}: return a Principal, or a response that refuses",
         )
     return value

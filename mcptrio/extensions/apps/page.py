@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +18,6 @@ from mcptrio.errors import DeclarationError
 _ORIGIN: Final = re.compile(r"(?:https?|wss?)://(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 PERMISSIONS: Final = ("camera", "microphone", "geolocation", "clipboardWrite")
-VISIBILITY: Final = ("model", "app")
 
 Html = str | Path | Callable[..., Any]
 """The page itself (a string that begins with `<`), a file that holds it, or a function that returns it."""
@@ -64,12 +64,21 @@ def _names(values: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def _html(value: Html | os.PathLike[str] | None) -> Html | None:
+    return Path(value) if isinstance(value, os.PathLike) else value
+
+
+def _callers(values: Iterable[Literal["model", "app"]] | None) -> tuple[Literal["model", "app"], ...] | None:
+    callers: tuple[Literal["model", "app"], ...] | None = as_tuple(values)
+    return callers
+
+
 @frozen(eq=False)
 class Ui:
     """A page for the results of tools. Several tools may share one."""
 
     uri: str
-    html: Html | None = field(default=None, kw_only=True)
+    html: Html | None = field(default=None, converter=_html, kw_only=True)
     """None: the resource is declared elsewhere."""
     name: str | None = field(default=None, kw_only=True)
     description: str | None = field(default=None, kw_only=True)
@@ -79,7 +88,7 @@ class Ui:
     domain: str | None = field(default=None, kw_only=True)
     """A dedicated origin for the page, if the host supports it; the format depends on the host."""
     prefers_border: bool | None = field(default=None, kw_only=True)
-    visibility: tuple[Literal["model", "app"], ...] | None = field(default=None, kw_only=True)
+    visibility: tuple[Literal["model", "app"], ...] | None = field(default=None, converter=_callers, kw_only=True)
     """The callers of the tool: the model, the page, or (by default) both."""
 
     def __attrs_post_init__(self) -> None:
@@ -92,8 +101,8 @@ class Ui:
             raise DeclarationError(
                 f"{self.uri}: no permission {', '.join(unknown)}; there are {', '.join(PERMISSIONS)}"
             )
-        if self.visibility is not None and (not self.visibility or set(self.visibility) - set(VISIBILITY)):
-            raise DeclarationError(f'{self.uri}: visibility holds "model", "app" or both, not {self.visibility!r}')
+        if self.visibility == ():
+            raise DeclarationError(f'{self.uri}: visibility holds "model", "app" or both')
         if self.domain is not None and not _DOMAIN.fullmatch(self.domain):
             raise DeclarationError(f"{self.uri}: {self.domain!r:.200} is not a domain")
         if isinstance(self.html, str) and not self.html.lstrip().startswith("<"):

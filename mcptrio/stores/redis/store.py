@@ -55,7 +55,7 @@ class RedisStore(GroupCommit):
         on_state: Callable[[str | None], None] | None = None,
     ) -> None:
         check_value("name", name, str)
-        check_value("wait", wait, int)
+        wait = check_value("wait", wait, int)
         check_not_negative("wait", wait)
         check_value("limits", limits, StoreLimits | None)
         check_value("on_state", on_state, Callable | None)

@@ -21,6 +21,7 @@ from mcptrio.transports.client import NotDelivered, SessionGone, same_id
 from mcptrio.transports.http_client.auth import AuthRequest, AuthResponse, HttpAuth
 from mcptrio.transports.http_status import meaning_of, retry_after
 from mcptrio.transports.retry import Reconnect, Retries
+from mcptrio.transports.verification import as_verification
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -76,9 +77,9 @@ class HttpClientConfig:
     """Seconds that `connect` waits for the server's own stream to open before it continues without it."""
     goodbye_timeout: float = 2.0
     """Timeout in seconds for ending the session."""
-    verify: ssl.SSLContext | bool = True
-    """TLS certificate verification: True uses the usual authorities, an `ssl.SSLContext` your own, and False
-    (for experiments only) turns it off."""
+    verify: ssl.SSLContext | bool = field(default=True, converter=as_verification)
+    """TLS certificate verification: True uses the usual authorities, the path of a file (PEM) or directory those in it,
+    an `ssl.SSLContext` your own, and False (for experiments only) turns it off."""
 
     def __attrs_post_init__(self) -> None:
         positive = ("max_reply", "connect_timeout", "write_timeout", "accept_timeout")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from mcptrio._settings import as_tuple, check_fields
+from mcptrio._settings import as_path, as_tuple, check_fields
 from mcptrio._wire.headers import parse_host, parse_origin
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, JsonLimits
 from mcptrio.errors import DeclarationError
@@ -46,6 +46,7 @@ _POSITIVE: Final = (
     "websocket_ping_interval",
 )
 _NOT_NEGATIVE: Final = ("stream_after", "retry_ms", "resume_grace", "drain_timeout")
+_FINITE: Final = ("port", "unix_mode", "backlog", "retry_ms", "min_body_rate")
 
 
 def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -56,7 +57,8 @@ def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 def _path(value: str | os.PathLike[str] | None) -> str | None:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    path: str | None = as_path(value)
+    return path
 
 
 def _names(value: Iterable[str]) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ class HttpConfig:
     """A certificate (PEM file) with its chain, which enables TLS. Leave it out behind a proxy that terminates TLS."""
     keyfile: str | None = field(default=None, converter=_path)
     """The certificate's key (PEM file); None: it is in the certificate's file."""
-    keyfile_password: str | None = None
+    keyfile_password: str | None = field(default=None, repr=False)
     """The password of the key, if it is encrypted."""
     client_ca: str | None = field(default=None, converter=_path)
     """A CA bundle (PEM file); clients need a certificate of it (mutual TLS)."""
@@ -221,7 +223,7 @@ class HttpConfig:
     """Serve /metrics without credentials although other requests need them. Without `auth=` it is open anyway."""
 
     def __attrs_post_init__(self) -> None:
-        check_fields(self, positive=_POSITIVE, not_negative=_NOT_NEGATIVE)
+        check_fields(self, positive=_POSITIVE, not_negative=_NOT_NEGATIVE, finite=_FINITE)
         if self.rate is not None and not self.rate > 0:
             raise DeclarationError(f"HttpConfig.rate must be positive, or None for no limit, got {self.rate!r}")
         if not 0 <= self.unix_mode <= 0o777:  # 660 instead of 0o660

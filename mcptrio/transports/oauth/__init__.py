@@ -7,6 +7,7 @@ Each object authorizes one client at one server and may be used for any number o
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
@@ -24,6 +25,7 @@ from mcptrio.errors import DeclarationError
 from mcptrio.transports.oauth.browser import open_page
 from mcptrio.transports.oauth.runner import LOOPBACK, SignInSettings, Visitor
 from mcptrio.transports.oauth.token_source import TokenSource
+from mcptrio.transports.verification import as_verification
 
 if TYPE_CHECKING:
     import httpx2
@@ -58,9 +60,7 @@ _KINDS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("offline_access", "legacy"), bool),
     "visit": Callable[..., Any] | None,
     "open_browser": Callable[..., Any],
-    "sign_in_timeout": float,
     "dpop": bool | None,
-    "trusted_hosts": Iterable[str],
     "verify": ssl.SSLContext | bool,
 }
 
@@ -83,8 +83,9 @@ class AuthorizationSettings(TypedDict, total=False):
     trusted_hosts: Iterable[str]
     """Host names that may resolve to private addresses, for authorization servers in a private network; default: none,
     except loopback for a server on loopback."""
-    verify: ssl.SSLContext | bool
-    """How certificates are verified: with the system's authorities, or with an `ssl.SSLContext`."""
+    verify: ssl.SSLContext | str | os.PathLike[str] | bool
+    """How certificates are verified: with the system's authorities, with those in a file (PEM) or directory, or with an
+    `ssl.SSLContext`."""
     http_client: httpx2.AsyncClient | None
     """The HTTP client for the requests of the flow, for example with a proxy; default: one of its own."""
 
@@ -102,12 +103,14 @@ class Authorization:
         storage: TokenStorage | None = None,
         dpop: bool | None = None,
         trusted_hosts: Iterable[str] = (),
-        verify: ssl.SSLContext | bool = True,
+        verify: ssl.SSLContext | str | os.PathLike[str] | bool = True,
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
-        _check(dpop=dpop, trusted_hosts=trusted_hosts, verify=verify)
+        verify = as_verification(verify)
+        _check(dpop=dpop, verify=verify)
         if isinstance(trusted_hosts, str):
             raise DeclarationError(f"trusted_hosts is a list of names: trusted_hosts=[{trusted_hosts!r:.200}]")
+        trusted_hosts = check_value("trusted_hosts", trusted_hosts, tuple[str, ...])
         self._source = TokenSource(
             grant,
             kind,
@@ -182,7 +185,8 @@ class OAuth(Authorization):
         _check(client_name=client_name, client_uri=client_uri, client_secret=client_secret, private_key=private_key)
         _check(issuer=issuer, client_metadata_url=client_metadata_url, client_metadata=client_metadata, scopes=scopes)
         _check(offline_access=offline_access, legacy=legacy, redirect_uri=redirect_uri, visit=visit)
-        _check(open_browser=open_browser, sign_in_timeout=sign_in_timeout)
+        _check(open_browser=open_browser)
+        sign_in_timeout = check_value("sign_in_timeout", sign_in_timeout, float)
         if not sign_in_timeout > 0:
             raise DeclarationError(f"sign_in_timeout must be positive, got {sign_in_timeout!r}")
         own = None

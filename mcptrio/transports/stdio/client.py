@@ -78,7 +78,7 @@ class StdioTransport:
     """Transport to a server that is started as a child process, a new one for every link."""
 
     argv: tuple[str, ...] = field(converter=_as_tuple, validator=_check_argv)
-    env: Mapping[str, str] = field(factory=dict)
+    env: Mapping[str, str | os.PathLike[str]] = field(factory=dict)
     """Added to the minimal environment."""
     cwd: str | os.PathLike[str] | None = None
     on_stderr: Callable[[str], None] | None = None
@@ -103,7 +103,7 @@ class StdioTransport:
                 await child.end(self.exit_timeout)
 
     async def _start(self) -> _Child:
-        environment = {**minimal_environment(), **self.env}
+        environment = {**minimal_environment(), **{name: os.fspath(value) for name, value in self.env.items()}}
         try:
             process = await spawn(self.argv, env=environment, cwd=None if self.cwd is None else os.fspath(self.cwd))
         except OSError as error:

@@ -255,6 +255,27 @@ async def test_an_auth_function_that_returns_no_principal_lets_no_caller_in(
 
 
 @pytest.mark.defect("S5")
+@pytest.mark.parametrize("wrong", [{"subject": 42}, {"subject": None}, {"subject": "ada", "expires": "soon"}])
+async def test_an_auth_function_that_makes_no_valid_principal_lets_no_caller_in(
+    wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def who(head: HttpRequest) -> Principal:
+        return Principal(**wrong)
+
+    async with make_server()._app.make_runtime().open() as runtime:
+        endpoint = Endpoint(runtime, HttpConfig(), authenticator=who)
+        request = head("POST", "/mcp")
+        refusal = await endpoint.authenticate(request)
+    assert refusal is not None
+    assert (refusal.status, request.principal) == (401, None)
+    assert b"Principal" not in refusal.body
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "the auth function raised DeclarationError" in record.getMessage()
+    if wrong["subject"] == 42:
+        assert "got an int; write subject=str(...)" in record.getMessage()
+
+
+@pytest.mark.defect("S5")
 @pytest.mark.parametrize("ours", [True, False], ids=["static tokens", "own function"])
 @pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages", "/metrics"])
 async def test_a_principal_whose_credentials_have_expired_is_refused(ours: bool, path: str) -> None:

@@ -22,8 +22,8 @@ from mcptrio._eras.stateless import is_stateless
 from mcptrio._peer.era import Era
 from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Batch, Frame, Request
 from mcptrio.auth.server.errors import CredentialsRefused
-from mcptrio.auth.server.principal import EXPIRED, has_expired, require_principal
-from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, Overloaded, RemoteProtocolError
+from mcptrio.auth.server.principal import EXPIRED, UNIDENTIFIED, has_expired, require_principal
+from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, DeclarationError, Overloaded, RemoteProtocolError
 from mcptrio.telemetry.metrics import merge_pages
 from mcptrio.transports.decoding import decode_large, decode_small
 from mcptrio.transports.http_server.config import HttpConfig
@@ -221,7 +221,11 @@ class Endpoint:
             head.scopes = frozenset()
         if self.authenticator is None or self._for_everybody(head.path):
             return None
-        found = await self.authenticator(head)
+        try:
+            found = await self.authenticator(head)
+        except DeclarationError as error:  # the function gave a Principal an invalid value
+            logger.error("%s %s refused: the auth function raised DeclarationError: %s", head.method, head.path, error)
+            return refuse(401, UNIDENTIFIED, headers=_CHALLENGE)
         if type(found) is Plain:
             return found
         try:
