@@ -27,6 +27,11 @@ MUTANTS = [
         SCOPES, "test_an_auth_function_that_makes_no_valid_principal_lets_no_caller_in",
     ),
     Mutant(
+        "S5", "a function for certificates that returns no Principal identifies no caller", "auth/server/checker.py",
+        "    return require_principal(principal)\n", "    return principal\n",
+        "tests/transports/bearer/test_authorizer.py", "test_a_function_for_certificates_that_returns_no_principal",
+    ),
+    Mutant(
         "S5", "a principal of an own function has not expired", f"{HTTP}/endpoint/endpoint.py",
         "        if self._authorizer is None and has_expired(principal, time.time()):", "        if False:",
         SCOPES, "test_a_principal_whose_credentials_have_expired_is_refused",

@@ -20,7 +20,7 @@ from mcptrio.auth.server.config import BearerAuth
 from mcptrio.auth.server.credentials import Presented, read_credentials
 from mcptrio.auth.server.dpop import NonceIssuer, Replays, check_possession, used_before
 from mcptrio.auth.server.errors import CredentialsRefused, Unavailable
-from mcptrio.auth.server.principal import EXPIRED, Principal, has_expired
+from mcptrio.auth.server.principal import EXPIRED, Principal, has_expired, require_principal
 from mcptrio.auth.server.refusal import Auth, AuthRefusal, forbidden, unauthorized, unavailable
 from mcptrio.auth.server.tokens import Check, Want, check_token
 
@@ -163,4 +163,4 @@ def _by_certificate(auth: ClientCertificates, der: bytes | None) -> Principal:
         raise CredentialsRefused(
             "the certificate is not known", detail=f"{certificate.subject!a:.80} is not in ClientCertificates"
         )
-    return principal
+    return require_principal(principal)

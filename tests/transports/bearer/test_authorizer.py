@@ -16,7 +16,7 @@ import trio
 from attrs import evolve
 from trio.testing import MockClock
 
-from mcptrio.auth.server import BearerAuth, ClientCertificates, Introspection, Principal, StaticTokens
+from mcptrio.auth.server import BearerAuth, Certificate, ClientCertificates, Introspection, Principal, StaticTokens
 from mcptrio.transports.bearer.authorizer import Authorizer
 from mcptrio.transports.bearer.issuers import IssuerClient
 from mcptrio.transports.fetch import Fetcher
@@ -321,6 +321,22 @@ async def test_certificates_need_a_connection_that_has_one() -> None:
     broken = head()
     broken.certificate = b"nonsense"
     assert isinstance(await authorizer(broken), Plain)
+
+
+@pytest.mark.defect("S5")
+@pytest.mark.parametrize("found", [False, True, "ada", object()])
+async def test_a_function_for_certificates_that_returns_no_principal_refuses(
+    found: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = Certificate(common_name="ada", names=(), subject="CN=ada", fingerprint="")
+    monkeypatch.setattr("mcptrio.auth.server.checker.read_certificate", lambda der: certificate)
+    authorizer = Authorizer(ClientCertificates(lambda certificate: found))  # type: ignore[arg-type, return-value]
+    shown = head()
+    shown.certificate = b"a certificate"
+    refused = await authorizer(shown)
+    assert isinstance(refused, Plain)
+    assert refused.status in (401, 403)
+    assert type(found).__name__ in str(shown.refusal_reason)
 
 
 async def test_the_metadata_needs_no_token() -> None:
