@@ -66,7 +66,9 @@ class Call(Entity):
     background: set[trio.CancelScope] | None = None
     """The background tasks that end with this request, if it is stateless."""
     memory: int = 0
-    """Bytes of its request, if that is large."""
+    """Bytes that count for it now; a parked call counts in another table."""
+    first: int = 0
+    """Bytes of its first request, which its handler keeps also while it serves a retry."""
     over: bool = False
     ends_session: str | None = None
     """Why the session ends after this call."""
@@ -88,15 +90,18 @@ class Call(Entity):
 
     # -- its memory
 
-    def charge(self) -> None:
-        """Count the memory of a large request. Its transport has made sure that there is room."""
+    def charge(self, *, retry: bool = False) -> None:
+        """Count the memory of its request. The transport has made sure that there is room for it."""
         params = self.start.params
-        if type(params) is SizedParams:
-            self.memory = params.size
+        size = params.size if type(params) is SizedParams else 0
+        if not retry:
+            self.first = size
+        self.memory = self.first + size if retry else size
+        if self.memory:
             self.session.runtime.call_memory.take_anyway(self.session.owner, self.memory)
 
     def release(self) -> None:
-        """Give the memory of the request back."""
+        """Give its memory back."""
         if self.memory:
             self.session.runtime.call_memory.give_back(self.session.owner, self.memory)
             self.memory = 0

@@ -289,8 +289,6 @@ class Handlers(Entity):
             taken = parking.take(start, session)
         except StateRefused as why:
             return session.peer.step(Finished(start.call, refusal(start, why)))
-        except Overloaded as error:
-            return session.peer.step(Finished(start.call, failure(error, start.method)))
         if isinstance(taken, Journal):
             return taken
         # The parked call answers this request from now on.
@@ -316,9 +314,8 @@ class Handlers(Entity):
     def attach(self, call: int, start: Start) -> None:
         """Let a parked call serve the request that repeats its own."""
         if call in self._running:
-            self._running[call].release()
             self._running[call].start = start
-            self._running[call].charge()
+            self._running[call].charge(retry=True)
             if self.session.service.telemetry.wants(telemetry.CallResumed):
                 call_resumed(self.session, self._running[call])
         else:

@@ -28,8 +28,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds that they wait, and that the state which leads back to them is valid: the time for the user to
     answer."""
     max_call_memory: int = 32 * 1024 * 1024
-    """Maximum bytes of all requests over 4 KiB whose calls run, run as tasks, or wait for the user; further ones wait
-    for `busy_timeout` and then get an `overloaded` error. Raise it for slow tools that take large arguments."""
+    """Maximum bytes, when decoded, of all requests over 4 KiB whose calls run or run as tasks; further ones wait for
+    `busy_timeout` and then get an `overloaded` error. Calls that wait for the user may take as much again; the oldest
+    is cancelled first. Raise it for slow tools that take large arguments."""
     max_subscriptions: int = 50_000
     """Maximum resources that all clients together are subscribed to, by `resources/subscribe` and
     `subscriptions/listen`; further ones get an `overloaded` error. A URI counts once more for each 250 characters. A

@@ -25,9 +25,8 @@ from mcptrio._actors.store import WORKER_MARK
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Asked, Expired, Failed
 from mcptrio._struct import Entity
-from mcptrio._wire.sized import SizedParams
 from mcptrio.auth.request_state import MAX_STATE, KeyRing, RequestState, StateRefused, bind_to, digest
-from mcptrio.errors import INVALID_PARAMS, LocalProtocolError, Overloaded
+from mcptrio.errors import INVALID_PARAMS, LocalProtocolError
 
 if TYPE_CHECKING:
     from mcptrio._actors.call import Call
@@ -55,7 +54,7 @@ class Parked(Struct, frozen=True, kw_only=True):
     until: float
     in_thread: bool
     memory: int
-    """Bytes of its request, if that is large."""
+    """Bytes of its requests that count."""
 
 
 class Parking(Entity, kw_only=True):
@@ -64,6 +63,8 @@ class Parking(Entity, kw_only=True):
     audience: str
     keys: KeyRing = field(default_factory=KeyRing.random)
     max_parked: int = 1000
+    max_memory: int = 32 * 1024 * 1024
+    """Bytes of the requests of all parked calls."""
     ttl: float = 600.0
     hub: telemetry.Hub = field(default_factory=telemetry.Hub)
     marks: Marks | None = None
@@ -77,8 +78,9 @@ class Parking(Entity, kw_only=True):
     """The parked calls of each owner."""
     _in_threads: Shares = field(default_factory=lambda: Shares(_MAX_IN_THREADS))
     """Those of them whose handler is a plain function."""
-    _large: Shares = field(default_factory=lambda: Shares(0))
-    """Those of them whose request is large, by bytes."""
+    _sized: Shares = field(default_factory=lambda: Shares(0))
+    """Those of them whose requests count as memory, by bytes."""
+    _memory: int = 0
     _parked: dict[str, Parked] = field(default_factory=dict)
     """Oldest first."""
     _used: dict[bytes, float] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class Parking(Entity, kw_only=True):
         sealed = self.keys.seal(state, self._binding(start.method, start.params, call.session.principal))
         if len(sealed) > MAX_STATE:
             raise LocalProtocolError("the answers and recorded results of this call are too large for its state")
-        self._shares.size = self._large.size = self.max_parked
+        self._shares.size = self._sized.size = self.max_parked
         in_thread = any(isinstance(place, ThreadPlace) for place in call.places)
         self._count(call.session.owner, token, in_thread)
         self._parked[token] = Parked(
@@ -131,8 +133,8 @@ class Parking(Entity, kw_only=True):
             in_thread=in_thread,
             memory=call.memory,
         )
-        if call.memory:
-            self._large.add(call.session.owner, token, call.memory)
+        call.release()
+        self._count_memory(self._parked[token])
         requests = {key: {"method": asked.method, "params": asked.params} for key, asked in questions.items()}
         return {"resultType": "input_required", "inputRequests": requests, "requestState": sealed}
 
@@ -152,7 +154,6 @@ class Parking(Entity, kw_only=True):
 
         Raises:
             StateRefused: the state is not valid for this request; answer it with `refusal`.
-            Overloaded: there is no memory to run a large request again; the state stays valid.
         """
         sealed = start.params["requestState"]
         if type(sealed) is not str:
@@ -163,7 +164,7 @@ class Parking(Entity, kw_only=True):
             raise StateRefused("it was used before")
         parked = self._parked.pop(state.parked, None)
         if parked is not None:
-            self._uncount(parked.token)
+            self._uncount(parked)
             if parked.session.ended is None:  # otherwise a drain has ended it
                 self._use(state, session.owner)
                 return parked
@@ -172,10 +173,6 @@ class Parking(Entity, kw_only=True):
                 "the call is not held by this process, and its handler may not be run again: declare the tool "
                 "read_only, idempotent or replay=True if it may"
             )
-        if type(start.params) is SizedParams:
-            memory = session.runtime.call_memory
-            if not memory.has_room(session.owner, start.params.size):
-                raise Overloaded("too many calls with large arguments are running", retry_after=1)
         if self.marks is None:
             self._use(state, session.owner)
             return Journal.open(state.journal, start.params.get("inputResponses"))
@@ -213,8 +210,7 @@ class Parking(Entity, kw_only=True):
         """Park a call again that could not be reached, so that the client may retry with the same state."""
         self._count(parked.session.owner, parked.token, parked.in_thread)
         self._parked[parked.token] = parked
-        if parked.memory:
-            self._large.add(parked.session.owner, parked.token, parked.memory)
+        self._count_memory(parked)
         self._forget_used(parked.state)
 
     def _count(self, owner: str, token: str, in_thread: bool) -> None:
@@ -225,24 +221,28 @@ class Parking(Entity, kw_only=True):
                     self.hub.emit(telemetry.LimitHit(name="parked"))
                 self._let_go(str(oldest))
 
-    def _uncount(self, token: str) -> None:
-        self._shares.remove(token)
-        self._in_threads.remove(token)
-        self._large.remove(token)
+    def _count_memory(self, parked: Parked) -> None:
+        """Count the bytes of a parked call; if there are too many, the largest owner's oldest is cancelled."""
+        if not parked.memory:
+            return
+        self._sized.add(parked.session.owner, parked.token, parked.memory)
+        self._memory += parked.memory
+        while self._memory > self.max_memory and len(self._sized) > 1:
+            if self.hub:
+                self.hub.emit(telemetry.LimitHit(name="parked"))
+            self._let_go(str(self._sized.oldest(self._sized.largest())))
+
+    def _uncount(self, parked: Parked) -> None:
+        self._shares.remove(parked.token)
+        self._in_threads.remove(parked.token)
+        if parked.memory:
+            self._sized.remove(parked.token)
+            self._memory -= parked.memory
 
     def _let_go(self, token: str) -> None:
         parked = self._parked.pop(token)
-        self._uncount(token)
+        self._uncount(parked)
         parked.session.inbox.post_soon(Expired(parked.call))
-
-    def make_room(self, size: int) -> None:
-        """Cancel large parked calls to free so many bytes, always the oldest one of the owner that has most."""
-        while size > 0 and len(self._large):
-            token = str(self._large.oldest(self._large.largest()))
-            size -= self._parked[token].memory
-            if self.hub:
-                self.hub.emit(telemetry.LimitHit(name="parked"))
-            self._let_go(token)
 
     def expire(self, now: float) -> None:
         """Cancel calls that have waited for too long. Called by the supervisor at intervals."""
@@ -261,8 +261,7 @@ class Parking(Entity, kw_only=True):
     def forget(self, session: Actor) -> None:
         """Forget the parked calls of a session that has ended."""
         for token in [token for token, parked in self._parked.items() if parked.session is session]:
-            del self._parked[token]
-            self._uncount(token)
+            self._uncount(self._parked.pop(token))
 
 
 def refusal(start: Start, why: object) -> Failed:

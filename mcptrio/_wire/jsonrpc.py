@@ -135,7 +135,7 @@ _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_batch: Final = msgspec.json.Decoder(list[Raw]).decode
 _encode_json: Final = msgspec.json.Encoder().encode
 _EXACT_FLOAT: Final = 2**53  # beyond it a float stands for several integers
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 
 
@@ -148,7 +148,7 @@ def decode(data: bytes | bytearray | memoryview, limits: JsonLimits = DEFAULT_LI
     """
     if isinstance(data, memoryview):
         data = data.tobytes()
-    if data.startswith(_BYTE_ORDER_MARK):  # RFC 8259 section 8.1: a reader may ignore it
+    if data.startswith(BYTE_ORDER_MARK):  # RFC 8259 section 8.1: a reader may ignore it
         data = data[3:]
     # The length bounds the number of nodes, and brackets the depth: only a large text needs an exact scan.
     if len(data) >= limits.max_nodes or data.count(b"[") + data.count(b"{") > limits.max_depth:
@@ -158,7 +158,7 @@ def decode(data: bytes | bytearray | memoryview, limits: JsonLimits = DEFAULT_LI
 
 def decode_in_parts(data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Generator[None, None, Frame | Batch]:
     """Read a large message as `decode` does, in parts that take milliseconds each."""
-    data = data.removeprefix(_BYTE_ORDER_MARK)
+    data = data.removeprefix(BYTE_ORDER_MARK)
     yield from check_in_parts(data, limits)
     yield
     tree = _parse(data)

@@ -344,6 +344,7 @@ class App:
                 audience=self._state_audience,
                 keys=self.state_keys or KeyRing.random(),
                 max_parked=self.limits.parked_max,
+                max_memory=self.limits.max_call_memory,
                 ttl=self.limits.parked_ttl,
             ),
         )

@@ -13,11 +13,13 @@ import trio
 
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, Batch, Frame, decode, decode_in_parts
 from mcptrio._wire.scan import JsonLimits
-from mcptrio._wire.sized import COUNTED, with_size
+from mcptrio._wire.sized import with_size
 
 if TYPE_CHECKING:
     from mcptrio._actors.runtime import Runtime
 
+_SMALL: Final = 512
+"""Bytes of a message that cannot count as memory: see `_wire/sized`."""
 _LONG: Final = 0.001
 """Seconds of work after which other tasks run. Each turn of the loop delays the message, so shorter parts of it are
 decoded in one turn."""
@@ -32,7 +34,7 @@ def decode_small(data: bytes | bytearray, limits: JsonLimits = DEFAULT_LIMITS) -
         RemoteProtocolError: the bytes are no JSON-RPC.
     """
     frame = decode(data, limits)
-    return with_size(frame, len(data)) if len(data) > COUNTED else frame
+    return with_size(frame, data, limits) if len(data) > _SMALL else frame
 
 
 async def decode_large(
@@ -47,8 +49,7 @@ async def decode_large(
         RemoteProtocolError: the bytes are no JSON-RPC.
     """
     async with runtime.one_at_a_time("large message", owner):
-        frame = await decode_in_turns(data, limits, rest=_REST)
-    return with_size(frame, len(data))
+        return with_size(await decode_in_turns(data, limits, rest=_REST), data, limits)
 
 
 async def decode_in_turns(

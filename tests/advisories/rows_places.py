@@ -168,9 +168,29 @@ MUTANTS = [
         "tests/transports/test_call_memory.py", "test_calls_over_a_socket_count_too",
     ),
     Mutant(
-        "S7", "large parked calls make room", "_actors/parking.py",
-        "            self._let_go(token)\n\n    def expire", "            pass\n\n    def expire",
-        "tests/transports/test_call_memory.py", "test_a_parked_call_counts_and_makes_room_for_others",
+        "S7", "parked calls are bounded by their memory", "_actors/parking.py",
+        "        while self._memory > self.max_memory", "        while False and self._memory > self.max_memory",
+        "tests/transports/test_call_memory.py", "test_parked_calls_are_bounded_by_their_memory_too",
+    ),
+    Mutant(
+        "S7", "a parked call counts for no running one", "_actors/parking.py",
+        "        call.release()\n", "",
+        "tests/transports/test_call_memory.py", "test_parked_calls_are_bounded_by_their_memory_too",
+    ),
+    Mutant(
+        "S7", "a call that serves a retry counts for both requests", "_actors/call.py",
+        "self.memory = self.first + size if retry else size", "self.memory = size",
+        "tests/transports/test_call_memory.py", "test_a_retry_needs_memory_and_its_call_counts_for_both",
+    ),
+    Mutant(
+        "S6", "each request of a batch has its own size", "_wire/sized.py",
+        "_sized(member, bytes(part), limits) if", "_sized(member, b'', limits) if",
+        "tests/transports/test_call_memory.py", "test_each_request_of_a_batch_has_its_own_size",
+    ),
+    Mutant(
+        "S6", "decoded values count for more than their text", "_wire/sized.py",
+        "return len(data) + min(extra, _NODE * limits.max_nodes)", "return len(data)",
+        "tests/transports/test_call_memory.py", "test_the_estimated_memory_is_at_least",
     ),
     Mutant(
         "S7", "a task counts as memory", "extensions/tasks/run.py",
@@ -181,11 +201,6 @@ MUTANTS = [
         "S7", "few large requests wait in a session", "_actors/session.py",
         "if type(params) is SizedParams) >= _MAX_WAITING", "if type(params) is SizedParams) < 0",
         "tests/transports/test_call_memory.py", "test_large_requests_that_wait_in_a_session_are_few",
-    ),
-    Mutant(
-        "S7", "a large call that is replayed needs memory", "_actors/parking.py",
-        "        if type(start.params) is SizedParams:\n", "        if False:\n",
-        "tests/transports/test_call_memory.py", "test_a_large_call_that_is_replayed_needs_memory",
     ),
     Mutant(
         "S2", "one large message of an owner is decoded at a time", "_actors/runtime.py",

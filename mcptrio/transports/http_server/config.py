@@ -150,7 +150,7 @@ class HttpConfig:
     # -- requests
     max_body: int = 4 * 1024 * 1024
     """Maximum size of a request body in bytes; a larger one is refused with 413. Raise it for tools that take files."""
-    max_body_memory: int = 12 * 1024 * 1024
+    max_body_memory: int = 16 * 1024 * 1024
     """Maximum bytes of all bodies and WebSocket messages over 64 KiB that are read or processed at the same time;
     others wait, unread. One that is larger than this is admitted alone. A WebSocket message counts as
     `websocket_max_message` while it arrives; its socket is closed (1013) if it gets no memory within `body_timeout`."""

@@ -102,20 +102,11 @@ class Admission:
 
     async def _wait_for_memory(self, owner: str, size: int) -> bool:
         """Wait until the running calls leave room for a large request; the call itself takes it when it starts."""
-        self._has_memory_now(owner, size)
         if not await self.call_memory.wait(owner, size, timeout=self.supervisor.limits.busy_timeout):
             self._limit("max_call_memory")
             return False
         self.call_memory.give_back(owner, size)
         return True
-
-    def _has_memory_now(self, owner: str, size: int) -> bool:
-        """Return whether there is memory for a large request; if not, parked calls make room soon."""
-        if self.call_memory.has_room(owner, size):
-            return True
-        if self.supervisor.parking is not None:
-            self.supervisor.parking.make_room(size)
-        return False
 
     def enter_at_once(self, request: HttpRequest) -> bool:
         """Take the place of a call for which no client waits in line; return whether there was one."""
@@ -195,7 +186,7 @@ class Admission:
             if not self.places.has_room(session.owner, amount):
                 self._limit("max_calls")
                 raise Overloaded(_NO_PLACE, retry_after=1, limit="max_calls")
-        if (size := memory_for(frame)) and not self._has_memory_now(session.owner, size):
+        if (size := memory_for(frame)) and not self.call_memory.has_room(session.owner, size):
             self._limit("max_call_memory")
             raise Overloaded(_NO_MEMORY, retry_after=1, limit="max_call_memory")
         self._busy.add(session)
@@ -255,13 +246,10 @@ class Admission:
 
 
 def memory_for(frame: AnyFrame) -> int:
-    """Return the bytes of the large requests in a message. A retry continues a call that has its memory, or is refused
-    when it turns out that it has none (`Parking.take`)."""
+    """Return the bytes of the requests in a message that count."""
     if type(frame) is tuple:
         return sum(map(memory_for, frame))
-    if type(frame) is not Request or type(frame.params) is not SizedParams or "requestState" in frame.params:
-        return 0
-    return frame.params.size
+    return frame.params.size if type(frame) is Request and type(frame.params) is SizedParams else 0
 
 
 def requests_in(frame: AnyFrame) -> int:
