@@ -27,7 +27,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     parked_ttl: float = 600.0
     """Seconds that they wait, and that the state which leads back to them is valid: the time for the user to
     answer."""
-    max_call_memory: int = 32 * 1024 * 1024
+    max_call_memory: int = 24 * 1024 * 1024
     """Maximum bytes, when decoded, of all requests over 4 KiB whose calls run or run as tasks; further ones wait for
     `busy_timeout` and then get an `overloaded` error. Calls that wait for the user may take as much again; the oldest
     is cancelled first. Raise it for slow tools that take large arguments."""

@@ -53,6 +53,7 @@ async def test_clients_get_only_their_own_messages_in_one_process(autojump_clock
     report(tally)
 
 
+@pytest.mark.timeout(1500 if FULL else 300)
 async def test_clients_get_only_their_own_messages_over_sockets(engine: str, tmp_path: Path) -> None:
     """Connections are reset and closed in the middle; afterwards the process is as it was."""
     with running("canary.py", tmp_path / "log", "--log-level", "error") as server:

@@ -40,9 +40,9 @@ TIMES = 5
 ONE_REQUEST = 0.05
 """Seconds that any request may hold the event loop (`test_loop`): what others may wait more than the control, also
 where the control is so fast that this is more than five times as much."""
-KEPT = {"read_old_streams_slowly", "leave_tasks"}
-"""Attacks that leave entries which the server keeps for their time to live: streams that may be resumed, and results of
-tasks. The bounds of the store apply to them; other tests check that they expire."""
+KEPT = {"read_old_streams_slowly", "leave_tasks", "keep_arguments"}
+"""Attacks that leave entries which the server keeps for their time to live: streams that may be resumed, results of
+tasks, calls that wait for the user. The bounds of the store apply to them; other tests check that they expire."""
 ROOT = Path(__file__).parents[2]
 
 
