@@ -40,7 +40,7 @@ def make_server(work: Callable[[], object]) -> Server:
 
 
 @pytest.mark.defect("S10")
-async def test_a_busy_loop_pauses_until_the_function_begins_and_from_its_end_to_the_report(
+async def test_a_busy_loop_pauses_while_a_thread_begins_and_reports(
     pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trio's threads are replaced by this one, so that the order is certain."""

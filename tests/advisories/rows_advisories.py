@@ -394,7 +394,7 @@ MUTANTS = [
     ),
     Mutant(
         "V62", "a minimal environment", "transports/stdio/client.py",
-        "environment = {**minimal_environment(), **self.env}", "environment = {**os.environ, **self.env}",
+        "environment = {**minimal_environment(),", "environment = {**os.environ,",
         LOCAL, "test_neg_stdio_env_minimal",
     ),
     Mutant(

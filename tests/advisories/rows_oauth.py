@@ -29,7 +29,7 @@ MUTANTS = [
     Mutant(
         "S5", "a function for certificates that returns no Principal identifies no caller", "auth/server/checker.py",
         "    return require_principal(principal)\n", "    return principal\n",
-        "tests/transports/bearer/test_authorizer.py", "test_a_function_for_certificates_that_returns_no_principal",
+        "tests/transports/bearer/test_authorizer.py", "test_a_certificate_function_without_a_principal_refuses",
     ),
     Mutant(
         "S5", "a principal of an own function has not expired", f"{HTTP}/endpoint/endpoint.py",

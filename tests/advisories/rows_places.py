@@ -120,7 +120,7 @@ MUTANTS = [
     Mutant(
         "S2", "a large result is encoded in a turn of its own", "server/features/tools.py",
         "                await trio.lowlevel.cancel_shielded_checkpoint()\n", "                pass\n",
-        "tests/server/test_result_forms.py", "test_other_tasks_run_between_the_conversion",
+        "tests/server/test_result_forms.py", "test_a_large_result_is_converted_and_encoded_in_two_turns",
     ),
     Mutant(
         "S2", "an owner of large messages leaves the loop to others", "transports/decoding.py",
@@ -130,12 +130,12 @@ MUTANTS = [
     Mutant(
         "S10", "a busy loop lets threads begin", "_actors/threads.py",
         "        if self.crossing and not timeout:\n            time.sleep(_PAUSE)\n", "        pass\n",
-        "tests/actors/test_threads.py", "test_a_busy_loop_pauses_until_the_function_begins",
+        "tests/actors/test_threads.py", "test_a_busy_loop_pauses_while_a_thread_begins_and_reports",
     ),
     Mutant(
         "S10", "a busy loop lets threads report", "_actors/places.py",
         "                place.pauses.crossing.add(place)\n", "                pass\n",
-        "tests/actors/test_threads.py", "test_a_busy_loop_pauses_until_the_function_begins",
+        "tests/actors/test_threads.py", "test_a_busy_loop_pauses_while_a_thread_begins_and_reports",
     ),
     Mutant(
         "S10", "the loop does not pause for a function that works", "_actors/places.py",
@@ -145,7 +145,7 @@ MUTANTS = [
     Mutant(
         "S10", "the loop pauses for no thread that has ended", "_actors/places.py",
         "        self.pauses.crossing.discard(self)\n", "",
-        "tests/actors/test_threads.py", "test_nothing_is_left",
+        "tests/actors/test_threads.py", "test_nothing_is_left_after_a_call",
     ),
     Mutant(
         "S6", "a call with a large request counts as memory", "_actors/handlers.py",
@@ -190,7 +190,7 @@ MUTANTS = [
     Mutant(
         "S6", "decoded values count for more than their text", "_wire/sized.py",
         "return len(data) + min(extra, _NODE * limits.max_nodes)", "return len(data)",
-        "tests/transports/test_call_memory.py", "test_the_estimated_memory_is_at_least",
+        "tests/transports/test_call_memory.py", "test_the_estimated_memory_is_at_least_what_a_decoded_message_takes",
     ),
     Mutant(
         "S7", "a task counts as memory", "extensions/tasks/run.py",
@@ -214,7 +214,7 @@ MUTANTS = [
     ),
     Mutant(
         "S4", "one message of a WebSocket waits for its session", "transports/http_server/hypercorn/connection.py",
-        "size = 1 if head.websocket else", "size =",
+        "while self._events and self._farewell", "while len(self._events) > 9 and self._farewell",
         "tests/e2e/test_hypercorn_websocket.py", "test_one_message_waits_for_the_app",
     ),
     Mutant(

@@ -97,7 +97,7 @@ MUTANTS = [
     ),
     Mutant(
         "S21", "a ping is answered in time", SOCKET,
-        "if not self._alive and not self._delivering and not self.closed:", "if False:",
+        "if not self._alive and not self._paused and not self.closed:", "if False:",
         SOCKET_TESTS, "test_a_peer_that_answers_no_ping_is_closed_with_1011",
     ),
 ]  # fmt: skip

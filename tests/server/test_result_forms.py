@@ -335,7 +335,7 @@ async def test_a_large_result_is_the_value_at_the_moment_of_the_return(kind: Any
 
 @pytest.mark.defect("S2")
 @pytest.mark.parametrize(("count", "waits"), [(10, False), (3000, True)])
-async def test_other_tasks_run_between_the_conversion_of_a_large_result_and_its_encoding(
+async def test_a_large_result_is_converted_and_encoded_in_two_turns(
     count: int, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, ran, at_end = Server("two steps"), [], []

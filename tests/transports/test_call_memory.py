@@ -109,7 +109,7 @@ async def test_a_call_that_is_cancelled_gives_its_memory_back(autojump_clock: Mo
 
 
 @pytest.mark.defect("S7")
-async def test_large_requests_beyond_the_limit_are_refused_and_others_are_served(autojump_clock: MockClock) -> None:
+async def test_large_requests_beyond_the_limit_are_refused(autojump_clock: MockClock) -> None:
     seen: list[object] = []
     async with clients("a", "b") as (_, (client, other)), trio.open_nursery() as nursery:
         client.endpoint.runtime.hub.add(seen.append)

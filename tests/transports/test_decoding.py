@@ -127,7 +127,7 @@ async def test_short_parts_of_a_message_are_decoded_in_one_turn(monkeypatch: pyt
 
 
 @pytest.mark.defect("S2")
-async def test_an_owner_of_large_messages_leaves_the_loop_to_others_for_longer_than_it_uses_it(
+async def test_an_owner_of_large_messages_leaves_the_loop_to_others(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     data = message(items=[{"n": number, "text": "x" * 20} for number in range(20_000)])

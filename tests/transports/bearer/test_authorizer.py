@@ -325,7 +325,7 @@ async def test_certificates_need_a_connection_that_has_one() -> None:
 
 @pytest.mark.defect("S5")
 @pytest.mark.parametrize("found", [False, True, "ada", object()])
-async def test_a_function_for_certificates_that_returns_no_principal_refuses(
+async def test_a_certificate_function_without_a_principal_refuses(
     found: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = Certificate(common_name="ada", names=(), subject="CN=ada", fingerprint="")
