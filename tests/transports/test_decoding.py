@@ -132,9 +132,9 @@ async def test_an_owner_of_large_messages_leaves_the_loop_to_others(
 ) -> None:
     data = message(items=[{"n": number, "text": "x" * 20} for number in range(20_000)])
     async with open_endpoint() as endpoint:
-        began, virtual = time.perf_counter(), trio.current_time()
+        began, virtual = time.thread_time(), trio.current_time()
         await decode_large(endpoint.runtime, "a", data)
-        worked, rested = time.perf_counter() - began, trio.current_time() - virtual
+        worked, rested = time.thread_time() - began, trio.current_time() - virtual
     assert rested > worked
 
 
