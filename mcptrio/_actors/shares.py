@@ -121,13 +121,9 @@ class Shares(Entity):
 
     def admit(self) -> None:
         """Give free places to waiting requests, one owner after the other."""
-        while self._queues:
-            owner = self._next_owner()
-            place = self._queues[owner][0]
-            if not self._fits(owner, place.amount):
-                return
+        while (owner := self._next_owner()) is not None:
             queue = self._queues.pop(owner)
-            queue.popleft()
+            place = queue.popleft()
             if queue:
                 self._queues[owner] = queue  # behind the others
             self.waiting -= 1
@@ -139,25 +135,38 @@ class Shares(Entity):
         """Return what an owner holds and waits for."""
         return self.held.get(owner, 0) + sum(place.amount for place in self._queues.get(owner, ()))
 
-    def _next_owner(self) -> str:
-        """Return the owner whose turn it is: the first that holds less than a quarter, else the first."""
-        for owner in self._queues:
+    def _next_owner(self) -> str | None:
+        """Return the owner whose turn it is, if its request fits.
+
+        Owners that hold less than a quarter come first. One of them whose request does not fit lets the others of them
+        pass, because a large request could otherwise lock them out.
+        """
+        if not self._queues or self._taken >= self.size:
+            return None
+        small = False
+        for owner, queue in self._queues.items():
             if self._is_small(owner):
-                return owner
-        return next(iter(self._queues))
+                small = True
+                if self._fits(owner, queue[0].amount):
+                    return owner
+        first = next(iter(self._queues))
+        return None if small or not self._fits(first, self._queues[first][0].amount) else first
 
     def _goes_first(self, owner: str) -> bool:
-        """Return whether an owner would be the next one: it holds less than a quarter, and no waiting owner does."""
-        return self._is_small(owner) and not any(map(self._is_small, self._queues))
+        """Return whether an owner may pass the waiting ones: it holds less than a quarter, and none of them is it."""
+        return self._is_small(owner) and owner not in self._queues
 
     def _is_small(self, owner: str) -> bool:
         return (self.held.get(owner, 0) + self.reserved.get(owner, 0)) * 4 < self.size
 
     def _fits(self, owner: str, amount: int) -> bool:
-        taken = self.used + sum(self.reserved.values()) if self.reserved else self.used
         if self.owners.several and not self._is_small(owner):
             amount += self.size // 4
-        return taken + amount <= self.size or not taken  # something larger than the table is let in alone
+        return self._taken + amount <= self.size or not self._taken  # one larger than the table is let in alone
+
+    @property
+    def _taken(self) -> int:
+        return self.used + sum(self.reserved.values()) if self.reserved else self.used
 
     def _drop_last(self, owner: str) -> bool:
         """Refuse the last waiting request of the longest queue; return False if that is the owner's own."""

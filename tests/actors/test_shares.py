@@ -175,8 +175,34 @@ async def test_a_small_owner_need_not_wait_behind_large_ones(autojump_clock: tri
         nursery.start_soon(partial(shares.wait, "third", 3, timeout=10))
         await trio.testing.wait_all_tasks_blocked()
         shares.give_back("other")
-        assert not shares.take("fourth"), "another small owner waits"
+        assert not shares.take("third"), "it does not pass a request of its own"
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.defect("S7")
+async def test_a_request_that_does_not_fit_locks_no_other_owner_out(autojump_clock: trio.testing.MockClock) -> None:
+    """Units are bytes, for example: one request may need more of them than are free for a long time."""
+    shares = Shares(100, owners=Owners(several=True))
+    assert shares.take("greedy", 70)
+    granted: list[str] = []
+
+    async def wait(owner: str, amount: int) -> None:
+        if await shares.wait(owner, amount, timeout=10):
+            granted.append(owner)
+
+    async with trio.open_nursery() as nursery:
+        for owner, amount in (("large", 90), ("greedy", 1), ("other", 40), ("third", 30)):
+            nursery.start_soon(wait, owner, amount)
+            await trio.testing.wait_all_tasks_blocked()
+        assert granted == ["third"], "others pass the request that waits for more than is free"
+        shares.give_back("greedy", 40)
+        await trio.testing.wait_all_tasks_blocked()
+        shares.give_back("other", 40)
+        shares.give_back("third", 30)
+        await trio.testing.wait_all_tasks_blocked()
+        assert granted == ["third", "other"], "owners with less than a quarter come before the greedy one"
+        shares.give_back("greedy", 30)
+    assert set(granted[2:]) == {"large", "greedy"}
 
 
 @pytest.mark.defect("S7")

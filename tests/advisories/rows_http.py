@@ -49,8 +49,8 @@ MUTANTS = [
         "tests/e2e/test_websocket.py", "test_requests_of_another_client_that_wait_do_not_lock_a_socket_out",
     ),
     Mutant(
-        "S7", "calls in a socket do not overtake small owners", "_actors/shares.py",
-        "not any(map(self._is_small, self._queues))", "True",
+        "S7", "a request does not pass another one of its owner", "_actors/shares.py",
+        "self._is_small(owner) and owner not in self._queues", "self._is_small(owner)",
         "tests/actors/test_shares.py", "test_a_small_owner_need_not_wait_behind_large_ones",
     ),
     Mutant(

@@ -168,6 +168,12 @@ MUTANTS = [
         "tests/transports/test_call_memory.py", "test_calls_over_a_socket_count_too",
     ),
     Mutant(
+        "S7", "a request that does not fit locks no other owner out", "_actors/shares.py",
+        "                if self._fits(owner, queue[0].amount):\n                    return owner\n",
+        "                return owner if self._fits(owner, queue[0].amount) else None\n",
+        "tests/actors/test_shares.py", "test_a_request_that_does_not_fit_locks_no_other_owner_out",
+    ),
+    Mutant(
         "S7", "parked calls are bounded by their memory", "_actors/parking.py",
         "        while self._memory > self.max_memory", "        while False and self._memory > self.max_memory",
         "tests/transports/test_call_memory.py", "test_parked_calls_are_bounded_by_their_memory_too",
