@@ -15,7 +15,7 @@ from mcptrio._actors.places import Place, ThreadPlace, give_back, take_again
 from mcptrio._peer.effects import Start
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
-from mcptrio._wire.sized import SizedParams
+from mcptrio._wire.sized import size_of
 
 if TYPE_CHECKING:
     from mcptrio._actors.service import Actor
@@ -68,7 +68,9 @@ class Call(Entity):
     memory: int = 0
     """Bytes that count for it now; a parked call counts in another table."""
     first: int = 0
-    """Bytes of its first request, which its handler keeps also while it serves a retry."""
+    """Bytes of its first request."""
+    kept: int = 0
+    """Bytes that its handler keeps also while it serves a retry: the first request, and all answers of the client."""
     over: bool = False
     ends_session: str | None = None
     """Why the session ends after this call."""
@@ -92,13 +94,18 @@ class Call(Entity):
 
     def charge(self, *, retry: bool = False) -> None:
         """Count the memory of its request. The transport has made sure that there is room for it."""
-        params = self.start.params
-        size = params.size if type(params) is SizedParams else 0
+        size = size_of(self.start.params)
+        self.keep(self.kept + size)
         if not retry:
-            self.first = size
-        self.memory = self.first + size if retry else size
-        if self.memory:
-            self.session.runtime.call_memory.take_anyway(self.session.owner, self.memory)
+            self.first = self.kept = size
+        else:  # it has the arguments of the first request, and further answers
+            self.kept += max(0, size - self.first)
+
+    def keep(self, size: int) -> None:
+        """Count bytes that it keeps until it ends."""
+        if size:
+            self.memory += size
+            self.session.runtime.call_memory.take_anyway(self.session.owner, size)
 
     def release(self) -> None:
         """Give its memory back."""

@@ -243,9 +243,8 @@ class Handlers(Entity):
     def _report(self, call: Call, outcome: Outcome) -> None:
         start, session, stopped = call.start, self.session, call.stopped
         hub, route = session.service.telemetry, session.service.router.routes[start.method]
-        name = None if route.named_by is None else start.params.get(route.named_by)
-        if name is not None:
-            name = name[:LONGEST_NAME] if type(name) is str else None
+        target = None if route.named_by is None else start.params.get(route.named_by)
+        name = target[:LONGEST_NAME] if type(target) is str else None
         failed = outcome if type(outcome) is Failed else None
         if stopped is not None:
             word = "timeout" if stopped is Cause.TIMEOUT else "cancelled"
@@ -320,6 +319,11 @@ class Handlers(Entity):
                 call_resumed(self.session, self._running[call])
         else:
             self.session.runtime.parking.answered(start, self.session.owner)  # it had ended, and its result was waiting
+
+    def keep(self, call: int, size: int) -> None:
+        """Count an answer that a running call keeps."""
+        if call in self._running:
+            self._running[call].keep(size)
 
     def ask_in_result(self, start: Start, questions: dict[str, Asked]) -> list[Effect]:
         """Park a call: answer its request with the open questions."""

@@ -28,10 +28,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds that they wait, and that the state which leads back to them is valid: the time for the user to
     answer."""
     max_call_memory: int = 24 * 1024 * 1024
-    """Maximum bytes, when decoded, of all requests over 4 KiB whose calls run or run as tasks; further ones wait for
-    `busy_timeout` (in a WebSocket or over HTTP+SSE not at all) and then get an `overloaded` error. Calls that wait for
-    the user may take as much again; the oldest is cancelled first. Raise it for slow tools that take large arguments.
-    Requests that wait in their session do not count yet, and stdio has no such bound."""
+    """Maximum bytes, when decoded, of all messages over 4 KiB that calls keep: requests that run, run as tasks, or wait
+    for their turn, notifications with a handler, and answers to questions. Further ones wait for `busy_timeout` (in a
+    WebSocket or over HTTP+SSE not at all) and then get an `overloaded` error. Calls that wait for the user may take as
+    much again; the oldest is cancelled first. Raise it for slow tools that take large arguments. Stdio has no such
+    bound."""
     max_subscriptions: int = 50_000
     """Maximum resources that all clients together are subscribed to, by `resources/subscribe` and
     `subscriptions/listen`; further ones get an `overloaded` error. A URI counts once more for each 250 characters. A

@@ -22,6 +22,7 @@ from mcptrio._peer.effects import (
 )
 from mcptrio._peer.messages import Asked, Cause, HungUp, Message, ReplyFuture
 from mcptrio._wire.jsonrpc import Notice, encode, encode_batch, encode_notice
+from mcptrio._wire.sized import size_of
 from mcptrio.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def perform(actor: Actor, effects: list[Effect]) -> None:
                 # An inline handler ends at once; its effects come first.
                 if more := actor.handlers.start(effect):
                     perform(actor, more)
-            case Settle(reply, result, error):
+            case Settle(reply, result, error, call):
+                if call is not None and (size := size_of(result)):
+                    actor.handlers.keep(call, size)
                 reply.settle(result, error)
             case AskInResult(start, questions):
                 perform(actor, actor.handlers.ask_in_result(start, questions))

@@ -28,7 +28,6 @@ from mcptrio._peer.machine import Peer
 from mcptrio._peer.messages import Cause, HungUp, Message, Received
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import AnyFrame
-from mcptrio._wire.sized import SizedParams
 from mcptrio.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -79,6 +78,8 @@ class Session(Entity, kw_only=True):
     _background: Background | None = None
     nursery: trio.Nursery | None = None
     """None while the session sleeps."""
+    _waiting_memory: int = 0
+    """Bytes of waiting requests that the runtime counts."""
     _waiting_tasks: list[Callable[[trio.Nursery], None]] | None = None
     """Tasks to start as soon as there is a nursery."""
 
@@ -135,6 +136,17 @@ class Session(Entity, kw_only=True):
     def _step(self, message: Message) -> None:
         """Process one message. It never waits."""
         perform(self, self.peer.step(message))
+        if self.peer.ledger.waiting_memory != self._waiting_memory:
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        """Let the requests that wait for their turn count as memory."""
+        added = self.peer.ledger.waiting_memory - self._waiting_memory
+        self._waiting_memory += added
+        if added > 0:
+            self.runtime.call_memory.take_anyway(self.owner, added)
+        else:
+            self.runtime.call_memory.give_back(self.owner, -added)
 
     # -- for other tasks
 
@@ -193,12 +205,7 @@ class Session(Entity, kw_only=True):
     def congested(self) -> bool:
         """Whether so many requests wait that the transport should accept no more of them."""
         ledger = self.peer.ledger
-        if not ledger.waiting:
-            return False
-        if len(ledger.waiting) >= self.service.limits.waiting:
-            return True
-        waiting = [ledger.calls[call].start.params for call in ledger.waiting]
-        return sum(params.size for params in waiting if type(params) is SizedParams) >= _MAX_WAITING
+        return len(ledger.waiting) >= self.service.limits.waiting or ledger.waiting_memory >= _MAX_WAITING
 
     async def wait_for_room(self) -> None:
         """Wait until the session is no longer congested, or over."""
@@ -239,6 +246,8 @@ class Session(Entity, kw_only=True):
         if self.ended is None:
             self.ended = Cause.CRASH
         settle_all(self, self.ended, self.inbox.close(self.ended.value))
+        if self._waiting_memory:
+            self._count_waiting()
         self.link.end()
         if self._background is not None:
             self._background.end()

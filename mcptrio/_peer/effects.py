@@ -80,6 +80,8 @@ class Settle(msgspec.Struct, frozen=True):
     reply: ReplyFuture
     result: Any = None
     error: Exception | None = None
+    call: int | None = None
+    """The call that asked, and keeps the answer of the peer."""
 
 
 class Progressed(msgspec.Struct, frozen=True):

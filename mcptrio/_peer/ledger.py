@@ -15,6 +15,7 @@ from mcptrio._peer.link import ReplyLink
 from mcptrio._peer.messages import Asked, Outcome, ReplyFuture
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, Response
+from mcptrio._wire.sized import size_of
 
 RequestId = int | str
 
@@ -70,6 +71,8 @@ class Ledger(Entity):
     """The peer's id of a request -> its serial number."""
     waiting: list[int] = field(default_factory=list)
     """Calls that have not started, in order of arrival."""
+    waiting_memory: int = 0
+    """Bytes of their requests that count."""
     held: list[Asked] = field(default_factory=list)
     """Outgoing requests that wait for `notifications/initialized`."""
     last_call: int = 0
@@ -92,9 +95,18 @@ class Ledger(Entity):
         entry = self.calls.get(call)
         return entry is not None and entry.round is not None and entry.round.parked
 
+    def wait(self, entry: Entry) -> None:
+        """Let a call wait for its turn."""
+        self.waiting.append(entry.start.call)
+        self.waiting_memory += size_of(entry.start.params)
+
     def next_waiting(self) -> Entry | None:
         """Remove and return the call that has waited longest for its turn."""
-        return self.calls[self.waiting.pop(0)] if self.waiting else None
+        if not self.waiting:
+            return None
+        entry = self.calls[self.waiting.pop(0)]
+        self.waiting_memory -= size_of(entry.start.params)
+        return entry
 
     def _free_id(self, entry: Entry) -> None:
         request_id = entry.start.request_id
@@ -132,6 +144,7 @@ class Ledger(Entity):
             self.running -= 1
         elif call in self.waiting:
             self.waiting.remove(call)
+            self.waiting_memory -= size_of(entry.start.params)
         return entry
 
     # -- asks: requests to the peer

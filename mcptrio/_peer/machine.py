@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from contextvars import Context
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import field
 
@@ -58,7 +58,7 @@ from mcptrio._peer.messages import (
 )
 from mcptrio._peer.states import State, move
 from mcptrio._struct import Entity
-from mcptrio._wire.jsonrpc import Batch, Error, Malformed, Notification, Request, Response, reject
+from mcptrio._wire.jsonrpc import AnyFrame, Batch, Error, Malformed, Notification, Request, Response, reject
 from mcptrio.errors import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -67,6 +67,8 @@ from mcptrio.errors import (
     MCPError,
     RemoteProtocolError,
 )
+
+_NEVER_WAIT: Final = frozenset({"notifications/cancelled", "notifications/initialized", "notifications/progress"})
 
 
 class Eras(Protocol):
@@ -188,7 +190,7 @@ class Peer(Entity, kw_only=True):
                 return self._on_notification(frame, context)
             case Response(request_id, result):
                 ask = self.ledger.answer(request_id)
-                return [Ignored("unknown_response") if ask is None else Settle(ask.reply, result)]
+                return [Ignored("unknown_response") if ask is None else Settle(ask.reply, result, call=ask.call)]
             case Error(request_id, code, text, data):
                 ask = self.ledger.answer(request_id)
                 if ask is None:
@@ -276,7 +278,7 @@ class Peer(Entity, kw_only=True):
         if start.method == "initialize" and start.request_id is not None:
             self._opening = start.call
         elif ledger.running >= self.max_running or self._opening is not None:
-            ledger.waiting.append(start.call)
+            ledger.wait(entry)
             return []
         entry.running = True
         ledger.running += 1
@@ -483,6 +485,18 @@ class Peer(Entity, kw_only=True):
         effects = settle_asks(self.ledger, cause)
         stopped = self._still_wanted([e for call in tuple(self.ledger.calls) for e in self._stop(call, cause)])
         return [*effects, *stopped, Close(cause)]
+
+
+def may_start_call(frame: AnyFrame) -> bool:
+    """Return whether a message may start a handler, so that it has to wait while there is no room for one.
+
+    The others never wait: they may be what a running handler waits for.
+    """
+    if type(frame) is Request:
+        return True
+    if type(frame) is Notification:
+        return frame.method not in _NEVER_WAIT
+    return type(frame) is tuple and any(map(may_start_call, frame))
 
 
 def check_batch(era: Era | None, frames: Batch) -> None:

@@ -37,7 +37,7 @@ from mcptrio.client.timeouts import TimedReply, Timeouts
 from mcptrio.errors import CapabilityMissing, ConnectionLost, MCPError, RemoteProtocolError, RequestTimeout
 from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import ClientLink, ClientTransport, failure
-from mcptrio.transports.pipe.server import refuse
+from mcptrio.transports.pipe.refusal import refuse
 from mcptrio.types import LoggingLevel, ServerCapabilities
 
 logger = logging.getLogger("mcptrio.client")

@@ -1,7 +1,7 @@
 """Decoding of received messages.
 
-Other tasks run between the parts of a large message, because each of them takes milliseconds. The requests that a
-server receives know their size, because what their calls keep counts as memory.
+Other tasks run between the parts of a large message, because each of them takes milliseconds. The messages that a
+server receives know their size, because what calls keep of them counts as memory.
 """
 
 from __future__ import annotations

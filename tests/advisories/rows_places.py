@@ -148,65 +148,10 @@ MUTANTS = [
         "tests/actors/test_threads.py", "test_nothing_is_left_after_a_call",
     ),
     Mutant(
-        "S6", "a call with a large request counts as memory", "_actors/handlers.py",
-        "            call.charge()\n        self._launch", "            pass\n        self._launch",
-        "tests/transports/test_call_memory.py", "test_a_call_counts_until_it_ends_also_if_its_answer_is_a_stream",
-    ),
-    Mutant(
-        "S6", "a call gives its memory back", "_actors/handlers.py",
-        "        call.release()\n        if call.background", "        if call.background",
-        "tests/transports/test_call_memory.py", "test_a_call_that_is_cancelled_gives_its_memory_back",
-    ),
-    Mutant(
-        "S7", "large requests wait for memory", "transports/http_server/endpoint/admission.py",
-        "if (size := memory_for(frame)) and not await", "if (size := 0) and not await",
-        "tests/transports/test_call_memory.py", "test_large_requests_beyond_the_limit_are_refused",
-    ),
-    Mutant(
-        "S6", "large requests over a socket need memory", "transports/http_server/endpoint/admission.py",
-        "if (size := memory_for(frame)) and not self", "if (size := 0) and not self",
-        "tests/transports/test_call_memory.py", "test_calls_over_a_socket_count_too",
-    ),
-    Mutant(
         "S7", "a request that does not fit locks no other owner out", "_actors/shares.py",
         "                if self._fits(owner, queue[0].amount):\n                    return owner\n",
         "                return owner if self._fits(owner, queue[0].amount) else None\n",
         "tests/actors/test_shares.py", "test_a_request_that_does_not_fit_locks_no_other_owner_out",
-    ),
-    Mutant(
-        "S7", "parked calls are bounded by their memory", "_actors/parking.py",
-        "        while self._memory > self.max_memory", "        while False and self._memory > self.max_memory",
-        "tests/transports/test_call_memory.py", "test_parked_calls_are_bounded_by_their_memory_too",
-    ),
-    Mutant(
-        "S7", "a parked call counts for no running one", "_actors/parking.py",
-        "        call.release()\n", "",
-        "tests/transports/test_call_memory.py", "test_parked_calls_are_bounded_by_their_memory_too",
-    ),
-    Mutant(
-        "S7", "a call that serves a retry counts for both requests", "_actors/call.py",
-        "self.memory = self.first + size if retry else size", "self.memory = size",
-        "tests/transports/test_call_memory.py", "test_a_retry_needs_memory_and_its_call_counts_for_both",
-    ),
-    Mutant(
-        "S6", "each request of a batch has its own size", "_wire/sized.py",
-        "_sized(member, bytes(part), limits) if", "_sized(member, b'', limits) if",
-        "tests/transports/test_call_memory.py", "test_each_request_of_a_batch_has_its_own_size",
-    ),
-    Mutant(
-        "S6", "decoded values count for more than their text", "_wire/sized.py",
-        "return len(data) + min(extra, _NODE * limits.max_nodes)", "return len(data)",
-        "tests/transports/test_call_memory.py", "test_the_estimated_memory_is_at_least_what_a_decoded_message_takes",
-    ),
-    Mutant(
-        "S7", "a task counts as memory", "extensions/tasks/run.py",
-        "            params = SizedParams(params, start.params.size)", "            pass",
-        "tests/transports/test_call_memory.py", "test_a_task_counts_until_it_ends",
-    ),
-    Mutant(
-        "S7", "few large requests wait in a session", "_actors/session.py",
-        "if type(params) is SizedParams) >= _MAX_WAITING", "if type(params) is SizedParams) < 0",
-        "tests/transports/test_call_memory.py", "test_large_requests_that_wait_in_a_session_are_few",
     ),
     Mutant(
         "S2", "one large message of an owner is decoded at a time", "_actors/runtime.py",

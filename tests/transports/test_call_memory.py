@@ -17,10 +17,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcptrio import Context, Limits, Server, telemetry
 from mcptrio._actors.shares import Shares
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, LARGE_MESSAGE, decode
-from mcptrio._wire.sized import memory_of, with_size
+from mcptrio._wire.sized import memory_for, memory_of, with_size
 from mcptrio.errors import RemoteProtocolError
 from mcptrio.extensions.tasks import Tasks
-from mcptrio.transports.http_server.endpoint.admission import memory_for
 from mcptrio.transports.pipe.server import Pipe, serve_pipe
 from mcptrio.transports.websocket.server import _Bounds
 from tests.extensions.kit import WITH_TASKS

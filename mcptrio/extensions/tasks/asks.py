@@ -54,12 +54,17 @@ class TaskAsks(Entity):
         """Name no question with one of these keys: an earlier run of the task did."""
         self._shown.update(keys)
 
-    def update(self, answers: Mapping[str, Any]) -> None:
-        """Settle open questions; unknown keys are ignored. The asking task checks its answer (`ask_until_usable`)."""
+    def update(self, answers: Mapping[str, Any], size: int) -> None:
+        """Settle open questions; unknown keys are ignored. The asking task checks its answer (`ask_until_usable`).
+
+        `size` is what the answers count as memory, which the call of the task keeps.
+        """
         answered = [key for key in self.pending if key in answers]
         for key in answered:
             self.pending.pop(key).reply.settle(answers[key])
         if answered:
+            for call in self.run.exchange.handlers:
+                call.keep(size)
             self.run.touch()
 
     async def ask(

@@ -27,6 +27,7 @@ from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.shares import Owners, Shares
 from mcptrio._settings import check_fields
 from mcptrio._wire.jsonrpc import Error
+from mcptrio._wire.sized import size_of
 from mcptrio.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -183,7 +184,7 @@ class Tasks(Extension):
         self._check(ctx)
         run = await self._find_run(ctx, params.task_id)
         if run is not None:
-            run.asks.update(params.input_responses)
+            run.asks.update(params.input_responses, size_of(ctx._call.start.params))
         return {}
 
     async def cancel(self, ctx: Context, params: GetTaskParams) -> Any:

@@ -25,7 +25,7 @@ from mcptrio._peer.link import RequestHead
 from mcptrio._peer.messages import Answered, Cause, Failed, Outcome
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Error, Notification, Request, Response, decode, encode_value
-from mcptrio._wire.sized import SizedParams
+from mcptrio._wire.sized import SizedObject, size_of
 from mcptrio.errors import INTERNAL_ERROR, LocalProtocolError
 from mcptrio.extensions.tasks.asks import TaskAsks
 from mcptrio.extensions.tasks.note import LEFT_OUT, EarlierRun, TaskNote
@@ -116,8 +116,8 @@ class TaskRun(Entity, kw_only=True):
         kept = {key: value for key, value in start.params.items() if key not in LEFT_OUT}
         # With a token of its own progress is always reported; it becomes the status message.
         params: dict[str, Any] = {**kept, "_meta": {**self.origin.meta, "progressToken": self.task}}
-        if type(start.params) is SizedParams:
-            params = SizedParams(params, start.params.size)
+        if size := size_of(start.params):
+            params = SizedObject(params, size)
         if start.request_id is None:
             raise LocalProtocolError("a notification cannot become a task")
         self._request = start.request_id

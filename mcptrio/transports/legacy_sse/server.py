@@ -19,7 +19,7 @@ from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
-from mcptrio._wire.jsonrpc import LARGE_MESSAGE, Request
+from mcptrio._wire.jsonrpc import LARGE_MESSAGE
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import ConnectionLost, Overloaded, RemoteProtocolError
 from mcptrio.transports.decoding import decode_large, decode_small
@@ -210,7 +210,7 @@ class LegacyEndpoint:
         if session is None or not isinstance(link, LegacyLink) or not self._owns(link, head):
             return refuse(404, "there is no such session; open a new stream")
         refusal = await parts.scopes.check(head, frame)
-        if refusal is None and type(frame) in (Request, tuple):
+        if refusal is None:
             try:
                 parts.admission.check_carried(session, link.identity, frame)
             except Overloaded as error:

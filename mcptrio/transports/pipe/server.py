@@ -12,7 +12,7 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from msgspec import Struct, field
@@ -23,11 +23,14 @@ from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.runtime import Runtime
 from mcptrio._actors.session import Session
 from mcptrio._peer.link import RequestHead
+from mcptrio._peer.machine import may_start_call
 from mcptrio._peer.messages import Cause
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, LARGE_MESSAGE, AnyFrame, JsonLimits, Malformed, Request
-from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, Overloaded, RemoteProtocolError
+from mcptrio.errors import ConnectionLost, Overloaded, RemoteProtocolError
 from mcptrio.transports.decoding import decode_in_turns, decode_large, decode_small
+
+from .refusal import refuse
 
 if TYPE_CHECKING:
     from mcptrio.auth.server.principal import Principal
@@ -85,7 +88,7 @@ class Bounds(Protocol):
         ...
 
     def check(self, session: Session, frame: AnyFrame) -> None:
-        """Admit a request.
+        """Admit a message.
 
         Raises:
             Overloaded: the peer exceeds its limit.
@@ -325,9 +328,9 @@ class _Reader(Entity, kw_only=True):
                     pending.appendleft(message)
                     self.again = True
                     return
-                if (self.session.congested or supervisor.draining) and type(frame) in (Request, tuple):
+                if (self.session.congested or supervisor.draining) and may_start_call(frame):
                     frame = await self._admit(frame)
-                if self.bounds is not None and type(frame) in (Request, tuple):
+                if self.bounds is not None:
                     frame = self._check(self.bounds, frame)
                 await deliver(frame, link, context, loan)
                 if loan.call is not None and await loan.run(self._pass_on):
@@ -372,15 +375,3 @@ class _Reader(Entity, kw_only=True):
     def _limit(self, name: str) -> None:
         if hub := self.runtime.hub:
             hub.emit(telemetry.LimitHit(name=name, session=self.session.id))
-
-
-def refuse(frame: AnyFrame, why: str, retry_after: int, limit: str | None = None) -> AnyFrame:
-    """Return the error to deliver in place of a request, or of each request of a batch."""
-    if isinstance(frame, tuple):
-        return tuple(refuse(member, why, retry_after, limit) for member in frame)  # type: ignore[misc]  # no batches
-    if not isinstance(frame, Request):
-        return frame
-    data: dict[str, Any] = {"retryAfter": retry_after}
-    if limit is not None:
-        data["limit"] = limit
-    return Malformed(RemoteProtocolError(f"overloaded: {why}", code=INTERNAL_ERROR, request_id=frame.id, data=data))

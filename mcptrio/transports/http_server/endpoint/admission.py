@@ -23,7 +23,7 @@ from mcptrio._actors.session import Session
 from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.supervisor import Supervisor
 from mcptrio._wire.jsonrpc import AnyFrame, Batch, Frame, Malformed, Request
-from mcptrio._wire.sized import SizedParams
+from mcptrio._wire.sized import memory_for
 from mcptrio.errors import Overloaded
 from mcptrio.transports.http_server.config import HttpConfig
 
@@ -33,7 +33,7 @@ SMALL: Final = 64 * 1024
 """Bytes of a body or a WebSocket message that need no reservation of memory."""
 _EXCESS_DELAY: Final = (0.5, 1.5)
 """Delay of the refusal for a client that sends too much, in seconds; random, so that its retries spread out."""
-_NO_MEMORY: Final = "too many calls with large arguments are running"
+_NO_MEMORY: Final = "calls keep too many large messages"
 _NO_PLACE: Final = "too many requests are being served"
 
 
@@ -46,7 +46,7 @@ class Admission:
     owners: Owners
     hub: telemetry.Hub
     call_memory: Shares
-    """Bytes of the large requests whose calls have not ended."""
+    """Bytes of large messages that calls keep: their requests, and the answers to their questions."""
     places: Shares = field(init=False)
     """One for each request that is being served; `reserved` counts those of WebSocket and HTTP+SSE sessions."""
     body_memory: Shares = field(init=False)
@@ -95,18 +95,24 @@ class Admission:
                 self._limit("max_calls")
                 return overloaded(_NO_PLACE, 1, request_id=id_of(frame), limit="max_calls")
         request.places = amount
-        if (size := memory_for(frame)) and not await self._wait_for_memory(owner, size):
+        refusal = await self.wait_for_memory(request, frame)
+        if refusal is not None:
             self.leave(request)
-            return overloaded(_NO_MEMORY, 1, request_id=id_of(frame), limit="max_call_memory")
-        return None
+        return refusal
 
-    async def _wait_for_memory(self, owner: str, size: int) -> bool:
-        """Wait until the running calls leave room for a large request; the call itself takes it when it starts."""
-        if not await self.call_memory.wait(owner, size, timeout=self.supervisor.limits.busy_timeout):
-            self._limit("max_call_memory")
-            return False
-        self.call_memory.give_back(owner, size)
-        return True
+    async def wait_for_memory(self, request: HttpRequest, frame: Frame | Batch) -> Plain | None:
+        """Wait until the calls leave room for a large message; return the refusal if they do not.
+
+        The call itself takes the memory when it gets the message.
+        """
+        size, owner = memory_for(frame), request.owner
+        if not size:
+            return None
+        if await self.call_memory.wait(owner, size, timeout=self.supervisor.limits.busy_timeout):
+            self.call_memory.give_back(owner, size)
+            return None
+        self._limit("max_call_memory")
+        return overloaded(_NO_MEMORY, 1, request_id=id_of(frame), limit="max_call_memory")
 
     def enter_at_once(self, request: HttpRequest) -> bool:
         """Take the place of a call for which no client waits in line; return whether there was one."""
@@ -176,9 +182,16 @@ class Admission:
         """Let a message begin whose session has a connection of its own.
 
         Raises:
-            Overloaded: its sender sends too much, or all places are taken.
+            Overloaded: its sender sends too much, or all places are taken, or the message is large and the calls leave
+                no room for it.
         """
-        amount = requests_in(frame)
+        if type(frame) in (Request, tuple):
+            self._check_place(session, who, requests_in(frame))
+        if (size := memory_for(frame)) and not self.call_memory.has_room(session.owner, size):
+            self._limit("max_call_memory")
+            raise Overloaded(_NO_MEMORY, retry_after=1, limit="max_call_memory")
+
+    def _check_place(self, session: Session, who: str, amount: int) -> None:
         self._check(who, session.owner, amount)
         if not self.places.has_room(session.owner, amount):
             self._recount()
@@ -186,9 +199,6 @@ class Admission:
             if not self.places.has_room(session.owner, amount):
                 self._limit("max_calls")
                 raise Overloaded(_NO_PLACE, retry_after=1, limit="max_calls")
-        if (size := memory_for(frame)) and not self.call_memory.has_room(session.owner, size):
-            self._limit("max_call_memory")
-            raise Overloaded(_NO_MEMORY, retry_after=1, limit="max_call_memory")
         self._busy.add(session)
         self._reserve(session.owner, amount)
 
@@ -243,13 +253,6 @@ class Admission:
         if request.body_memory:
             size, request.body_memory = request.body_memory, 0
             self.body_memory.give_back(request.owner, size)
-
-
-def memory_for(frame: AnyFrame) -> int:
-    """Return the bytes of the requests in a message that count."""
-    if type(frame) is tuple:
-        return sum(map(memory_for, frame))
-    return frame.params.size if type(frame) is Request and type(frame.params) is SizedParams else 0
 
 
 def requests_in(frame: AnyFrame) -> int:

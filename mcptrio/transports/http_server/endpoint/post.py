@@ -61,6 +61,11 @@ class Pending(Entity, kw_only=True):
     _settled: trio.Event = field(default_factory=trio.Event)
     """Set when it is no longer pending, or has been for too long."""
 
+    def _become_stream(self) -> None:
+        """Become a stream. It may last longer than its call, so it does not keep the parameters of the request."""
+        self.frame = without_params(self.frame)
+        self._settle(ReplyPhase.STREAMING)
+
     def _settle(self, phase: ReplyPhase) -> None:
         self.phase = phase
         self._settled.set()
@@ -98,6 +103,13 @@ class Pending(Entity, kw_only=True):
 
     def close_connection(self) -> None:
         pass
+
+
+def without_params(frame: Frame | Batch) -> Frame | Batch:
+    """Return the requests of a message without their parameters."""
+    if isinstance(frame, tuple):
+        return tuple(Request(member.id, member.method) for member in frame if isinstance(member, Request))
+    return Request(frame.id, frame.method) if isinstance(frame, Request) else frame
 
 
 class PostStream(Pending, kw_only=True):
@@ -179,7 +191,7 @@ class PostStream(Pending, kw_only=True):
             return False
         self.log = log
         log.expected = True
-        self._settle(ReplyPhase.STREAMING)
+        self._become_stream()
         return True
 
     def _post_elsewhere(self, data: bytes, final: bool, status: int) -> None:

@@ -17,7 +17,7 @@ from mcptrio import telemetry
 from mcptrio._actors.session import Session
 from mcptrio._peer.era import Era
 from mcptrio._peer.link import ReplyLink
-from mcptrio._peer.machine import check_batch
+from mcptrio._peer.machine import check_batch, may_start_call
 from mcptrio._peer.messages import Cause
 from mcptrio._peer.states import State
 from mcptrio._wire.jsonrpc import Batch, Frame, Malformed, Notification, Request
@@ -101,8 +101,11 @@ class Sessions:
         else:
             asks = type(frame) is Request
         if not asks:
-            # Always accept responses, even under load: a running call may be blocked on one.
-            refusal = await self.hand_over(session, frame, http, head.context)
+            # Accept small responses always, even under load: a running call may be blocked on one.
+            refusal = await self.parts.admission.wait_for_memory(head, frame)
+            if refusal is None and http.closed:  # meanwhile, see below
+                return await self.post(head, frame)
+            refusal = refusal or await self.hand_over(session, frame, http, head.context)
             if type(frame) is Notification and frame.method == "notifications/initialized":
                 session.changed()
             return refusal or ACCEPTED
@@ -157,7 +160,7 @@ class Sessions:
         self, session: Session, frame: Frame | Batch, link: ReplyLink, context: Context | None = None
     ) -> Plain | None:
         """Post a message to the session; return a refusal if that is not possible."""
-        if session.congested and type(frame) in (Request, tuple):
+        if session.congested and may_start_call(frame):
             with trio.move_on_after(self.parts.busy_timeout):
                 await session.wait_for_room()
             if session.congested:

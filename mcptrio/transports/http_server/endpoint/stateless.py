@@ -93,7 +93,7 @@ class ExchangeLink(Pending, kw_only=True):
                 self._stream = StoreStream(parts, head, head.remote, self.frame.id, self.detach)
         except Overloaded:
             return False
-        self._settle(ReplyPhase.STREAMING)
+        self._become_stream()
         return True
 
     # -- for the engine

@@ -1,0 +1,128 @@
+"""Mutants for the memory of calls: large requests and answers."""
+
+from __future__ import annotations
+
+from .mutant import Mutant
+
+CALLS, SESSIONS = "tests/transports/test_call_memory.py", "tests/transports/test_session_memory.py"
+ADMISSION = "transports/http_server/endpoint/admission.py"
+
+MUTANTS = [
+    Mutant(
+        "S6", "a call with a large request counts as memory", "_actors/handlers.py",
+        "            call.charge()\n        self._launch", "            pass\n        self._launch",
+        CALLS, "test_a_call_counts_until_it_ends_also_if_its_answer_is_a_stream",
+    ),
+    Mutant(
+        "S6", "a call gives its memory back", "_actors/handlers.py",
+        "        call.release()\n        if call.background", "        if call.background",
+        CALLS, "test_a_call_that_is_cancelled_gives_its_memory_back",
+    ),
+    Mutant(
+        "S7", "large requests wait for memory", ADMISSION,
+        "        if not size:\n", "        if True:\n",
+        CALLS, "test_large_requests_beyond_the_limit_are_refused",
+    ),
+    Mutant(
+        "S6", "large requests over a socket need memory", ADMISSION,
+        "if (size := memory_for(frame)) and not self", "if (size := 0) and not self",
+        CALLS, "test_calls_over_a_socket_count_too",
+    ),
+    Mutant(
+        "S7", "parked calls are bounded by their memory", "_actors/parking.py",
+        "        while self._memory > self.max_memory", "        while False and self._memory > self.max_memory",
+        CALLS, "test_parked_calls_are_bounded_by_their_memory_too",
+    ),
+    Mutant(
+        "S7", "a parked call counts for no running one", "_actors/parking.py",
+        "        call.release()\n", "",
+        CALLS, "test_parked_calls_are_bounded_by_their_memory_too",
+    ),
+    Mutant(
+        "S7", "a call that serves a retry counts for both requests", "_actors/call.py",
+        "        self.keep(self.kept + size)\n", "        self.keep(size)\n",
+        CALLS, "test_a_retry_needs_memory_and_its_call_counts_for_both",
+    ),
+    Mutant(
+        "S6", "each request of a batch has its own size", "_wire/sized.py",
+        "_sized(part, memory_of(bytes(text), limits))", "_sized(part, memory_of(b'', limits))",
+        CALLS, "test_each_request_of_a_batch_has_its_own_size",
+    ),
+    Mutant(
+        "S6", "decoded values count for more than their text", "_wire/sized.py",
+        "return len(data) + min(extra, _NODE * limits.max_nodes)", "return len(data)",
+        CALLS, "test_the_estimated_memory_is_at_least_what_a_decoded_message_takes",
+    ),
+    Mutant(
+        "S7", "a task counts as memory", "extensions/tasks/run.py",
+        "            params = SizedObject(params, size)", "            pass",
+        CALLS, "test_a_task_counts_until_it_ends",
+    ),
+    Mutant(
+        "S7", "few large requests wait in a session", "_actors/session.py",
+        "ledger.waiting_memory >= _MAX_WAITING", "ledger.waiting_memory < 0",
+        CALLS, "test_large_requests_that_wait_in_a_session_are_few",
+    ),
+    Mutant(
+        "S7", "large requests that wait for their turn count as memory", "_actors/session.py",
+        "        if self.peer.ledger.waiting_memory != self._waiting_memory:\n", "        if False:\n",
+        SESSIONS, "test_requests_that_wait_for_their_turn_count",
+    ),
+    Mutant(
+        "S7", "waiting requests give their memory back when they are cancelled", "_peer/ledger.py",
+        "            self.waiting.remove(call)\n            self.waiting_memory -= size_of(entry.start.params)\n",
+        "            self.waiting.remove(call)\n",
+        SESSIONS, "test_requests_that_wait_for_their_turn_count",
+    ),
+    Mutant(
+        "S7", "waiting requests give their memory back when their session ends", "_actors/session.py",
+        "        if self._waiting_memory:\n            self._count_waiting()\n", "",
+        SESSIONS, "test_requests_that_wait_count_until_their_session_ends",
+    ),
+    Mutant(
+        "S7", "few notifications wait in a session", "transports/http_server/endpoint/stateful.py",
+        "if session.congested and may_start_call(frame):", "if session.congested and type(frame) in (Request, tuple):",
+        SESSIONS, "test_only_so_many_notifications_wait_in_a_session",
+    ),
+    Mutant(
+        "S7", "large notifications and answers need memory", "transports/http_server/endpoint/stateful.py",
+        "refusal = await self.parts.admission.wait_for_memory(head, frame)", "refusal = None",
+        SESSIONS, "test_an_answer_that_does_not_fit_can_be_sent_again",
+    ),
+    Mutant(
+        "S7", "a call counts the answers that it keeps", "_actors/perform.py",
+        "                    actor.handlers.keep(call, size)\n", "                    pass\n",
+        SESSIONS, "test_answers_count_until_the_call_ends",
+    ),
+    Mutant(
+        "S7", "large answers over a socket need memory", "transports/pipe/refusal.py",
+        "        case Response(request_id) if memory_for(frame):\n", "        case Response(request_id) if False:\n",
+        SESSIONS,
+        "test_over_a_socket_the_handler_gets_the_error_for_an_answer_that_does_not_fit",
+    ),
+    Mutant(
+        "S7", "a call counts the answers of earlier rounds", "_actors/call.py",
+        "            self.kept += max(0, size - self.first)\n", "            pass\n",
+        SESSIONS, "test_answers_of_earlier_rounds_count_too",
+    ),
+    Mutant(
+        "S7", "arguments that are repeated count once", "_actors/call.py",
+        "            self.kept += max(0, size - self.first)\n", "            self.kept += size\n",
+        SESSIONS, "test_arguments_that_each_round_repeats_count_twice_at_most",
+    ),
+    Mutant(
+        "S7", "a task counts the answers that it keeps", "extensions/tasks/asks.py",
+        "                call.keep(size)\n", "                pass\n",
+        SESSIONS, "test_an_answer_to_a_task_counts_until_the_task_ends",
+    ),
+    Mutant(
+        "S6", "a stream keeps no parameters", "transports/http_server/endpoint/post.py",
+        "        self.frame = without_params(self.frame)\n", "",
+        SESSIONS, "test_a_stream_that_is_not_read_keeps_no_parameters",
+    ),
+    Mutant(
+        "S6", "a large error is shortened", "_wire/sized.py",
+        "return Error(request_id, code, message[:_LONGEST_ERROR])", "return frame",
+        SESSIONS, "test_a_large_error_is_shortened",
+    ),
+]  # fmt: skip
