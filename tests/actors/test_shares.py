@@ -64,6 +64,28 @@ async def test_an_owner_gets_at_most_a_quarter_while_another_waits(autojump_cloc
         assert shares.held == {"greedy": 3, "other": 3}, "the last quarter is kept for a third"
 
 
+@pytest.mark.defect("S7")
+async def test_an_owner_with_a_quarter_waits_for_others_also_if_its_turn_is_first(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    shares = Shares(8, owners=Owners(several=True))
+    assert shares.take("greedy", 5)
+    assert shares.take("third", 3)
+    granted: list[str] = []
+
+    async def wait(owner: str) -> None:
+        if await shares.wait(owner, timeout=10):
+            granted.append(owner)
+
+    async with trio.open_nursery() as nursery:
+        for owner in ("greedy", "other"):
+            nursery.start_soon(wait, owner)
+            await trio.testing.wait_all_tasks_blocked()
+        shares.give_back("third", 3)
+        await trio.testing.wait_all_tasks_blocked()
+        assert granted == ["other"]
+
+
 async def test_a_request_that_gets_no_place_in_time_gets_none(autojump_clock: trio.testing.MockClock) -> None:
     shares = Shares(1)
     assert shares.take("a")

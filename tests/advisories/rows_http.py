@@ -41,7 +41,7 @@ MUTANTS = [
     Mutant(
         "S7", "an owner with a quarter waits for the others", "_actors/shares.py",
         "            if self._is_small(owner):\n", "            if True:\n",
-        "tests/actors/test_shares.py", "test_an_owner_gets_at_most_a_quarter_while_another_waits",
+        "tests/actors/test_shares.py", "test_an_owner_with_a_quarter_waits_for_others_also_if_its_turn_is_first",
     ),
     Mutant(
         "S7", "calls in a socket do not wait behind a large owner", "_actors/shares.py",

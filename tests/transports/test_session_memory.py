@@ -122,12 +122,19 @@ async def test_requests_that_wait_for_their_turn_count(autojump_clock: MockClock
 
 
 @pytest.mark.defect("S7")
-async def test_requests_that_wait_count_until_their_session_ends(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_requests_that_wait_count_until_their_session_ends(crashes: bool, autojump_clock: MockClock) -> None:
     async with opened(make_server(running=1)) as (memory, client), trio.open_nursery() as nursery:
         for number in (1, 2, 3):
             nursery.start_soon(client.post, request(number, "tools/call", name="work", arguments={"text": TEXT}))
         await trio.sleep(1)
-        await exchange(client.endpoint, head("DELETE", **client.headers))
+        assert memory.used > 3 * SIZE
+        if crashes:
+            (session,) = client.endpoint.runtime.supervisor
+            assert session.nursery is not None
+            session.nursery.cancel_scope.cancel()
+        else:
+            await exchange(client.endpoint, head("DELETE", **client.headers))
         await trio.sleep(1)
         assert memory.used == 0
 
