@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import trio
 from msgspec import field
 
 from mcptrio._actors.future import Waiter
-from mcptrio._actors.shares import Shares
+from mcptrio._actors.unread import Unread
 from mcptrio._struct import Entity
 from mcptrio.errors import ConnectionLost
 
 _PER_ITEM: Final = 100  # overhead of one item in bytes
+_AT_ONCE: Final = 64 * 1024
 _CHANGES: Final = tuple(
     b'{"jsonrpc":"2.0","method":"notifications/%b"' % name
     for name in (b"resources/updated", b"resources/list_changed", b"tools/list_changed", b"prompts/list_changed")
@@ -33,9 +35,11 @@ class Outbox(Entity):
 
     max_items: int = 256
     max_bytes: int = 1024 * 1024
-    memory: Shares | None = None
-    """Bytes that wait in all outboxes; when the owner has no share left, an outbox takes one item at a time."""
+    unread: Unread | None = None
+    """Bytes that wait for all clients; when the owner has no share left, an outbox takes one item at a time."""
     owner: str = ""
+    on_cut: Callable[[], None] | None = None
+    """Ends the connection that the messages wait for."""
     full: bool = False
     """Whether a bound is reached. An item larger than the bound enters an empty queue alone."""
     idle: bool = False
@@ -74,12 +78,12 @@ class Outbox(Entity):
     def _resize(self, size: int) -> None:
         self._bytes += size
         self.full = len(self._items) >= self.max_items or self._bytes >= self.max_bytes
-        if self.memory is not None and size:
+        if self.unread is not None and size:
             if size > 0:
-                self.memory.take_anyway(self.owner, size)
+                self.unread.add(self, size)
             else:
-                self.memory.give_back(self.owner, -size)
-            self.full = self.full or (self._bytes > 0 and not self.memory.has_room(self.owner, 1))
+                self.unread.take(self, -size)
+            self.full = self.full or (self._bytes > 0 and not self.unread.room.has_room(self.owner, 1))
 
     def close(self) -> None:
         """Accept no more items; the consumer takes what is left and then sees the end."""
@@ -88,13 +92,25 @@ class Outbox(Entity):
         if self._waiting_for_room is not None:
             self._waiting_for_room.unpark_all()
 
-    def clear(self) -> None:
-        """Drop everything that waits."""
+    def drop(self) -> None:
+        """Accept no more items and forget those that wait: the consumer is gone."""
+        self.close()
+        self._clear()
+        self.on_cut = None
+
+    def _clear(self) -> None:
         self._items.clear()
         self._resize(-self._bytes)
 
-    async def take_all(self, at_most: int | None = None) -> list[bytes]:
-        """Return everything that waits, or the first items up to `at_most` bytes; at least one item.
+    def cut(self) -> None:
+        """Drop everything, and end the connection, because its client does not read."""
+        on_cut = self.on_cut
+        self.drop()
+        if on_cut is not None:
+            on_cut()
+
+    async def take_some(self, at_most: int = _AT_ONCE) -> list[bytes]:
+        """Return the first items up to `at_most` bytes, at least one. What is left stays here, where it is counted.
 
         Raises:
             ConnectionLost: the outbox was closed and is empty.
@@ -109,9 +125,9 @@ class Outbox(Entity):
             await trio.lowlevel.checkpoint()
         if not self._items:
             raise ConnectionLost("the outbox is closed")
-        if at_most is None or self._bytes <= at_most:
+        if self._bytes <= at_most:
             items = list(self._items)
-            self.clear()
+            self._clear()
         else:
             items, size = [], 0
             while size < at_most:

@@ -265,7 +265,7 @@ class LoopStalled(Event, frozen=True):
 class ConnectionEvent(Event, frozen=True):
     """An event of an HTTP connection.
 
-    `kind` is opened, ended, refused, request_refused, handshake_failed, write_timeout, message_too_large,
+    `kind` is opened, ended, refused, request_refused, handshake_failed, write_timeout, not_read, message_too_large,
     message_timeout, no_memory, too_many_frames, ping_unanswered, accept_failed or version_header; `client` is the
     address of the peer.
     """

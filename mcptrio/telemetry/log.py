@@ -28,7 +28,7 @@ _WARNED: Final = frozenset({"timeout", "overloaded"})
 _COLOURS: Final = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 """Of levels at a terminal (SGR codes)."""
 _TOLD_WITH_THE_CALL: Final = {"call_timeout", "call_timeout_hard"}
-_FLOODS: Final = {"refused", "request_refused", "write_timeout", "handshake_failed", "accept_failed"}
+_FLOODS: Final = {"refused", "request_refused", "write_timeout", "not_read", "handshake_failed", "accept_failed"}
 
 
 def escape(text: object, limit: int = _LONGEST) -> str:

@@ -238,7 +238,7 @@ class Metrics:
 
     def _stream_closed(self, event: telemetry.StreamClosed) -> None:
         self.streams_closed.add(event.cause)
-        if event.cause == "write timeout":
+        if event.cause in ("write timeout", "not read"):
             self.write_timeouts.add()
 
     def _limit_hit(self, event: telemetry.LimitHit) -> None:
@@ -248,7 +248,7 @@ class Metrics:
 
     def _connection(self, event: telemetry.ConnectionEvent) -> None:
         self.connections.add(event.kind)
-        if event.kind == "write_timeout":
+        if event.kind in ("write_timeout", "not_read"):
             self.write_timeouts.add()
 
     # -- the page

@@ -8,7 +8,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio._actors.future import Reply
 from mcptrio._actors.outbox import Outbox
-from mcptrio._actors.shares import Owners, Shares
+from mcptrio._actors.shares import Owners
+from mcptrio._actors.unread import Unread
 from mcptrio.errors import ConnectionLost, MCPError
 
 
@@ -16,7 +17,7 @@ async def test_everything_that_waits_is_taken_at_once() -> None:
     outbox = Outbox()
     for item in (b"a", b"b", b"c"):
         outbox.put(item)
-    assert await outbox.take_all() == [b"a", b"b", b"c"]
+    assert await outbox.take_some() == [b"a", b"b", b"c"]
 
 
 async def test_the_consumer_is_woken_once_for_a_burst(autojump_clock: MockClock) -> None:
@@ -25,7 +26,7 @@ async def test_the_consumer_is_woken_once_for_a_burst(autojump_clock: MockClock)
 
     async def consume() -> None:
         while True:
-            taken.append(await outbox.take_all())
+            taken.append(await outbox.take_some())
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consume)
@@ -42,9 +43,9 @@ async def test_items_before_the_end_are_still_taken() -> None:
     outbox.put(b"a")
     outbox.close()
     outbox.put(b"late")
-    assert await outbox.take_all() == [b"a"]
+    assert await outbox.take_some() == [b"a"]
     with pytest.raises(ConnectionLost):
-        await outbox.take_all()
+        await outbox.take_some()
 
 
 async def test_closing_wakes_waiting_tasks(autojump_clock: MockClock) -> None:
@@ -52,7 +53,7 @@ async def test_closing_wakes_waiting_tasks(autojump_clock: MockClock) -> None:
 
     async def consume() -> None:
         with pytest.raises(ConnectionLost):
-            await outbox.take_all()
+            await outbox.take_some()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consume)
@@ -68,33 +69,34 @@ async def test_closing_wakes_waiting_tasks(autojump_clock: MockClock) -> None:
 
 @pytest.mark.defect("S7")
 async def test_outboxes_of_one_owner_share_their_memory(autojump_clock: MockClock) -> None:
-    memory = Shares(100, owners=Owners(several=True))
-    greedy = [Outbox(256, 60, memory, "greedy") for _ in range(4)]
+    unread = Unread(134, owners=Owners(several=True))
+    memory = unread.room
+    greedy = [Outbox(256, 60, unread, "greedy") for _ in range(4)]
     for outbox in greedy[:2]:
         outbox.put(b"x" * 40)
     assert [outbox.full for outbox in greedy] == [False, True, False, False], "three quarters are used"
     greedy[2].put(b"x")
     assert greedy[2].full, "one item at a time"
-    other = Outbox(256, 60, memory, "other")
+    other = Outbox(256, 60, unread, "other")
     other.put(b"x" * 10)
     assert not other.full
     async with trio.open_nursery() as nursery:
         nursery.start_soon(greedy[1].room)
         await wait_all_tasks_blocked()
-        assert await greedy[1].take_all() == [b"x" * 40]
+        assert await greedy[1].take_some() == [b"x" * 40]
     for outbox in (*greedy[:3], other):
-        outbox.clear()
+        outbox.drop()
     assert (memory.used, memory.held) == (0, {})
 
 
 async def test_a_consumer_that_is_cancelled_loses_nothing(autojump_clock: MockClock) -> None:
     outbox = Outbox()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.take_all)
+        nursery.start_soon(outbox.take_some)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     outbox.put(b"a")
-    assert await outbox.take_all() == [b"a"]
+    assert await outbox.take_some() == [b"a"]
 
 
 @pytest.mark.parametrize(("items", "size"), [(2, 1), (100, 50)])
@@ -113,7 +115,7 @@ async def test_a_full_outbox_blocks_senders(items: int, size: int, autojump_cloc
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
         assert not got_room.is_set()
-        await outbox.take_all()
+        await outbox.take_some()
     assert got_room.is_set()
 
 
@@ -152,9 +154,9 @@ async def test_a_consumer_may_take_a_part_and_there_is_room_once_it_is_enough(au
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait_for_room)
         await wait_all_tasks_blocked()
-        assert await outbox.take_all(2) == [b"abc"]
+        assert await outbox.take_some(2) == [b"abc"]
         await wait_all_tasks_blocked()
         assert roomy == []
-        assert await outbox.take_all(4) == [b"def", b"ghi"]
+        assert await outbox.take_some(4) == [b"def", b"ghi"]
     assert roomy == ["room"]
     assert outbox.empty

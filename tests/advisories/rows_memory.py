@@ -1,11 +1,13 @@
-"""Mutants for the memory of calls: large requests and answers."""
+"""Mutants for the memory of calls, their large requests and answers, and of what clients do not read."""
 
 from __future__ import annotations
 
 from .mutant import Mutant
 
 CALLS, SESSIONS = "tests/transports/test_call_memory.py", "tests/transports/test_session_memory.py"
+UNREAD, SOCKETS = "tests/transports/test_unread.py", "tests/e2e/test_unread.py"
 ADMISSION = "transports/http_server/endpoint/admission.py"
+GUARDED = "transports/http_server/listener/guarded_stream.py"
 
 MUTANTS = [
     Mutant(
@@ -124,5 +126,56 @@ MUTANTS = [
         "S6", "a large error is shortened", "_wire/sized.py",
         "return Error(request_id, code, message[:_LONGEST_ERROR])", "return frame",
         SESSIONS, "test_a_large_error_is_shortened",
+    ),
+    Mutant(
+        "S7", "messages that clients do not read are bounded", "_actors/unread.py",
+        "        while self.used > self.size and", "        while False and",
+        "tests/actors/test_unread.py", "test_as_many_are_cut_as_are_needed",
+    ),
+    Mutant(
+        "S7", "the owner that has most unread loses a connection", "_actors/unread.py",
+        "self._moved.oldest(self._moved.largest())", "self._moved.oldest(owner)",
+        "tests/actors/test_unread.py",
+        "test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest",
+    ),
+    Mutant(
+        "S7", "a connection that was read from is the last to go", "_actors/unread.py",
+        "        self._moved.remove(place)\n        self._count(owner, -amount)\n        if before",
+        "        self._count(owner, -amount)\n        if before",
+        "tests/actors/test_unread.py",
+        "test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest",
+        also=(("_actors/unread.py", "self._moved.add(owner, place, before - amount)", "pass"),),
+    ),
+    Mutant(
+        "S7", "answers that are not read count as memory", GUARDED,
+        "        unread.add(self, amount)\n", "",
+        SOCKETS, "test_the_connection_that_has_not_moved_for_longest_is_closed",
+    ),
+    Mutant(
+        "S7", "a stream that is not read is cut", "transports/http_server/endpoint/exchange_stream.py",
+        "head.owner, self._cut)", "head.owner)",
+        UNREAD, "test_the_stream_of_a_stateless_request_is_cut",
+    ),
+    Mutant(
+        "S7", "an old session that is not read ends", "transports/legacy_sse/server.py",
+        "        self.outbox.on_cut = partial(self.detach, \"not read\")\n", "",
+        UNREAD, "test_an_old_session_whose_answers_are_not_read_ends",
+    ),
+    Mutant(
+        "S7", "a WebSocket that is not read ends", "transports/websocket/server.py",
+        "        outbox.on_cut = partial(session.close_nowait, Cause.DISCONNECT)\n", "",
+        UNREAD, "test_a_socket_whose_answers_are_not_read_ends",
+    ),
+    Mutant(
+        "S6", "a body gives its memory back before its answer is read (hypercorn)",
+        "transports/http_server/hypercorn/asgi.py",
+        "            endpoint.admission.release_body(head)  # the client may be slow to read the answer\n", "",
+        SOCKETS, "test_a_body_holds_no_memory_while_its_answer_is_not_read",
+    ),
+    Mutant(
+        "S6", "a body gives its memory back before its answer is read (direct)",
+        "transports/http_server/direct/engine.py",
+        "            self._endpoint.admission.release_body(request)  # the client may be slow to read the answer\n", "",
+        SOCKETS, "test_a_body_holds_no_memory_while_its_answer_is_not_read",
     ),
 ]  # fmt: skip

@@ -104,7 +104,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "outboxes of one owner share their memory", "_actors/outbox.py",
-        "            self.full = self.full or (self._bytes > 0 and not self.memory.has_room(self.owner, 1))\n", "",
+        "            self.full = self.full or (self._bytes > 0 and not self.unread.room.has_room(self.owner, 1))\n", "",
         "tests/actors/test_outbox_and_reply.py", "test_outboxes_of_one_owner_share_their_memory",
     ),
     Mutant(

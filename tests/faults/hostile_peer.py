@@ -425,6 +425,18 @@ async def read_slowly(peer: Peer) -> None:
     await peer.many(40, work, receive_buffer=4096)
 
 
+async def leave_answers(peer: Peer) -> None:
+    """Answers that are not read, each of them small enough to take little of the processor."""
+    request = peer.call("give", {"kib": 256})
+
+    async def work(stream: trio.SocketStream) -> None:
+        await stream.send_all(request)
+        peer.requests += 1
+        await trio.sleep(random.uniform(1, 9))
+
+    await peer.many(300, work, receive_buffer=4096)
+
+
 async def read_old_streams_slowly(peer: Peer) -> None:
     """Sessions whose calls pour into streams that are not read."""
 
@@ -572,6 +584,7 @@ ATTACKS: Final[dict[str, Callable[[Peer], Awaitable[None]]]] = {
         try_tokens, try_key_ids, send_huge_headers, pipeline_garbage, open_and_close, flood_cancels,
         send_progress_tokens, send_cursors, ask_in_threads, delete_sessions, send_messages, keep_arguments, send_tables,
         open_websockets, hold_websockets, hold_connections, send_proofs, invent_names, send_parts_of_messages,
+        leave_answers,
     )
 }  # fmt: skip
 

@@ -146,15 +146,15 @@ async def test_answers_that_were_sent_or_abandoned_hold_no_memory() -> None:
         session_id = dict((await exchange(endpoint, head(), initialize())).headers)[b"mcp-session-id"].decode()
         client = Client(endpoint, session_id)
         await client.post(request(1, "echo", say=1))
-        assert endpoint.admission.outbox_memory.used == 0
+        assert endpoint.admission.unread.room.used == 0
         posted = head(mcp_session_id=session_id)
         assert endpoint.refuse_early(posted) is None
         pending = await endpoint.answer(posted, request(2, "echo", say=1))
         assert isinstance(pending, PostStream)
         await wait_all_tasks_blocked()
-        assert endpoint.admission.outbox_memory.used > 0
+        assert endpoint.admission.unread.room.used > 0
         pending._abandon()  # as if it were cancelled while a durable store writes the answer
-        assert endpoint.admission.outbox_memory.used == 0
+        assert endpoint.admission.unread.room.used == 0
 
 
 async def test_a_session_that_ends_before_its_stream_is_followed_holds_no_memory() -> None:
@@ -165,11 +165,11 @@ async def test_a_session_that_ends_before_its_stream_is_followed_holds_no_memory
         pending = await endpoint.answer(posted, request(1, "count", to=3, every=60))
         assert isinstance(pending, PostStream)
         await wait_all_tasks_blocked()
-        assert endpoint.admission.outbox_memory.used > 0
+        assert endpoint.admission.unread.room.used > 0
         await exchange(endpoint, client.head("DELETE"))
         await wait_all_tasks_blocked()
         assert (await pending.reply()).status == 404
-        assert endpoint.admission.outbox_memory.used == 0
+        assert endpoint.admission.unread.room.used == 0
 
 
 @pytest.mark.parametrize("deleted", [True, False])
@@ -187,14 +187,14 @@ async def test_an_answer_that_the_store_has_dropped_holds_no_memory(deleted: boo
             return pending
 
         pending = await post(1)
-        assert endpoint.admission.outbox_memory.used > 0
+        assert endpoint.admission.unread.room.used > 0
         if deleted:
             await exchange(endpoint, client.head("DELETE"))
             await wait_all_tasks_blocked()
         else:
             (await post(2))._abandon()
         assert (await pending.reply()).status == (404 if deleted else 500)
-        assert endpoint.admission.outbox_memory.used == 0
+        assert endpoint.admission.unread.room.used == 0
 
 
 async def test_json_only_waits_for_the_answer_and_counts_what_it_drops(autojump_clock: MockClock) -> None:
@@ -381,9 +381,9 @@ async def test_events_for_a_later_connection_are_bounded_and_the_response_is_kep
 
 @pytest.mark.defect("S7")
 async def test_streams_that_one_client_does_not_read_share_their_memory(autojump_clock: MockClock) -> None:
-    config = HttpConfig(max_outbox_memory=100_000, outbox_events=10_000)
+    config = HttpConfig(max_outbox_memory=133_334, outbox_events=10_000)
     async with open_endpoint(config) as endpoint:
-        memory = endpoint.admission.outbox_memory
+        memory = endpoint.admission.unread.room
         hosts = ("192.0.2.1", "192.0.2.2")
         greedy, other = [await Client.open(endpoint, extra={"client": (host, 1)}) for host in hosts]
         assert len(await (await other.stream(request(1, "count", to=10))).rest()) == 11

@@ -203,8 +203,9 @@ class HttpConfig:
     """Bytes that may wait for a connection before handlers block; also the amount kept for a later connection. Raise it
     together with `StoreLimits.stream_bytes`."""
     max_outbox_memory: int = 16 * 1024 * 1024
-    """Bytes that may wait for all connections together. With several clients, none gets more than three quarters of it;
-    a client that reads so slowly that its share is used up has its handlers blocked."""
+    """Bytes that may wait for all connections together, in the server's memory; an answer counts twice while it is
+    written. At three quarters of it the notifications of handlers wait. Beyond it the client that has most unread loses
+    the connection that has not moved for longest. Raise it for large answers to many slow clients."""
     drain_timeout: float = 25
     """Seconds that running calls may take to finish at shutdown; keep it below the grace period of the service
     manager."""

@@ -90,6 +90,7 @@ class LegacyLink:
 
     def start(self, session: Session, uri: str) -> None:
         self.session = session
+        self.outbox.on_cut = partial(self.detach, "not read")
         self._prologue = encode_event(uri, event="endpoint")
 
     @property
@@ -102,7 +103,8 @@ class LegacyLink:
             return chunk
         try:
             with trio.move_on_after(self.parts.config.heartbeat):
-                return b"".join([encode_event(data, event="message") for data in await self.outbox.take_all()])
+                items = await self.outbox.take_some()
+                return b"".join([encode_event(data, event="message") for data in items])
         except ConnectionLost:
             return None
         if self.session.peer.state is State.NEW and trio.current_time() - self.opened > _OPENING_TIME:
@@ -113,7 +115,7 @@ class LegacyLink:
         if not self.attached:
             return
         self.attached = False
-        self.outbox.close()
+        self.outbox.drop()
         self.session.close_nowait(Cause.DISCONNECT)
         hub = self.parts.hub
         if hub:
@@ -148,7 +150,7 @@ class LegacyEndpoint:
     async def _open(self, head: HttpRequest) -> Plain | Stream:
         parts = self.parts
         config = parts.config
-        outbox = Outbox(config.outbox_events, config.outbox_bytes, parts.admission.outbox_memory, head.owner)
+        outbox = Outbox(config.outbox_events, config.outbox_bytes, parts.admission.unread, head.owner)
         link = LegacyLink(
             parts=parts,
             head=head,

@@ -64,7 +64,7 @@ class MemoryEnd:
         if self._received:
             await trio.lowlevel.checkpoint()
         else:
-            self._received.extend(await self._incoming.take_all())
+            self._received.extend(await self._incoming.take_some())
         if not self._received:
             raise ConnectionLost("the memory link is closed")
         return self._received.popleft()
@@ -79,9 +79,8 @@ class MemoryEnd:
     def close(self) -> None:
         """Close the link. Messages that were not received yet are lost."""
         self._received.clear()
-        self._incoming.clear()
+        self._incoming.drop()
         self._outgoing.close()
-        self._incoming.close()
 
 
 @define(eq=False, repr=False)
@@ -93,7 +92,7 @@ class _ServerEnd(Pipe):
 
     async def receive(self) -> Sequence[bytes | RemoteProtocolError]:
         try:
-            return await self._incoming.take_all()
+            return await self._incoming.take_some()
         except ConnectionLost:
             return ()
 

@@ -99,7 +99,7 @@ async def _write(pipe: Pipe, link: PipeClientLink, receiver: Receiver, written: 
     outbox = link.outbox
     try:
         while True:
-            messages = await outbox.take_all()
+            messages = await outbox.take_some()
             link.full = False
             await pipe.send(messages)
     except ConnectionLost:

@@ -12,6 +12,7 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -83,8 +84,8 @@ class Pipe(Protocol):
 class Bounds(Protocol):
     """Limits of a peer over all its connections."""
 
-    def opened(self, session: Session) -> None:
-        """Count the session of this pipe."""
+    def opened(self, session: Session, outbox: Outbox) -> None:
+        """Count the session of this pipe, and what waits in its outbox."""
         ...
 
     def check(self, session: Session, frame: AnyFrame) -> None:
@@ -198,7 +199,7 @@ async def _serve_session(
     session = runtime.new_session(link, transport=transport, principal=principal, owner=owner, reader=reader.run)
     reader.session = session
     if bounds is not None:
-        bounds.opened(session)
+        bounds.opened(session, link.outbox)
     if pipe.gathers:
         link.is_last = lambda: not reader.pending and not session.peer.ledger.calls
     over = trio.Event()
@@ -231,15 +232,14 @@ async def _serve_session(
 
 async def _write(pipe: Pipe, link: PipeLink, writing: trio.CancelScope, reader: _Reader) -> None:
     outbox = link.outbox
-    with writing:
-        try:
+    try:
+        with writing, suppress(ConnectionLost, trio.BrokenResourceError, trio.ClosedResourceError):
             while True:
-                messages = await outbox.take_all()
+                messages = await outbox.take_some()
                 await (_send_in_parts(pipe, messages) if _PAUSE in messages else pipe.send(messages))
-        except (ConnectionLost, trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-    outbox.close()
-    reader.stop()
+    finally:
+        outbox.drop()
+        reader.stop()
 
 
 async def _send_in_parts(pipe: Pipe, messages: list[bytes]) -> None:

@@ -17,6 +17,7 @@ import trio
 from attrs import define, frozen
 
 from mcptrio import telemetry
+from mcptrio._actors.outbox import Outbox
 from mcptrio._actors.session import Session
 from mcptrio._peer.messages import Cause
 from mcptrio._wire.jsonrpc import AnyFrame
@@ -27,7 +28,7 @@ from mcptrio.transports.http_server.endpoint.event_stream import time_left
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse, refuse_overloaded
 from mcptrio.transports.http_server.endpoint.message_memory import MessageMemory
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
-from mcptrio.transports.http_server.hypercorn.asgi import MEMORY_EXTENSION, Receive, Scope, Send, head_of
+from mcptrio.transports.http_server.hypercorn.asgi import MEMORY_EXTENSION, Receive, Scope, Send, count_unread, head_of
 from mcptrio.transports.pipe.server import Pipe, PipeLimits, serve_pipe
 
 logger = logging.getLogger("mcptrio.websocket")
@@ -57,6 +58,7 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
         report_refusal(endpoint.runtime.hub, head, refusal)
         await _send_refusal(refusal, scope, send)
         return
+    count_unread(scope, endpoint, head)
     with _message_memory(endpoint, head, scope) as memory:  # first: a message may follow the handshake at once
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
         await _serve_session(endpoint, head, receive, send, memory)
@@ -141,8 +143,10 @@ class _Bounds:
     admission: Admission
     who: str
 
-    def opened(self, session: Session) -> None:
+    def opened(self, session: Session, outbox: Outbox) -> None:
         self.admission.carry(session, self.who)
+        outbox.unread, outbox.owner = self.admission.unread, session.owner
+        outbox.on_cut = partial(session.close_nowait, Cause.DISCONNECT)
 
     def check(self, session: Session, frame: AnyFrame) -> None:
         self.admission.check_carried(session, self.who, frame)

@@ -31,6 +31,12 @@ async def echo(text: str) -> str:
     return text
 
 
+@server.tool(read_only=True)
+async def give(kib: int) -> str:
+    """Return a text of so many KiB."""
+    return "x" * kib * 1024
+
+
 @server.tool
 def in_thread(text: str) -> str:
     """Return the text from a worker thread."""

@@ -139,6 +139,7 @@ class DirectEngine:
                 reply = await reply.reply()
         except BaseException as error:  # noqa: BLE001 - reported, and answered with 500
             reply = self._failed(error, guarded, request)
+        guarded.count_unread(self._endpoint.admission.unread, request.owner)
         return await self._send(guarded, request, reply, keep_alive)
 
     def _failed(self, error: BaseException, guarded: GuardedStream, request: HttpRequest) -> Plain:
@@ -215,6 +216,7 @@ class DirectEngine:
                         self._log(request, reply.status)
             # A body that was not read to its end would be taken for the next request.
             keep_alive = keep_alive and guarded.gate.phase is ReadPhase.BUSY and CLOSE not in reply.headers
+            self._endpoint.admission.release_body(request)  # the client may be slow to read the answer
             if reply.status >= 400:
                 report_refusal(guarded.hub, request, reply)
             if request.cors:

@@ -22,6 +22,7 @@ from mcptrio._actors.rates import Rates, whole_seconds
 from mcptrio._actors.session import Session
 from mcptrio._actors.shares import Owners, Shares
 from mcptrio._actors.supervisor import Supervisor
+from mcptrio._actors.unread import Unread
 from mcptrio._wire.jsonrpc import AnyFrame, Batch, Frame, Malformed, Request
 from mcptrio._wire.sized import memory_for
 from mcptrio.errors import Overloaded
@@ -52,9 +53,8 @@ class Admission:
     body_memory: Shares = field(init=False)
     """Bytes of bodies larger than `SMALL`, from the moment that so much has arrived until the answer is written; also
     of large WebSocket messages, until they are handled, see `MessageMemory`."""
-    outbox_memory: Shares = field(init=False)
-    """Bytes that wait for connections. They are not waited for: an outbox that is not empty is full when there are none
-    for its owner, and blocks its handlers."""
+    unread: Unread = field(init=False)
+    """Bytes that wait for clients to read them."""
     sessions: dict[str, int] = field(factory=dict)
     """The number of open sessions of each principal."""
     _alone: dict[str, set[Session]] = field(factory=dict)
@@ -67,7 +67,7 @@ class Admission:
         config = self.config
         self.places = Shares(config.max_calls, config.max_waiting, self.owners)
         self.body_memory = Shares(config.max_body_memory, config.max_waiting, self.owners)
-        self.outbox_memory = Shares(config.max_outbox_memory, owners=self.owners)
+        self.unread = Unread(config.max_outbox_memory, self.hub, self.owners)
         if config.rate is not None:
             self._rates = Rates(config.rate, config.rate_burst)
 

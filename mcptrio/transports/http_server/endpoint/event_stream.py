@@ -106,7 +106,7 @@ class StreamLog:
     ids: EventIds
     owner: str
     memory: Shares
-    """Bytes that wait for connections, see `Admission.outbox_memory`."""
+    """Room for bytes that wait for clients, see `Unread`."""
     last: int = 0
     """The number of the newest event."""
     taken: int = 0

@@ -23,7 +23,6 @@ from .message import Events, HttpRequest
 from .parts import EndpointParts
 from .remote import CloseRemotely, RemoteConnection
 
-_CHUNK: Final = 64 * 1024  # bytes that a stream hands out at once; the rest stays in the outbox, where it is counted
 _STREAM: Final = "0"
 _PREFIX: Final = "~"  # no session id begins like this
 
@@ -41,7 +40,7 @@ class OutboxStream:
 
     def __init__(self, parts: EndpointParts, head: HttpRequest, on_detach: Callable[[str], None]) -> None:
         config = parts.config
-        self._outbox = Outbox(config.outbox_events, config.outbox_bytes, parts.admission.outbox_memory, head.owner)
+        self._outbox = Outbox(config.outbox_events, config.outbox_bytes, parts.admission.unread, head.owner, self._cut)
         self._heartbeat = Timer(parts.timers, self._say_alive)
         self._every = config.heartbeat
         self._limit = parts.limit
@@ -68,10 +67,13 @@ class OutboxStream:
 
     def drop(self) -> None:
         """Forget what was not read: its reader is gone."""
-        self._outbox.clear()  # the garbage collector may come late
+        self._outbox.drop()  # the garbage collector may come late
 
     def events(self) -> Events:
         return self
+
+    def _cut(self) -> None:
+        self.detach("not read")
 
     # -- for the engine
 
@@ -88,7 +90,7 @@ class OutboxStream:
         if not self._outbox.closed:
             self._heartbeat.set(trio.current_time() + self._every)
         try:
-            items = await self._outbox.take_all(_CHUNK)
+            items = await self._outbox.take_some()
         except ConnectionLost:
             return None
         return b"".join([encode_event(item) if item else COMMENT for item in items])

@@ -24,6 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
+UNREAD_EXTENSION: Final = "mcptrio.unread"  # scope["extensions"][...]["use"]: called with an `Unread` and an owner
 MEMORY_EXTENSION: Final = "mcptrio.message_memory"  # scope["extensions"][...]["use"]: called with a `MessageMemory`
 _DRAIN_BYTES: Final = 1024 * 1024
 _DRAIN_TIME: Final = 2.0
@@ -65,6 +66,7 @@ class AsgiApp:
             refusal = endpoint.refuse_early(head)
             if refusal is None and endpoint.authenticator is not None:
                 refusal = await endpoint.authenticate(head)
+            count_unread(scope, endpoint, head)
             if head.owner != endpoint.runtime.turns.only_owner:
                 await endpoint.runtime.turns.take(head.owner)
             if refusal is not None:
@@ -101,6 +103,7 @@ class AsgiApp:
             endpoint.admission.release_body(head)
             await self._send_stream(head, reply, receive, send)
         elif type(reply) is Plain:
+            endpoint.admission.release_body(head)  # the client may be slow to read the answer
             if reply.status >= 400:
                 report_refusal(endpoint.runtime.hub, head, reply)
             await (_send_plain(head, reply, send) if head.method == "POST" else _refuse(head, reply, receive, send))
@@ -192,6 +195,13 @@ class _AccessLine:
     def write(self) -> None:
         if self._status:  # else the client went away first
             report_served(self._hub, self._head, self._status, trio.current_time() - self._began)
+
+
+def count_unread(scope: Scope, endpoint: Endpoint, head: HttpRequest) -> None:
+    """Count what the client does not read as memory of its owner, if the ASGI server is ours."""
+    extension = scope.get("extensions", {}).get(UNREAD_EXTENSION)
+    if extension is not None:
+        extension["use"](endpoint.admission.unread, head.owner)
 
 
 def head_of(scope: Scope, config: HttpConfig) -> HttpRequest:

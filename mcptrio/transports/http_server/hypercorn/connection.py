@@ -50,7 +50,7 @@ from mcptrio.transports.http_server.listener.framing import REASON_PHRASES, RawH
 from mcptrio.transports.http_server.listener.gate import ReadPhase
 from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
 
-from .asgi import MEMORY_EXTENSION, TARGET_EXTENSION
+from .asgi import MEMORY_EXTENSION, TARGET_EXTENSION, UNREAD_EXTENSION
 from .pinned import check_private_names
 from .websocket import WebSocket
 
@@ -255,6 +255,7 @@ class HypercornConnection(H11Protocol):
         head = self._head
         extensions = cast(HTTPScope, scope)["extensions"]
         extensions[TARGET_EXTENSION] = {"target": head.target}
+        extensions[UNREAD_EXTENSION] = {"use": self.guarded.count_unread}
         if head.websocket:
             extensions[MEMORY_EXTENSION] = {"use": self._use_memory}
         if self._certificate is not None:
@@ -346,12 +347,11 @@ class HypercornConnection(H11Protocol):
 
     async def _write(self, data: bytes) -> None:
         try:
-            if not self._writing.locked():
-                data = self.guarded.send_now(data)
-            if data:
+            sent = 0 if self._writing.locked() else self.guarded.send_now(data)
+            if sent < len(data):
                 async with self._writing:
                     with trio.CancelScope(shield=True):  # a cancelled write would end in the middle of a chunk
-                        await self.guarded.send_all(data)
+                        await self.guarded.send_all(data, sent)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             await self.handle(Closed())
 

@@ -22,6 +22,7 @@ import trio
 
 from mcptrio import telemetry
 from mcptrio._actors.timers import Timer, Timers
+from mcptrio._actors.unread import Unread
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .framing import FramingLimits, Refusal
@@ -29,6 +30,7 @@ from .gate import RawRequest, ReadPhase, RequestGate
 
 _READ_MAX: Final = 64 * 1024
 _WRITE_PIECE: Final = 64 * 1024
+_COPIES: Final = 2  # the message, and the bytes that are written
 _LINGER: Final = 2.0  # for a peer that has not sent all of its request
 _LINGER_BRIEFLY: Final = 0.25  # for one that has, and sends more perhaps
 _LINGER_BYTES: Final = 16 * 1024 * 1024
@@ -80,6 +82,9 @@ class GuardedStream:
         self._waits = False  # for the peer, in `_reading`
         self._finished = False
         self._pushed_back = b""
+        self.owner = ""
+        """The owner of what the peer has not read: the key of its principal, else its address."""
+        self._unread: Unread | None = None
         if hasattr(socket, "TCP_USER_TIMEOUT") and self.socket.family != getattr(socket, "AF_UNIX", None):
             with suppress(OSError):  # the kernel ends what we may no longer be there to end
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(config.write_timeout * 1000))
@@ -268,36 +273,50 @@ class GuardedStream:
 
     # -- outbound
 
-    async def send_all(self, data: bytes) -> None:
-        """Write, and cut the connection if the peer does not take it in time.
+    def count_unread(self, unread: Unread, owner: str) -> None:
+        """Count what the peer does not read as memory of its owner."""
+        self._unread, self.owner = unread, owner
+
+    async def send_all(self, data: bytes, start: int = 0) -> None:
+        """Write the bytes from `start` on, and cut the connection if the peer does not take them in time.
 
         Raises:
             trio.BrokenResourceError: the peer is gone, or was cut.
+            trio.ClosedResourceError: it was cut because its owner has most unread.
         """
-        if len(data) <= _WRITE_PIECE:
-            await self._send_piece(data)
+        unread, amount = self._unread, _COPIES * len(data)
+        if unread is None:
+            await self._send_pieces(data, start)
             return
+        unread.add(self, amount)
+        try:
+            await self._send_pieces(data, start)
+        finally:
+            unread.take(self, amount)
+
+    async def _send_pieces(self, data: bytes, start: int) -> None:
         view = memoryview(data)
-        for start in range(0, len(data), _WRITE_PIECE):  # a slow peer that makes progress is no stalled one
-            await self._send_piece(view[start : start + _WRITE_PIECE])
+        for at in range(start, len(data), _WRITE_PIECE):  # a slow peer that makes progress is no stalled one
+            await self._send_piece(view[at : at + _WRITE_PIECE])
+            if self._unread is not None:
+                self._unread.take(self)
 
     async def send_soon(self, data: bytes) -> None:
         """Write like `send_all`, without a task switch if the socket takes everything at once."""
-        data = self.send_now(data)
-        if data:
-            await self.send_all(data)
+        sent = self.send_now(data)
+        if sent < len(data):
+            await self.send_all(data, sent)
 
-    def send_now(self, data: bytes) -> bytes:
-        """Write what the socket takes at once, and return the rest."""
+    def send_now(self, data: bytes) -> int:
+        """Write what the socket takes at once, and return the number of those bytes."""
         if self.tls or self._finished or not _CAN_WRITE:
-            return data
+            return 0
         try:
-            sent = os.write(self.socket.fileno(), data)
+            return os.write(self.socket.fileno(), data)
         except BlockingIOError:
-            return data
+            return 0
         except OSError as error:
             raise trio.BrokenResourceError("the peer is gone") from error
-        return b"" if sent == len(data) else data[sent:]
 
     async def _send_piece(self, piece: bytes | memoryview) -> None:
         with trio.move_on_after(self._config.write_timeout) as scope:
@@ -335,6 +354,11 @@ class GuardedStream:
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
         self._wake()
+
+    def cut(self) -> None:
+        """Close the connection, because its peer does not read and its owner has most unread."""
+        self.report("not_read")
+        self.kill()
 
     def kill(self) -> None:
         """Close at once; tasks that wait on the stream get `trio.ClosedResourceError`."""

@@ -1,0 +1,84 @@
+"""The memory of messages that clients have not read: who loses a connection when it is used up."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import define, field
+
+from mcptrio import telemetry
+from mcptrio._actors.shares import Owners
+from mcptrio._actors.unread import Unread
+
+pytestmark = pytest.mark.defect("S7")
+
+
+@define(eq=False)
+class Place:
+    """A place where messages wait; it takes its part in `unread` back when it is cut, as real ones do."""
+
+    unread: Unread
+    owner: str
+    cuts: int = 0
+
+    def cut(self) -> None:
+        self.cuts += 1
+        self.unread.take(self, 1000)
+
+
+@define(eq=False)
+class Table:
+    unread: Unread
+    events: list[object] = field(factory=list)
+
+    def place(self, owner: str, amount: int) -> Place:
+        place = Place(self.unread, owner)
+        self.unread.add(place, amount)
+        return place
+
+
+@pytest.fixture
+def table() -> Table:
+    events: list[object] = []
+    return Table(Unread(100, telemetry.Hub([events.append]), Owners()), events)
+
+
+def test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest(table: Table) -> None:
+    other = table.place("b", 20)
+    first, second, third = [table.place("a", 25) for _ in range(3)]
+    table.unread.take(first)  # its client has read something
+    table.place("b", 20)
+    assert [place.cuts for place in (other, first, second, third)] == [0, 0, 1, 0]
+    assert table.unread.used == 90
+    assert table.events == [telemetry.LimitHit(name="max_outbox_memory")]
+
+
+def test_a_connection_that_grows_has_not_moved(table: Table) -> None:
+    first, second = table.place("a", 30), table.place("a", 30)
+    table.unread.add(first, 50)
+    assert (first.cuts, second.cuts) == (1, 0)
+    assert table.unread.used == 30
+
+
+def test_as_many_are_cut_as_are_needed(table: Table) -> None:
+    small = [table.place("a", 20) for _ in range(5)]
+    table.place("b", 35)
+    assert [place.cuts for place in small] == [1, 1, 0, 0, 0]
+
+
+def test_a_message_that_is_larger_than_the_limit_may_wait_alone(table: Table) -> None:
+    large = table.place("a", 500)
+    assert (large.cuts, table.unread.used) == (0, 500)
+    small = table.place("b", 10)
+    assert (large.cuts, small.cuts, table.unread.used) == (1, 0, 10)
+
+
+def test_what_was_read_gives_room_for_notifications_of_others(table: Table) -> None:
+    place, other = table.place("a", 60), table.place("a", 10)
+    table.unread.take(place, 20)
+    assert (table.unread.used, table.unread.room.used) == (50, 50)
+    assert not table.unread.room.has_room("a", 30)
+    assert table.unread.room.has_room("a", 20)
+    table.unread.take(place, 40)
+    table.unread.take(place, 40)  # it has nothing left
+    table.unread.take(other, 10)
+    assert (table.unread.used, table.unread.room.used, table.unread.room.held) == (0, 0, {})
