@@ -17,6 +17,8 @@ from mcptrio.stores.redis import RedisStore
 from mcptrio.transports.http_server.config import HttpConfig
 from tests.stateless.kit import Poster, Trail, endpoint_of
 
+from .two_workers import until
+
 ADA, EVE = Principal(subject="ada"), Principal(subject="eve")
 MakeServer = Callable[[Trail, trio.Event], Server]
 """Makes the server of a worker: its handlers say what they do, and some wait for the event."""
@@ -53,9 +55,14 @@ class PostingWorker:
     async def renew(self) -> None:
         await self.cluster.membership._renew()
 
-    async def freeze(self, other: PostingWorker) -> None:
-        """Have it declared dead by another worker. It goes on, and learns of it when it renews its lease."""
-        await other.cluster.membership.declare_dead(self.id)
+    async def freeze(self, *others: PostingWorker) -> None:
+        """Have it declared dead by the first of these workers, and wait until all of them know.
+
+        Until then they forward requests to it. It goes on, and learns of it when it renews its lease.
+        """
+        worker = self.id
+        await others[0].cluster.membership.declare_dead(worker)
+        await until(lambda: all(worker not in other.cluster.membership.workers for other in others))
 
 
 @asynccontextmanager

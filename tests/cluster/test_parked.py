@@ -157,7 +157,7 @@ async def test_a_client_that_leaves_the_other_worker_cancels_the_call(redis_serv
 async def test_a_call_of_a_dead_worker_is_replayed_once(redis_server: RedisServer) -> None:
     async with posting_workers(make_server, redis_server.url, 3) as (one, other, third):
         first = await one.poster.call("replayed")
-        await one.freeze(other)
+        await one.freeze(other, third)
         replies: list[Reply] = []
 
         async def retry(worker: PostingWorker) -> None:
@@ -188,7 +188,7 @@ async def test_a_worker_that_dies_while_it_replays_frees_the_state(redis_server:
     """The result of `once` stays: it is found by the next worker that replays the call."""
     async with posting_workers(make_server, redis_server.url, 3) as (one, other, third):
         first = await one.poster.call("replayed")
-        await one.freeze(third)
+        await one.freeze(other, third)
         marks = other.store.marks
         done = marks.done
         marks.done = lambda kind, *args, **kw: None if kind == "state" else done(kind, *args, **kw)  # type: ignore[method-assign]
