@@ -110,7 +110,7 @@ async def test_requests_that_wait_for_their_turn_count(autojump_clock: MockClock
         for number in (1, 2, 3):
             body = request(number, "tools/call", name="work", arguments={"text": TEXT})
             nursery.start_soon(client.post, body)
-        await trio.sleep(1)
+            await wait_all_tasks_blocked()  # the first one runs
         assert 3 * SIZE < memory.used < 3.1 * SIZE
         cancelled = notification("notifications/cancelled", requestId=3)
         await client.post(cancelled)
