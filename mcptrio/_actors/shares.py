@@ -24,6 +24,11 @@ from mcptrio._actors.future import Waiter
 from mcptrio._struct import Entity
 
 
+def owner_of(address: tuple[str, int] | None) -> str:
+    """Return the owner of what a client without a principal uses. No principal has such a key."""
+    return f"\0{address[0]}" if address else "\0"
+
+
 class Owners(Entity):
     """Whether a server has several owners of places. The tables of a server share it: an owner that asks one of them
     for the first time must not find that another has taken all of it."""

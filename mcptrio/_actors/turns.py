@@ -4,7 +4,8 @@ All requests of a process share one event loop. In each turn it resumes every ta
 connections would get 200 pieces of work in a turn, and every other client one. So each owner (the key of a principal,
 else the address of a client) begins two requests in a turn; its further requests wait, in order, for the next turns.
 With one, the turns themselves would cost an owner of many requests more of the processor's time. An owner that has the
-server for itself does not wait. A notification of a handler takes a turn as a request does.
+server for itself does not wait. A notification of a handler takes a turn as a request does, and so does a piece of
+16 KiB or more that a connection reads.
 """
 
 from __future__ import annotations

@@ -155,7 +155,8 @@ async def serve_http(
         ):
             page = metrics.text if program is None else program.metrics_page(metrics)
             endpoint = Endpoint(runtime, http, page, authenticator, open_scopes=auth is None)
-            listener = Listener(make_engine(endpoint), http, runtime.hub, sockets=sockets)
+            engine, unread = make_engine(endpoint), endpoint.admission.unread
+            listener = Listener(engine, http, runtime.hub, sockets=sockets, turns=runtime.turns, unread=unread)
             metrics.look_at(connections_open=lambda: listener.connections)
             async with _joined(endpoint, cluster, program, metrics) as joined, trio.open_nursery() as nursery:
                 try:

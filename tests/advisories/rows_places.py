@@ -90,6 +90,11 @@ MUTANTS = [
         "tests/transports/test_websocket.py", "test_messages_on_many_sockets_of_one_client_take_turns",
     ),
     Mutant(
+        "S7", "large pieces of one owner leave turns to others", "transports/http_server/listener/guarded_stream.py",
+        "if self._turns is not None and len(data) >= _LARGE_PIECE:", "if False:",
+        "tests/e2e/test_large_pieces.py", "test_one_client_reads_two_large_pieces_in_a_turn",
+    ),
+    Mutant(
         "S7", "an owner begins two requests in a turn", "_actors/turns.py",
         "        if begun == _PER_TURN or owner in self._waiting:\n", "        if begun == 50:\n",
         "tests/actors/test_turns.py", "test_an_owner_begins_two_requests_in_a_turn_once_there_is_another",

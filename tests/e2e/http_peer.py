@@ -27,7 +27,8 @@ async def serving_endpoint(config: HttpConfig | None = None, **options: Any) -> 
     listener = options.pop("listener", {})
     async with open_endpoint(config, **options) as endpoint:
         direct = endpoint if engines.current() == "direct" else None
-        async with serving(AsgiApp(endpoint), direct=direct, **listener) as server:
+        shared = {"turns": endpoint.runtime.turns, "unread": endpoint.admission.unread}
+        async with serving(AsgiApp(endpoint), direct=direct, shared=shared, **listener) as server:
             yield server, endpoint
 
 

@@ -69,6 +69,7 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
     """A listener on a free port; closed by force at the end. Times out rather than hang the suite."""
     events: list[telemetry.Event] = []
     sockets, endpoint = settings.pop("sockets", None), settings.pop("direct", None)
+    shared = settings.pop("shared", {})
     if endpoint is None and engines.current() == "direct":
         # An endpoint that is never asked for: the direct engine reads everything and hands it over.
         endpoint, settings["path"] = SimpleNamespace(), "/not-asked-for"
@@ -78,7 +79,7 @@ async def serving(app: App, **settings: Any) -> AsyncIterator[Served]:
     if endpoint is not None:
         engine = DirectEngine(endpoint, config)
         engine._hypercorn = hypercorn.serve  # so that the app of the test serves what it hands over
-    listener = Listener(engine.serve, config, telemetry.Hub([events.append]), sockets=sockets)
+    listener = Listener(engine.serve, config, telemetry.Hub([events.append]), sockets=sockets, **shared)
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             bound: list[BoundAddress] = await nursery.start(listener.serve)

@@ -28,7 +28,7 @@ from mcptrio.transports.http_server.endpoint.event_stream import time_left
 from mcptrio.transports.http_server.endpoint.message import HttpRequest, Plain, refuse, refuse_overloaded
 from mcptrio.transports.http_server.endpoint.message_memory import MessageMemory
 from mcptrio.transports.http_server.endpoint.refusals import report_refusal
-from mcptrio.transports.http_server.hypercorn.asgi import MEMORY_EXTENSION, Receive, Scope, Send, count_unread, head_of
+from mcptrio.transports.http_server.hypercorn.asgi import MEMORY_EXTENSION, Receive, Scope, Send, head_of, set_owner
 from mcptrio.transports.pipe.server import Pipe, PipeLimits, serve_pipe
 
 logger = logging.getLogger("mcptrio.websocket")
@@ -58,7 +58,7 @@ async def serve_websocket(endpoint: Endpoint, scope: Scope, receive: Receive, se
         report_refusal(endpoint.runtime.hub, head, refusal)
         await _send_refusal(refusal, scope, send)
         return
-    count_unread(scope, endpoint, head)
+    set_owner(scope, head.owner)
     with _message_memory(endpoint, head, scope) as memory:  # first: a message may follow the handshake at once
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
         await _serve_session(endpoint, head, receive, send, memory)

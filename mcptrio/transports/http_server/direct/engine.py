@@ -139,7 +139,6 @@ class DirectEngine:
                 reply = await reply.reply()
         except BaseException as error:  # noqa: BLE001 - reported, and answered with 500
             reply = self._failed(error, guarded, request)
-        guarded.count_unread(self._endpoint.admission.unread, request.owner)
         return await self._send(guarded, request, reply, keep_alive)
 
     def _failed(self, error: BaseException, guarded: GuardedStream, request: HttpRequest) -> Plain:
@@ -159,6 +158,7 @@ class DirectEngine:
         if refusal is None and endpoint.authenticator is not None:
             request.context = copy_context()  # the authenticator's context variables are for this request only
             refusal = await run_in(request.context, endpoint.authenticate(request))
+        guarded.set_owner(request.owner)
         if request.owner != endpoint.runtime.turns.only_owner:
             await endpoint.runtime.turns.take(request.owner)
         if refusal is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
+from mcptrio._actors.shares import owner_of
 from mcptrio._peer.era import Era
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, encode
@@ -103,7 +104,7 @@ class HttpRequest(Entity, kw_only=True):
             fields.clear()
             for name, value in self.headers:
                 fields[name] = fields[name] + b", " + value if name in fields else value
-        self.owner = f"\0{self.client[0]}" if self.client else "\0"  # no principal has such a key
+        self.owner = owner_of(self.client)
 
     def set_principal(self, principal: Principal) -> None:
         """Note the authenticated caller."""

@@ -24,7 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 TARGET_EXTENSION: Final = "mcptrio.target"  # scope["extensions"][...]["target"]: the request target as it was sent
-UNREAD_EXTENSION: Final = "mcptrio.unread"  # scope["extensions"][...]["use"]: called with an `Unread` and an owner
+OWNER_EXTENSION: Final = "mcptrio.owner"  # scope["extensions"][...]["set"]: called with the owner of the request
 MEMORY_EXTENSION: Final = "mcptrio.message_memory"  # scope["extensions"][...]["use"]: called with a `MessageMemory`
 _DRAIN_BYTES: Final = 1024 * 1024
 _DRAIN_TIME: Final = 2.0
@@ -66,7 +66,7 @@ class AsgiApp:
             refusal = endpoint.refuse_early(head)
             if refusal is None and endpoint.authenticator is not None:
                 refusal = await endpoint.authenticate(head)
-            count_unread(scope, endpoint, head)
+            set_owner(scope, head.owner)
             if head.owner != endpoint.runtime.turns.only_owner:
                 await endpoint.runtime.turns.take(head.owner)
             if refusal is not None:
@@ -197,11 +197,11 @@ class _AccessLine:
             report_served(self._hub, self._head, self._status, trio.current_time() - self._began)
 
 
-def count_unread(scope: Scope, endpoint: Endpoint, head: HttpRequest) -> None:
-    """Count what the client does not read as memory of its owner, if the ASGI server is ours."""
-    extension = scope.get("extensions", {}).get(UNREAD_EXTENSION)
+def set_owner(scope: Scope, owner: str) -> None:
+    """Tell the connection whose request it carries, if the ASGI server is ours."""
+    extension = scope.get("extensions", {}).get(OWNER_EXTENSION)
     if extension is not None:
-        extension["use"](endpoint.admission.unread, head.owner)
+        extension["set"](owner)
 
 
 def head_of(scope: Scope, config: HttpConfig) -> HttpRequest:

@@ -50,7 +50,7 @@ from mcptrio.transports.http_server.listener.framing import REASON_PHRASES, RawH
 from mcptrio.transports.http_server.listener.gate import ReadPhase
 from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
 
-from .asgi import MEMORY_EXTENSION, TARGET_EXTENSION, UNREAD_EXTENSION
+from .asgi import MEMORY_EXTENSION, OWNER_EXTENSION, TARGET_EXTENSION
 from .pinned import check_private_names
 from .websocket import WebSocket
 
@@ -255,7 +255,7 @@ class HypercornConnection(H11Protocol):
         head = self._head
         extensions = cast(HTTPScope, scope)["extensions"]
         extensions[TARGET_EXTENSION] = {"target": head.target}
-        extensions[UNREAD_EXTENSION] = {"use": self.guarded.count_unread}
+        extensions[OWNER_EXTENSION] = {"set": self.guarded.set_owner}
         if head.websocket:
             extensions[MEMORY_EXTENSION] = {"use": self._use_memory}
         if self._certificate is not None:

@@ -21,7 +21,9 @@ from typing import Final, TypeAlias, cast
 import trio
 
 from mcptrio import telemetry
+from mcptrio._actors.shares import owner_of
 from mcptrio._actors.timers import Timer, Timers
+from mcptrio._actors.turns import Turns
 from mcptrio._actors.unread import Unread
 from mcptrio.transports.http_server.config import HttpConfig
 
@@ -30,6 +32,8 @@ from .gate import RawRequest, ReadPhase, RequestGate
 
 _READ_MAX: Final = 64 * 1024
 _WRITE_PIECE: Final = 64 * 1024
+_LARGE_PIECE: Final = 16 * 1024  # bytes whose reading and decoding takes about as long as a request
+_LARGE_PHASES: Final = (ReadPhase.BODY, ReadPhase.RAW)
 _COPIES: Final = 2  # the message, and the bytes that are written
 _LINGER: Final = 2.0  # for a peer that has not sent all of its request
 _LINGER_BRIEFLY: Final = 0.25  # for one that has, and sends more perhaps
@@ -57,6 +61,9 @@ class GuardedStream:
         config: HttpConfig,
         hub: telemetry.Hub,
         timers: Timers,
+        *,
+        turns: Turns | None = None,
+        unread: Unread | None = None,
     ) -> None:
         self.timer = Timer(timers, self._interrupt)
         self.gate = RequestGate(
@@ -82,9 +89,10 @@ class GuardedStream:
         self._waits = False  # for the peer, in `_reading`
         self._finished = False
         self._pushed_back = b""
-        self.owner = ""
-        """The owner of what the peer has not read: the key of its principal, else its address."""
-        self._unread: Unread | None = None
+        self.owner = owner_of(self.address)
+        """The owner of what the connection uses: the caller of its latest request, before that its address."""
+        self._turns = turns
+        self._unread = unread
         if hasattr(socket, "TCP_USER_TIMEOUT") and self.socket.family != getattr(socket, "AF_UNIX", None):
             with suppress(OSError):  # the kernel ends what we may no longer be there to end
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(config.write_timeout * 1000))
@@ -151,6 +159,8 @@ class GuardedStream:
                     self.timer.expired = False
                     return found.encode()
                 self.timer.set(trio.current_time() + self._config.header_timeout)
+            elif gate.phase in _LARGE_PHASES:
+                await self._take_turn(data)
             gate.feed(data)
 
     def reading(self) -> trio.CancelScope:
@@ -225,6 +235,10 @@ class GuardedStream:
         self.gate.switch()
         self._wake()
 
+    def set_owner(self, owner: str) -> None:
+        """Note who uses the connection from now on: the caller of the request that is served."""
+        self.owner = owner
+
     def drain(self, grace: float = 0.0) -> None:
         """Wait at most `grace` seconds for one more request."""
         self.draining = True
@@ -261,6 +275,12 @@ class GuardedStream:
             left = _LINGER_BYTES
             while left > 0 and (data := await self._stream.receive_some(_READ_MAX)):
                 left -= len(data)
+                await self._take_turn(data)
+
+    async def _take_turn(self, data: bytes | bytearray) -> None:
+        """After a large piece, leave the loop to others: with a hundred connections, pieces would fill its turns."""
+        if self._turns is not None and len(data) >= _LARGE_PIECE:
+            await self._turns.take(self.owner)
 
     def _wake(self) -> None:
         self._woken = True
@@ -272,10 +292,6 @@ class GuardedStream:
         self._reading.cancel()
 
     # -- outbound
-
-    def count_unread(self, unread: Unread, owner: str) -> None:
-        """Count what the peer does not read as memory of its owner."""
-        self._unread, self.owner = unread, owner
 
     async def send_all(self, data: bytes, start: int = 0) -> None:
         """Write the bytes from `start` on, and cut the connection if the peer does not take them in time.

@@ -20,6 +20,8 @@ import trio
 
 from mcptrio import telemetry
 from mcptrio._actors.timers import Timers
+from mcptrio._actors.turns import Turns
+from mcptrio._actors.unread import Unread
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .containment import ConnectionGuard
@@ -55,6 +57,8 @@ class Listener:
         hub: telemetry.Hub | None = None,
         *,
         sockets: Sequence[socket.socket] | None = None,
+        turns: Turns | None = None,
+        unread: Unread | None = None,
     ) -> None:
         self.config = config
         self.hub = telemetry.Hub() if hub is None else hub
@@ -64,7 +68,8 @@ class Listener:
         self._given = sockets
         self._listening: list[trio.SocketListener] = []
         self._live: set[GuardedStream] = set()
-        self._timers = Timers(self._open_nursery)
+        timers = Timers(self._open_nursery)
+        self._guard = partial(GuardedStream, config=config, hub=self.hub, timers=timers, turns=turns, unread=unread)
         self._refusing = 0
         self._nursery: trio.Nursery | None = None
         self._variables = Context()  # context variables of connections; each request has its own
@@ -206,7 +211,7 @@ class Listener:
         transport: SocketOrTLS = stream
         if self._tls is not None:
             transport = trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)
-        guarded = GuardedStream(transport, self.config, self.hub, self._timers)
+        guarded = self._guard(transport)
         self._live.add(guarded)
         guarded.report("opened")
         if self.draining:  # accepted at the same moment: its first request may be under way
@@ -232,7 +237,7 @@ class Listener:
             self._empty.set()
 
     def _turn_away(self, stream: trio.SocketStream, nursery: trio.Nursery) -> None:
-        guarded = GuardedStream(stream, self.config, self.hub, self._timers)
+        guarded = self._guard(stream)
         guarded.report("refused", limit="connections")
         if self._tls is not None or self._refusing >= _REFUSING_MAX:
             guarded.kill()
