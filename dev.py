@@ -196,7 +196,9 @@ def audit(args: argparse.Namespace) -> int:
         elif code:  # pip-audit returns 1 for an advisory, with a report, and for a failure, without one
             fail(
                 "nothing was checked, for the reason above. pip-audit has to reach the package index for the versions "
-                "and the advisory service for what is known about them; a mirror of the index has no advisories"
+                "and the advisory service for what is known about them; a mirror of the index has no advisories. "
+                'A mirror of the service that has the interface of OSV: make audit ARGS="--vulnerability-service osv '
+                '--osv-url URL"'
             )
         return code
 
