@@ -30,8 +30,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_call_memory: int = 24 * 1024 * 1024
     """Maximum bytes, when decoded, of all messages over 4 KiB that calls keep: requests that run, run as tasks, or wait
     for their turn, notifications with a handler, and answers to questions. Further ones wait for `busy_timeout` (in a
-    WebSocket or over HTTP+SSE not at all) and then get an `overloaded` error. Calls that wait for the user may take as
-    much again; the oldest is cancelled first. Raise it for slow tools that take large arguments. Stdio has no such
+    WebSocket or over HTTP+SSE not at all) and then get an `overloaded` error. Calls that wait for the user may take
+    half as much besides; the oldest is cancelled first. Raise it for slow tools that take large arguments. Stdio has no such
     bound."""
     max_subscriptions: int = 50_000
     """Maximum resources that all clients together are subscribed to, by `resources/subscribe` and

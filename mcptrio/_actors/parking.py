@@ -63,7 +63,7 @@ class Parking(Entity, kw_only=True):
     audience: str
     keys: KeyRing = field(default_factory=KeyRing.random)
     max_parked: int = 1000
-    max_memory: int = 24 * 1024 * 1024
+    max_memory: int = 12 * 1024 * 1024
     """Bytes of the requests of all parked calls."""
     ttl: float = 600.0
     hub: telemetry.Hub = field(default_factory=telemetry.Hub)

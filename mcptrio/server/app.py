@@ -344,7 +344,7 @@ class App:
                 audience=self._state_audience,
                 keys=self.state_keys or KeyRing.random(),
                 max_parked=self.limits.parked_max,
-                max_memory=self.limits.max_call_memory,
+                max_memory=self.limits.max_call_memory // 2,
                 ttl=self.limits.parked_ttl,
             ),
         )

@@ -148,7 +148,7 @@ async def test_parked_calls_are_bounded_by_their_memory_too(autojump_clock: Mock
         mine = await other.call("ask", {"text": TEXT})
         asked = [await client.call("ask", {"text": TEXT}) for _ in range(6)]
         parking = client.endpoint.runtime.parking
-        assert len(parking) == 1 + 4  # five large ones do not fit together
+        assert len(parking) == 1 + 2  # three large ones do not fit together
         assert memory.used == 0
         for each, text in ((small, {}), (mine, {"text": TEXT})):
             assert (await other.retry(each, "ask", text, q=accept(word="yes"))).text == "accept"

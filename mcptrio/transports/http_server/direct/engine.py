@@ -163,19 +163,18 @@ class DirectEngine:
             await endpoint.runtime.turns.take(request.owner)
         if refusal is not None:
             return refusal
-        body = raw.body
+        body: bytes | Plain | None = raw.body
         if guarded.gate.phase is ReadPhase.BODY:
-            rest = await self._read_body(guarded, request, raw)
-            if not isinstance(rest, bytes):
-                return rest
-            body += rest
+            body = await self._read_body(guarded, request, raw)
+        if not isinstance(body, bytes):
+            return body
         if self._config.json_only and request.method == "POST":
             return await endpoint.answer_watched(request, body, partial(_wait_for_disconnect, guarded))
         return await endpoint.answer(request, body)
 
     async def _read_body(self, guarded: GuardedStream, request: HttpRequest, raw: RawRequest) -> bytes | Plain | None:
-        """Read the rest of a body; return a refusal if it takes too long, None if the peer went away."""
-        endpoint, parts, size, reserved_at = self._endpoint, list[bytes](), len(raw.body), 0.0
+        """Read a body to its end; return a refusal if it takes too long, None if the peer went away."""
+        endpoint, parts, size, reserved_at = self._endpoint, [raw.body], len(raw.body), 0.0
         with trio.move_on_after(self._config.body_timeout) as waiting:
             while guarded.gate.phase is ReadPhase.BODY:
                 if size > SMALL and not request.body_memory:
