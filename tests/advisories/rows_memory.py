@@ -134,7 +134,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "the owner that has most unread loses a connection", "_actors/unread.py",
-        "self._moved.oldest(self._moved.largest())", "self._moved.oldest(owner)",
+        "self._stalled(self._moved.largest())", "self._stalled(owner)",
         "tests/actors/test_unread.py",
         "test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest",
     ),
@@ -145,6 +145,26 @@ MUTANTS = [
         "tests/actors/test_unread.py",
         "test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest",
         also=(("_actors/unread.py", "self._moved.add(owner, place, before - amount)", "pass"),),
+    ),
+    Mutant(
+        "S7", "clients that read are not cut for others", "_actors/unread.py",
+        " if trio.current_time() - self._waiting[place][2] >= PATIENCE else None", "",
+        SOCKETS, "test_clients_that_read_at_the_same_time_do_not_cut_each_other",
+    ),
+    Mutant(
+        "S7", "one client cannot exceed the bound by reading", "_actors/unread.py",
+        "self.size < stored != self._waiting[place][1]", "False",
+        "tests/actors/test_unread.py", "test_an_owner_that_exceeds_the_limit_by_itself_loses_its_newest_message",
+    ),
+    Mutant(
+        "S7", "an answer that finds no room is replaced by an error", "transports/http_server/endpoint/post.py",
+        "len(answer) > SMALL and", "False and",
+        SOCKETS, "test_an_answer_that_finds_no_room_is_replaced_by_an_error",
+    ),
+    Mutant(
+        "S7", "a write that ends after a cut gives nothing back", "_actors/unread.py",
+        "        amount = min(amount, before)  # after a cut another task may have counted something\n", "",
+        "tests/actors/test_unread.py", "test_a_write_that_ends_after_a_cut_gives_nothing_back",
     ),
     Mutant(
         "S7", "answers that are not read count as memory", GUARDED,
