@@ -167,6 +167,11 @@ MUTANTS = [
         "tests/actors/test_unread.py", "test_a_write_that_ends_after_a_cut_gives_nothing_back",
     ),
     Mutant(
+        "S7", "a stream of a session that is not read is cut", "transports/http_server/endpoint/event_stream.py",
+        "            self.connection.detach(\"not read\")\n", "            pass\n",
+        UNREAD, "test_a_stream_of_a_session_that_is_not_read_is_cut_and_its_call_goes_on",
+    ),
+    Mutant(
         "S7", "answers that are not read count as memory", GUARDED,
         "        unread.add(self, amount)\n", "",
         SOCKETS, "test_the_connection_that_has_not_moved_for_longest_is_closed",

@@ -20,7 +20,7 @@ from mcptrio.transports.pipe.server import serve_pipe
 from mcptrio.transports.websocket.server import _Bounds
 from tests.stateless.kit import Poster, endpoint_of, meta
 
-from .app_for_tests import Reader, initialize, notification, request
+from .app_for_tests import Reader, exchange, head, initialize, notification, request, stream
 from .test_call_memory import Messages
 from .test_legacy_sse import OldClient
 
@@ -80,6 +80,22 @@ async def test_the_stream_of_a_stateless_request_is_cut(autojump_clock: MockCloc
         assert await readers[0].rest() == []
         for reader in readers[1:]:
             assert (await reader.frame())["method"] == "notifications/message"
+            reader.hang_up()
+
+
+async def test_a_stream_of_a_session_that_is_not_read_is_cut_and_its_call_goes_on(autojump_clock: MockClock) -> None:
+    async with opened() as kit:
+        readers: list[Reader] = []
+        for who, address in [("first", "a"), ("second", "a"), ("other", "b")]:
+            opening = await exchange(kit.endpoint, head(client=(address, 1)), initialize())
+            session = dict(opening.headers)[b"mcp-session-id"].decode()
+            call = request(1, "tools/call", name="say", arguments={"who": who})
+            readers.append(await stream(kit.endpoint, head(mcp_session_id=session, client=(address, 1)), call))
+            await trio.sleep(PATIENCE)
+        assert [reader.reply.events.detached for reader in readers] == ["not read", None, None]  # type: ignore[attr-defined]
+        assert 2 * SIZE < kit.unread.used < 2.1 * SIZE
+        assert kit.ended == []
+        for reader in readers:
             reader.hang_up()
 
 
