@@ -87,11 +87,6 @@ MUTANTS = [
         SESSIONS, "test_only_so_many_notifications_wait_in_a_session",
     ),
     Mutant(
-        "S7", "large notifications and answers need memory", "transports/http_server/endpoint/stateful.py",
-        "refusal = await self.parts.admission.wait_for_memory(head, frame)", "refusal = None",
-        SESSIONS, "test_an_answer_that_does_not_fit_can_be_sent_again",
-    ),
-    Mutant(
         "S7", "a call counts the answers that it keeps", "_actors/perform.py",
         "                    actor.handlers.keep(call, size)\n", "                    pass\n",
         SESSIONS, "test_answers_count_until_the_call_ends",
@@ -116,6 +111,16 @@ MUTANTS = [
         "S7", "a task counts the answers that it keeps", "extensions/tasks/asks.py",
         "                call.keep(size)\n", "                pass\n",
         SESSIONS, "test_an_answer_to_a_task_counts_until_the_task_ends",
+    ),
+    Mutant(
+        "S7", "a message is decoded only when there is memory for it", "transports/http_server/endpoint/endpoint.py",
+        "        refusal = await self.admission.reserve_message(head, body)\n", "        refusal = None\n",
+        SESSIONS, "test_a_message_is_decoded_only_when_there_is_memory_for_it",
+    ),
+    Mutant(
+        "S7", "a message that waits for a place counts", "transports/http_server/endpoint/admission.py",
+        "        request.message_memory = size\n", "        self.call_memory.give_back(request.owner, size)\n",
+        SESSIONS, "test_a_message_that_waits_for_a_place_counts",
     ),
     Mutant(
         "S6", "a stream keeps no parameters", "transports/http_server/endpoint/post.py",

@@ -101,11 +101,8 @@ class Sessions:
         else:
             asks = type(frame) is Request
         if not asks:
-            # Accept small responses always, even under load: a running call may be blocked on one.
-            refusal = await self.parts.admission.wait_for_memory(head, frame)
-            if refusal is None and http.closed:  # meanwhile, see below
-                return await self.post(head, frame)
-            refusal = refusal or await self.hand_over(session, frame, http, head.context)
+            # Accept responses always, even under load: a running call may be blocked on one.
+            refusal = await self.hand_over(session, frame, http, head.context)
             if type(frame) is Notification and frame.method == "notifications/initialized":
                 session.changed()
             return refusal or ACCEPTED
