@@ -67,7 +67,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "large requests that wait for their turn count as memory", "_actors/session.py",
-        "        if self.peer.ledger.waiting_memory != self._waiting_memory:\n", "        if False:\n",
+        "        if ledger.waiting_memory + ledger.gathered_memory != self._counted_memory:\n", "        if False:\n",
         SESSIONS, "test_requests_that_wait_for_their_turn_count",
     ),
     Mutant(
@@ -78,7 +78,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "waiting requests give their memory back when their session ends", "_actors/session.py",
-        "        if self._waiting_memory:\n            self._count_waiting()\n", "",
+        "        if self._counted_memory:\n            self._count_memory()\n", "",
         SESSIONS, "test_requests_that_wait_count_until_their_session_ends",
     ),
     Mutant(
@@ -121,6 +121,17 @@ MUTANTS = [
         "S7", "a message that waits for a place counts", "transports/http_server/endpoint/admission.py",
         "        request.message_memory = size\n", "        self.call_memory.give_back(request.owner, size)\n",
         SESSIONS, "test_a_message_that_waits_for_a_place_counts",
+    ),
+    Mutant(
+        "S7", "answers that wait for their batch count as memory", "_peer/ledger.py",
+        "            self.gathered_memory += size\n", "",
+        SESSIONS, "test_answers_of_a_batch_count_until_it_is_answered",
+        also=(("_peer/ledger.py", "        self.gathered_memory -= group.size\n", ""),),
+    ),
+    Mutant(
+        "S7", "answers that wait for their batch are bounded", "_actors/handlers.py",
+        "Finished(number, fitting(session, number, outcome))", "Finished(number, outcome)",
+        SESSIONS, "test_an_answer_of_a_batch_that_finds_no_memory_is_an_error",
     ),
     Mutant(
         "S6", "a stream keeps no parameters", "transports/http_server/endpoint/post.py",

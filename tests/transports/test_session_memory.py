@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -325,6 +325,73 @@ async def test_a_message_that_waits_for_a_place_counts(autojump_clock: MockClock
 
 def decoded() -> list[SizedObject]:
     return [each for each in gc.get_objects() if type(each) is SizedObject]
+
+
+# -- answers of batches
+
+
+BATCHES = "2025-03-26"
+
+
+@asynccontextmanager
+async def batching(**limits: Any) -> AsyncIterator[tuple[Shares, Client]]:
+    server = make_server(**{"max_call_memory": 20 * SIZE, **limits})
+
+    @server.tool
+    async def give(seconds: float = 0) -> str:
+        await trio.sleep(seconds)
+        return TEXT
+
+    async with endpoint_of(server) as endpoint:
+        reply = await exchange(endpoint, head(), initialize(BATCHES))
+        session = dict(reply.headers)[b"mcp-session-id"].decode()
+        client = Client(endpoint, {"mcp_session_id": session})
+        await client.post(READY)
+        yield endpoint.runtime.call_memory, client
+
+
+def calls(*seconds: float) -> bytes:
+    each = [request(at, "tools/call", name="give", arguments={"seconds": s}) for at, s in enumerate(seconds)]
+    return b"[" + b",".join(each) + b"]"
+
+
+async def answers(client: Client, batch: bytes) -> list[Json]:
+    reply = await exchange(client.endpoint, head(**client.headers), batch)
+    found = json.loads(reply.body) if isinstance(reply, Plain) else await Reader(reply).frame()
+    assert isinstance(found, list)
+    return sorted(found, key=lambda each: int(each["id"]))
+
+
+@pytest.mark.defect("S7")
+@pytest.mark.parametrize("end", ["answered", "cancelled", "deleted"])
+async def test_answers_of_a_batch_count_until_it_is_answered(end: str, autojump_clock: MockClock) -> None:
+    async with batching() as (memory, client), trio.open_nursery() as nursery:
+
+        async def post() -> None:
+            with suppress(AssertionError):  # a session that was deleted has no answer
+                assert len(await answers(client, calls(0, 1, 20))) == 2 + (end == "answered")
+
+        nursery.start_soon(post)
+        await trio.sleep(10)
+        assert 4 * SIZE < memory.used < 4.1 * SIZE  # each answer, and its part of the message
+        if end == "cancelled":
+            await client.post(notification("notifications/cancelled", requestId=2))
+        elif end == "deleted":
+            await exchange(client.endpoint, head("DELETE", **client.headers))
+        await trio.sleep(15)
+        assert memory.used == 0
+
+
+@pytest.mark.defect("S7")
+async def test_an_answer_of_a_batch_that_finds_no_memory_is_an_error(autojump_clock: MockClock) -> None:
+    async with batching(max_call_memory=8 * SIZE) as (memory, client):
+        first, second, third, fourth = await answers(client, calls(0, 1, 2, 3))
+        assert "result" in first
+        assert "result" in second
+        assert "max_call_memory" in third["error"]["message"]
+        assert fourth["error"]["data"] == {"mayHaveRun": True}
+        assert memory.used == 0
+        assert "result" in (await answers(client, calls(0)))[0]
 
 
 # -- parameters that are not kept
