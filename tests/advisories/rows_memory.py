@@ -134,6 +134,12 @@ MUTANTS = [
         SESSIONS, "test_an_answer_of_a_batch_that_finds_no_memory_is_an_error",
     ),
     Mutant(
+        "S7", "a stream whose connection is lost gives its memory back",
+        "transports/http_server/endpoint/event_stream.py",
+        "            self.unread.take(self, charged)\n", "",
+        "tests/transports/test_random_clients.py", "test_nothing_is_counted_after_clients_have_done_anything",
+    ),
+    Mutant(
         "S6", "a stream keeps no parameters", "transports/http_server/endpoint/post.py",
         "        self.frame = without_params(self.frame)\n", "",
         SESSIONS, "test_a_stream_that_is_not_read_keeps_no_parameters",
