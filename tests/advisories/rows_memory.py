@@ -140,6 +140,11 @@ MUTANTS = [
         "tests/transports/test_random_clients.py", "test_nothing_is_counted_after_clients_have_done_anything",
     ),
     Mutant(
+        "S7", "many small objects are not kept", "server/session_handle.py",
+        " or memory_of(data, DEFAULT_LIMITS) > _MAX_DECODED", "",
+        "tests/server/test_kept_requests.py", "test_many_small_objects_are_not_kept_although_they_are_short",
+    ),
+    Mutant(
         "S6", "a stream keeps no parameters", "transports/http_server/endpoint/post.py",
         "        self.frame = without_params(self.frame)\n", "",
         SESSIONS, "test_a_stream_that_is_not_read_keeps_no_parameters",
