@@ -52,8 +52,8 @@ class Admission:
     places: Shares = field(init=False)
     """One for each request that is being served; `reserved` counts those of WebSocket and HTTP+SSE sessions."""
     body_memory: Shares = field(init=False)
-    """Bytes of bodies larger than `SMALL`, from the moment that so much has arrived until the answer is written; also
-    of large WebSocket messages, until they are handled, see `MessageMemory`."""
+    """Bytes of bodies larger than `SMALL`, from the moment that so much has arrived until the answer is there, but not
+    while it is written; also of large WebSocket messages, until they are handled, see `MessageMemory`."""
     unread: Unread = field(init=False)
     """Bytes that wait for clients to read them."""
     sessions: dict[str, int] = field(factory=dict)
