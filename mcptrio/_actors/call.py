@@ -10,15 +10,26 @@ from typing import TYPE_CHECKING, Any
 import trio
 from msgspec import field
 
+from mcptrio import telemetry
 from mcptrio._actors.journal import Journal
 from mcptrio._actors.places import Place, ThreadPlace, give_back, take_again
 from mcptrio._peer.effects import Start
-from mcptrio._peer.messages import Cause
+from mcptrio._peer.era import Role
+from mcptrio._peer.ledger import memory_to_gather
+from mcptrio._peer.messages import Cause, Failed, Outcome
 from mcptrio._struct import Entity
 from mcptrio._wire.sized import size_of
+from mcptrio.errors import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from mcptrio._actors.service import Actor
+
+_NO_ROOM = Failed(
+    INTERNAL_ERROR,
+    "the call has run, but its answer was dropped: the answers of its batch take too much memory "
+    "(Limits.max_call_memory); send large calls alone",
+    {"mayHaveRun": True},
+)
 
 
 class Call(Entity):
@@ -182,3 +193,15 @@ class Call(Entity):
             self.notified -= 1
             return False
         return True
+
+
+def fitting(session: Actor, number: int, outcome: Outcome) -> Outcome:
+    """Return an outcome, or an error if it has to wait for the rest of its batch and there is no memory for it."""
+    entry = session.peer.ledger.calls.get(number)
+    if entry is None or entry.group is None or isinstance(outcome, Failed) or session.service.role is not Role.SERVER:
+        return outcome
+    if session.runtime.call_memory.has_room(session.owner, memory_to_gather(outcome.result)):
+        return outcome
+    if hub := session.service.telemetry:
+        hub.emit(telemetry.LimitHit(name="max_call_memory", session=session.id))
+    return _NO_ROOM

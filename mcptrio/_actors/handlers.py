@@ -18,7 +18,7 @@ import trio
 from msgspec import field
 
 from mcptrio import telemetry
-from mcptrio._actors.call import Call
+from mcptrio._actors.call import Call, fitting
 from mcptrio._actors.cancellation import abandon_nurseries, is_cancelled
 from mcptrio._actors.journal import Journal
 from mcptrio._actors.parking import refusal
@@ -218,7 +218,7 @@ class Handlers(Entity):
             session.runtime.parking.answered(call.start, session.owner)
         # The machine ignores calls that were stopped. When the whole session is being cancelled, no reply is possible.
         if call.stopped is not Cause.SESSION_END:
-            session.inbox.post_soon(Finished(number, outcome))
+            session.inbox.post_soon(Finished(number, fitting(session, number, outcome)))
         if call.ends_session is not None:
             session.reason = call.ends_session
             session.close_nowait(Cause.SESSION_END)

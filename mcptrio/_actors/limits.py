@@ -31,8 +31,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Maximum bytes, when decoded, of all messages over 4 KiB that calls keep: requests that run, run as tasks, or wait
     for their turn, notifications with a handler, and answers to questions. Further ones wait for `busy_timeout` (in a
     WebSocket or over HTTP+SSE not at all) and then get an `overloaded` error. Calls that wait for the user may take
-    half as much besides; the oldest is cancelled first. Raise it for slow tools that take large arguments. Stdio has no such
-    bound."""
+    half as much besides; the oldest is cancelled first. Raise it for slow tools that take large arguments. Stdio has no
+    such bound. Results that wait for the rest of their batch (2025-03-26) count twice, also on stdio; further ones are
+    replaced by an error."""
     max_subscriptions: int = 50_000
     """Maximum resources that all clients together are subscribed to, by `resources/subscribe` and
     `subscriptions/listen`; further ones get an `overloaded` error. A URI counts once more for each 250 characters. A

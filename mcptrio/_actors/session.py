@@ -78,8 +78,8 @@ class Session(Entity, kw_only=True):
     _background: Background | None = None
     nursery: trio.Nursery | None = None
     """None while the session sleeps."""
-    _waiting_memory: int = 0
-    """Bytes of waiting requests that the runtime counts."""
+    _counted_memory: int = 0
+    """Bytes of waiting requests, and of gathered results, that the runtime counts."""
     _waiting_tasks: list[Callable[[trio.Nursery], None]] | None = None
     """Tasks to start as soon as there is a nursery."""
 
@@ -136,13 +136,17 @@ class Session(Entity, kw_only=True):
     def _step(self, message: Message) -> None:
         """Process one message. It never waits."""
         perform(self, self.peer.step(message))
-        if self.peer.ledger.waiting_memory != self._waiting_memory:
-            self._count_waiting()
+        ledger = self.peer.ledger
+        if ledger.waiting_memory + ledger.gathered_memory != self._counted_memory:
+            self._count_memory()
 
-    def _count_waiting(self) -> None:
-        """Let the requests that wait for their turn count as memory."""
-        added = self.peer.ledger.waiting_memory - self._waiting_memory
-        self._waiting_memory += added
+    def _count_memory(self) -> None:
+        """Let the requests that wait for their turn, and the results that wait for others, count as memory."""
+        ledger = self.peer.ledger
+        added = ledger.waiting_memory + ledger.gathered_memory - self._counted_memory
+        self._counted_memory += added
+        if self._runtime is None:
+            return  # a client
         if added > 0:
             self.runtime.call_memory.take_anyway(self.owner, added)
         else:
@@ -246,8 +250,8 @@ class Session(Entity, kw_only=True):
         if self.ended is None:
             self.ended = Cause.CRASH
         settle_all(self, self.ended, self.inbox.close(self.ended.value))
-        if self._waiting_memory:
-            self._count_waiting()
+        if self._counted_memory:
+            self._count_memory()
         self.link.end()
         if self._background is not None:
             self._background.end()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import field
+from msgspec import Raw, field
 
 from mcptrio._peer.effects import Start
 from mcptrio._peer.link import ReplyLink
@@ -26,6 +26,13 @@ class Group(Entity):
     expected: int
     link: ReplyLink
     answers: list[Response | Error] = field(default_factory=list)
+    size: int = 0
+    """Bytes of the results among them, and of the message that they will be."""
+
+
+def memory_to_gather(result: Raw) -> int:
+    """Return the bytes that a result takes in a batch: itself, and its part of the message."""
+    return 2 * len(result)
 
 
 class Round(Entity):
@@ -73,6 +80,8 @@ class Ledger(Entity):
     """Calls that have not started, in order of arrival."""
     waiting_memory: int = 0
     """Bytes of their requests that count."""
+    gathered_memory: int = 0
+    """The sizes of all groups together."""
     held: list[Asked] = field(default_factory=list)
     """Outgoing requests that wait for `notifications/initialized`."""
     last_call: int = 0
@@ -132,6 +141,22 @@ class Ledger(Entity):
         self.running += 1
         if start.request_id is not None:
             self.by_id[start.request_id] = start.call
+
+    def gather(self, group: Group, answer: Response | Error) -> None:
+        """Keep a response until all responses to its batch are there."""
+        group.answers.append(answer)
+        if type(answer) is Response and type(answer.result) is Raw:
+            size = memory_to_gather(answer.result)
+            group.size += size
+            self.gathered_memory += size
+
+    def close_group(self, group: Group) -> tuple[Response | Error, ...] | None:
+        """Return the responses to a batch once all are there; None before."""
+        if not group.expected or len(group.answers) < group.expected:
+            return None
+        group.expected = 0
+        self.gathered_memory -= group.size
+        return tuple(group.answers)
 
     def close(self, call: int) -> Entry | None:
         entry = self.calls.pop(call, None)

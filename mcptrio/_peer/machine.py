@@ -352,10 +352,8 @@ class Peer(Entity, kw_only=True):
         return effects + self._close_group(group)
 
     def _close_group(self, group: Group) -> list[Effect]:
-        if group.expected and len(group.answers) == group.expected:
-            group.expected = 0
-            return [Send(tuple(group.answers), group.link, final=True)]
-        return []
+        answers = self.ledger.close_group(group)
+        return [] if answers is None else [Send(answers, group.link, final=True)]
 
     # -- outcomes of handlers
 
@@ -395,7 +393,7 @@ class Peer(Entity, kw_only=True):
             if outcome.code == MISSING_CLIENT_CAPABILITY:
                 status = start.era.http.missing_capability_status
         if entry.group is not None:
-            entry.group.answers.append(frame)
+            self.ledger.gather(entry.group, frame)
             return self._close_group(entry.group)
         effects: list[Effect] = [Send(frame, start.link, final=True, status=status)]
         if start.method == "subscriptions/listen" and type(outcome) is Answered and _is_pipe(start.link):

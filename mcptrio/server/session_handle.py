@@ -14,8 +14,9 @@ from mcptrio._actors.service import Actor
 from mcptrio._eras.stateless import CLIENT_INFO
 from mcptrio._peer.messages import Cause
 from mcptrio._uri.syntax import normalize
-from mcptrio._wire.jsonrpc import encode_value
+from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, encode_value
 from mcptrio._wire.objects.converter import structure, unstructure
+from mcptrio._wire.sized import memory_of
 from mcptrio.errors import INVALID_PARAMS, ConnectionLost, LocalProtocolError, MCPError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 MAX_KEPT: Final = 32 * 1024
 """Bytes of the parameters of `initialize`, and of a subscription besides its URIs; usual clients send one or two KiB,
 and a thousand ids of tasks take 25."""
+_MAX_DECODED: Final = 3 * MAX_KEPT
+"""Bytes that they may take in memory: many small objects take twenty times as much there as on the wire."""
 
 
 class SessionHandle:
@@ -171,13 +174,15 @@ def send_list_changed(session: Actor, kind: str) -> None:
 
 def is_large(params: Mapping[str, Any]) -> bool:
     """Whether parameters are too large to be kept as long as a session or a stream lasts."""
-    return len(encode_value(params)) > MAX_KEPT
+    data = encode_value(params)
+    return len(data) > MAX_KEPT or memory_of(data, DEFAULT_LIMITS) > _MAX_DECODED
 
 
 def check_kept(params: Mapping[str, Any]) -> None:
     """Refuse parameters that would take megabytes in memory as long as a session or a stream lasts."""
     if is_large(params):
-        raise MCPError(INVALID_PARAMS, f"what the server keeps of this request may have {MAX_KEPT} bytes")
+        text = f"what the server keeps of this request may have {MAX_KEPT} bytes, and {_MAX_DECODED} when it is decoded"
+        raise MCPError(INVALID_PARAMS, text)
 
 
 def resource_topic(uri: str) -> str:

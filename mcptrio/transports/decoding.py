@@ -13,7 +13,7 @@ import trio
 
 from mcptrio._wire.jsonrpc import DEFAULT_LIMITS, Batch, Frame, decode, decode_in_parts
 from mcptrio._wire.scan import JsonLimits
-from mcptrio._wire.sized import with_size
+from mcptrio._wire.sized import COUNTED, memory_of, with_size
 
 if TYPE_CHECKING:
     from mcptrio._actors.runtime import Runtime
@@ -25,6 +25,12 @@ _LONG: Final = 0.001
 decoded in one turn."""
 _REST: Final = 3
 """How many times as long the loop is left to others after a part of a message from a client."""
+
+
+def memory_to_decode(data: bytes | bytearray, limits: JsonLimits) -> int:
+    """Return the bytes that a message takes when it is decoded, if it counts; else 0."""
+    size = memory_of(data, limits) if len(data) > _SMALL else 0
+    return size if size > COUNTED else 0
 
 
 def decode_small(data: bytes | bytearray, limits: JsonLimits = DEFAULT_LIMITS) -> Frame | Batch:

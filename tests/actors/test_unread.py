@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from attrs import define, field
+from trio.testing import MockClock
 
 from mcptrio import telemetry
 from mcptrio._actors.shares import Owners
-from mcptrio._actors.unread import Unread
+from mcptrio._actors.unread import PATIENCE, Unread
 
 pytestmark = pytest.mark.defect("S7")
 
@@ -42,9 +44,12 @@ def table() -> Table:
     return Table(Unread(100, telemetry.Hub([events.append]), Owners()), events)
 
 
-def test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest(table: Table) -> None:
+async def test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest(
+    table: Table, autojump_clock: MockClock
+) -> None:
     other = table.place("b", 20)
     first, second, third = [table.place("a", 25) for _ in range(3)]
+    await trio.sleep(PATIENCE)
     table.unread.take(first)  # its client has read something
     table.place("b", 20)
     assert [place.cuts for place in (other, first, second, third)] == [0, 0, 1, 0]
@@ -52,27 +57,30 @@ def test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_lon
     assert table.events == [telemetry.LimitHit(name="max_outbox_memory")]
 
 
-def test_a_connection_that_grows_has_not_moved(table: Table) -> None:
+async def test_a_connection_that_grows_has_not_moved(table: Table, autojump_clock: MockClock) -> None:
     first, second = table.place("a", 30), table.place("a", 30)
+    await trio.sleep(PATIENCE)
     table.unread.add(first, 50)
     assert (first.cuts, second.cuts) == (1, 0)
     assert table.unread.used == 30
 
 
-def test_as_many_are_cut_as_are_needed(table: Table) -> None:
+async def test_as_many_are_cut_as_are_needed(table: Table, autojump_clock: MockClock) -> None:
     small = [table.place("a", 20) for _ in range(5)]
+    await trio.sleep(PATIENCE)
     table.place("b", 35)
     assert [place.cuts for place in small] == [1, 1, 0, 0, 0]
 
 
-def test_a_message_that_is_larger_than_the_limit_may_wait_alone(table: Table) -> None:
+async def test_a_message_that_is_larger_than_the_limit_may_wait_alone(table: Table, autojump_clock: MockClock) -> None:
     large = table.place("a", 500)
     assert (large.cuts, table.unread.used) == (0, 500)
+    await trio.sleep(PATIENCE)
     small = table.place("b", 10)
     assert (large.cuts, small.cuts, table.unread.used) == (1, 0, 10)
 
 
-def test_what_was_read_gives_room_for_notifications_of_others(table: Table) -> None:
+async def test_what_was_read_gives_room_for_notifications_of_others(table: Table, autojump_clock: MockClock) -> None:
     place, other = table.place("a", 60), table.place("a", 10)
     table.unread.take(place, 20)
     assert (table.unread.used, table.unread.room.used) == (50, 50)
@@ -82,3 +90,36 @@ def test_what_was_read_gives_room_for_notifications_of_others(table: Table) -> N
     table.unread.take(place, 40)  # it has nothing left
     table.unread.take(other, 10)
     assert (table.unread.used, table.unread.room.used, table.unread.room.held) == (0, 0, {})
+
+
+async def test_clients_that_read_are_not_cut_for_each_other(table: Table, autojump_clock: MockClock) -> None:
+    first, second, large = table.place("a", 60), table.place("b", 60), table.place("c", 500)
+    for _ in range(10):
+        await trio.sleep(PATIENCE - 1)
+        for place in (first, second, large):
+            table.unread.take(place, 1)
+        table.place("d", 1)
+    assert [place.cuts for place in (first, second, large)] == [0, 0, 0]
+
+
+async def test_an_owner_that_exceeds_the_limit_by_itself_loses_its_newest_message(
+    table: Table, autojump_clock: MockClock
+) -> None:
+    first = table.place("a", 60)
+    assert not table.unread.has_room("a", 60)
+    assert table.unread.has_room("b", 500), "others may"
+    second = table.place("a", 60)
+    assert (first.cuts, second.cuts, table.unread.used) == (0, 1, 60)
+    await trio.sleep(PATIENCE)
+    assert table.unread.has_room("a", 60), "the first one makes room"
+    third = table.place("a", 60)
+    assert (first.cuts, third.cuts, table.unread.used) == (1, 0, 60)
+
+
+async def test_a_write_that_ends_after_a_cut_gives_nothing_back(table: Table, autojump_clock: MockClock) -> None:
+    table.place("a", 60)
+    place = table.place("a", 60)
+    assert place.cuts == 1
+    table.unread.add(place, 10)  # by another task, before the one that was writing notices
+    table.unread.take(place, 60)
+    assert (table.unread.used, table.unread.room.used) == (60, 60)

@@ -67,7 +67,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "large requests that wait for their turn count as memory", "_actors/session.py",
-        "        if self.peer.ledger.waiting_memory != self._waiting_memory:\n", "        if False:\n",
+        "        if ledger.waiting_memory + ledger.gathered_memory != self._counted_memory:\n", "        if False:\n",
         SESSIONS, "test_requests_that_wait_for_their_turn_count",
     ),
     Mutant(
@@ -78,18 +78,13 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "waiting requests give their memory back when their session ends", "_actors/session.py",
-        "        if self._waiting_memory:\n            self._count_waiting()\n", "",
+        "        if self._counted_memory:\n            self._count_memory()\n", "",
         SESSIONS, "test_requests_that_wait_count_until_their_session_ends",
     ),
     Mutant(
         "S7", "few notifications wait in a session", "transports/http_server/endpoint/stateful.py",
         "if session.congested and may_start_call(frame):", "if session.congested and type(frame) in (Request, tuple):",
         SESSIONS, "test_only_so_many_notifications_wait_in_a_session",
-    ),
-    Mutant(
-        "S7", "large notifications and answers need memory", "transports/http_server/endpoint/stateful.py",
-        "refusal = await self.parts.admission.wait_for_memory(head, frame)", "refusal = None",
-        SESSIONS, "test_an_answer_that_does_not_fit_can_be_sent_again",
     ),
     Mutant(
         "S7", "a call counts the answers that it keeps", "_actors/perform.py",
@@ -118,6 +113,38 @@ MUTANTS = [
         SESSIONS, "test_an_answer_to_a_task_counts_until_the_task_ends",
     ),
     Mutant(
+        "S7", "a message is decoded only when there is memory for it", "transports/http_server/endpoint/endpoint.py",
+        "        refusal = await self.admission.reserve_message(head, body)\n", "        refusal = None\n",
+        SESSIONS, "test_a_message_is_decoded_only_when_there_is_memory_for_it",
+    ),
+    Mutant(
+        "S7", "a message that waits for a place counts", "transports/http_server/endpoint/admission.py",
+        "        request.message_memory = size\n", "        self.call_memory.give_back(request.owner, size)\n",
+        SESSIONS, "test_a_message_that_waits_for_a_place_counts",
+    ),
+    Mutant(
+        "S7", "answers that wait for their batch count as memory", "_peer/ledger.py",
+        "            self.gathered_memory += size\n", "",
+        SESSIONS, "test_answers_of_a_batch_count_until_it_is_answered",
+        also=(("_peer/ledger.py", "        self.gathered_memory -= group.size\n", ""),),
+    ),
+    Mutant(
+        "S7", "answers that wait for their batch are bounded", "_actors/handlers.py",
+        "Finished(number, fitting(session, number, outcome))", "Finished(number, outcome)",
+        SESSIONS, "test_an_answer_of_a_batch_that_finds_no_memory_is_an_error",
+    ),
+    Mutant(
+        "S7", "a stream whose connection is lost gives its memory back",
+        "transports/http_server/endpoint/event_stream.py",
+        "            self.unread.take(self, charged)\n", "",
+        "tests/transports/test_random_clients.py", "test_nothing_is_counted_after_clients_have_done_anything",
+    ),
+    Mutant(
+        "S7", "many small objects are not kept", "server/session_handle.py",
+        " or memory_of(data, DEFAULT_LIMITS) > _MAX_DECODED", "",
+        "tests/server/test_kept_requests.py", "test_many_small_objects_are_not_kept_although_they_are_short",
+    ),
+    Mutant(
         "S6", "a stream keeps no parameters", "transports/http_server/endpoint/post.py",
         "        self.frame = without_params(self.frame)\n", "",
         SESSIONS, "test_a_stream_that_is_not_read_keeps_no_parameters",
@@ -134,7 +161,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "the owner that has most unread loses a connection", "_actors/unread.py",
-        "self._moved.oldest(self._moved.largest())", "self._moved.oldest(owner)",
+        "self._stalled(self._moved.largest())", "self._stalled(owner)",
         "tests/actors/test_unread.py",
         "test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest",
     ),
@@ -145,6 +172,31 @@ MUTANTS = [
         "tests/actors/test_unread.py",
         "test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_for_longest",
         also=(("_actors/unread.py", "self._moved.add(owner, place, before - amount)", "pass"),),
+    ),
+    Mutant(
+        "S7", "clients that read are not cut for others", "_actors/unread.py",
+        " if trio.current_time() - self._waiting[place][2] >= PATIENCE else None", "",
+        SOCKETS, "test_clients_that_read_at_the_same_time_do_not_cut_each_other",
+    ),
+    Mutant(
+        "S7", "one client cannot exceed the bound by reading", "_actors/unread.py",
+        "self.size < stored != self._waiting[place][1]", "False",
+        "tests/actors/test_unread.py", "test_an_owner_that_exceeds_the_limit_by_itself_loses_its_newest_message",
+    ),
+    Mutant(
+        "S7", "an answer that finds no room is replaced by an error", "transports/http_server/endpoint/post.py",
+        "len(answer) > SMALL and", "False and",
+        SOCKETS, "test_an_answer_that_finds_no_room_is_replaced_by_an_error",
+    ),
+    Mutant(
+        "S7", "a write that ends after a cut gives nothing back", "_actors/unread.py",
+        "        amount = min(amount, before)  # after a cut another task may have counted something\n", "",
+        "tests/actors/test_unread.py", "test_a_write_that_ends_after_a_cut_gives_nothing_back",
+    ),
+    Mutant(
+        "S7", "a stream of a session that is not read is cut", "transports/http_server/endpoint/event_stream.py",
+        "            self.connection.detach(\"not read\")\n", "            pass\n",
+        UNREAD, "test_a_stream_of_a_session_that_is_not_read_is_cut_and_its_call_goes_on",
     ),
     Mutant(
         "S7", "answers that are not read count as memory", GUARDED,

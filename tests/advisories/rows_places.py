@@ -114,7 +114,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "resumable streams of one owner share their memory", "transports/http_server/endpoint/event_stream.py",
-        "        return self._charged > 0 and not self.memory.has_room(self.owner)\n", "        return False\n",
+        "        return self._charged > 0 and not self.unread.room.has_room(self.owner)\n", "        return False\n",
         "tests/transports/test_http_streams.py", "test_streams_that_one_client_does_not_read_share_their_memory",
     ),
     Mutant(

@@ -76,6 +76,22 @@ async def test_a_client_that_declares_too_much_gets_no_session(where: str, funct
 
 
 @pytest.mark.defect("S7")
+@pytest.mark.parametrize(("many", "accepted"), [(100, True), (2000, False)])
+async def test_many_small_objects_are_not_kept_although_they_are_short(many: int, accepted: bool) -> None:
+    """Each takes three bytes of JSON and a hundred of memory."""
+    objects = {"x": {"y": [{}] * many}}
+    async with endpoint_of(make_server()) as endpoint:
+        params = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "c", "version": "1"}}
+        reply = await plain(
+            endpoint, head(), request(1, "initialize", capabilities={"experimental": objects}, **params)
+        )
+        assert (b'"result"' in reply.body) is accepted
+        client = await Client.open(endpoint)
+        reply = await client.post(request(1, "resources/subscribe", uri="notes://a", _meta=objects))
+        assert (b'"result"' in reply.body) is accepted
+
+
+@pytest.mark.defect("S7")
 @pytest.mark.parametrize(("length", "icons"), [(1_000, 1), (40_000, None)])
 async def test_a_session_leaves_out_large_icons_of_its_client(length: int, icons: int | None) -> None:
     """A client may send pictures as `data:` URIs: it gets its session all the same."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from mcptrio._wire.sized import COUNTED, SizedObject, memory_for
 from mcptrio.errors import MCPError
 from mcptrio.extensions.tasks import Tasks
 from mcptrio.transports.decoding import decode_small
+from mcptrio.transports.http_server.config import HttpConfig
 from mcptrio.transports.http_server.endpoint.endpoint import Endpoint
 from mcptrio.transports.http_server.endpoint.message import Plain
 from mcptrio.transports.pipe.server import serve_pipe
@@ -277,6 +278,122 @@ async def test_an_answer_to_a_task_counts_until_the_task_ends(autojump_clock: Mo
         assert memory.used == 0
 
 
+# -- messages that are not served yet
+
+
+@pytest.mark.defect("S7")
+@pytest.mark.parametrize("stateful", [True, False])
+async def test_a_message_is_decoded_only_when_there_is_memory_for_it(stateful: bool, autojump_clock: MockClock) -> None:
+    """A body of 64 KiB may take twenty times as much when it is decoded."""
+    async with opened(make_server()) as (memory, client), trio.open_nursery() as nursery:
+        before, statuses = len(decoded()), list[int]()
+
+        async def post(number: int) -> None:
+            if stateful:
+                body = request(number, "tools/call", name="work", arguments={"text": TEXT, "seconds": 0})
+                statuses.append((await exchange(client.endpoint, head(**client.headers), body)).status)
+            else:
+                statuses.append((await Poster(client.endpoint).call("work", {"text": TEXT, "seconds": 0})).status)
+
+        memory.take_anyway("other", 5 * SIZE)
+        for number in range(1, 9):
+            nursery.start_soon(post, number)
+        await trio.sleep(0.5)
+        assert len(decoded()) == before
+        await trio.sleep(1)
+        assert statuses == [503] * 8
+        memory.give_back("other", 5 * SIZE)
+        await post(9)
+        assert statuses[8:] == [200]
+        assert memory.used == 0
+
+
+@pytest.mark.defect("S7")
+async def test_a_message_that_waits_for_a_place_counts(autojump_clock: MockClock) -> None:
+    server = make_server(busy_timeout=60, max_call_memory=20 * SIZE)
+    async with endpoint_of(server, HttpConfig(max_calls=1)) as endpoint, trio.open_nursery() as nursery:
+        memory = endpoint.runtime.call_memory
+        for _ in range(3):
+            nursery.start_soon(partial(Poster(endpoint).call, "work", {"text": TEXT}))
+        await trio.sleep(1)
+        assert 3 * SIZE < memory.used < 3.2 * SIZE
+        await trio.sleep(10)
+        assert 2 * SIZE < memory.used < 2.2 * SIZE
+        await trio.sleep(20)
+        assert memory.used == 0
+
+
+def decoded() -> list[SizedObject]:
+    return [each for each in gc.get_objects() if type(each) is SizedObject]
+
+
+# -- answers of batches
+
+
+BATCHES = "2025-03-26"
+
+
+@asynccontextmanager
+async def batching(**limits: Any) -> AsyncIterator[tuple[Shares, Client]]:
+    server = make_server(**{"max_call_memory": 20 * SIZE, **limits})
+
+    @server.tool
+    async def give(seconds: float = 0) -> str:
+        await trio.sleep(seconds)
+        return TEXT
+
+    async with endpoint_of(server) as endpoint:
+        reply = await exchange(endpoint, head(), initialize(BATCHES))
+        session = dict(reply.headers)[b"mcp-session-id"].decode()
+        client = Client(endpoint, {"mcp_session_id": session})
+        await client.post(READY)
+        yield endpoint.runtime.call_memory, client
+
+
+def calls(*seconds: float) -> bytes:
+    each = [request(at, "tools/call", name="give", arguments={"seconds": s}) for at, s in enumerate(seconds)]
+    return b"[" + b",".join(each) + b"]"
+
+
+async def answers(client: Client, batch: bytes) -> list[Json]:
+    reply = await exchange(client.endpoint, head(**client.headers), batch)
+    found = json.loads(reply.body) if isinstance(reply, Plain) else await Reader(reply).frame()
+    assert isinstance(found, list)
+    return sorted(found, key=lambda each: int(each["id"]))
+
+
+@pytest.mark.defect("S7")
+@pytest.mark.parametrize("end", ["answered", "cancelled", "deleted"])
+async def test_answers_of_a_batch_count_until_it_is_answered(end: str, autojump_clock: MockClock) -> None:
+    async with batching() as (memory, client), trio.open_nursery() as nursery:
+
+        async def post() -> None:
+            with suppress(AssertionError):  # a session that was deleted has no answer
+                assert len(await answers(client, calls(0, 1, 20))) == 2 + (end == "answered")
+
+        nursery.start_soon(post)
+        await trio.sleep(10)
+        assert 4 * SIZE < memory.used < 4.1 * SIZE  # each answer, and its part of the message
+        if end == "cancelled":
+            await client.post(notification("notifications/cancelled", requestId=2))
+        elif end == "deleted":
+            await exchange(client.endpoint, head("DELETE", **client.headers))
+        await trio.sleep(15)
+        assert memory.used == 0
+
+
+@pytest.mark.defect("S7")
+async def test_an_answer_of_a_batch_that_finds_no_memory_is_an_error(autojump_clock: MockClock) -> None:
+    async with batching(max_call_memory=8 * SIZE) as (memory, client):
+        first, second, third, fourth = await answers(client, calls(0, 1, 2, 3))
+        assert "result" in first
+        assert "result" in second
+        assert "max_call_memory" in third["error"]["message"]
+        assert fourth["error"]["data"] == {"mayHaveRun": True}
+        assert memory.used == 0
+        assert "result" in (await answers(client, calls(0)))[0]
+
+
 # -- parameters that are not kept
 
 
@@ -300,8 +417,7 @@ async def test_a_stream_that_is_not_read_keeps_no_parameters(stateful: bool, aut
         await trio.sleep(1)
         assert memory.used == 0  # the call has ended
         assert not isinstance(unread, Plain)
-        kept = [each for each in gc.get_objects() if type(each) is SizedObject]
-        assert not any(each.get("name") == "talk" for each in kept)
+        assert not any(each.get("name") == "talk" for each in decoded())
 
 
 # -- the size of a message

@@ -11,7 +11,7 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server
-from mcptrio._actors.unread import Unread
+from mcptrio._actors.unread import PATIENCE, Unread
 from mcptrio._eras.stateless import LOG_LEVEL
 from mcptrio._peer.messages import Cause
 from mcptrio.transports.http_server.config import HttpConfig
@@ -20,7 +20,7 @@ from mcptrio.transports.pipe.server import serve_pipe
 from mcptrio.transports.websocket.server import _Bounds
 from tests.stateless.kit import Poster, endpoint_of, meta
 
-from .app_for_tests import Reader, initialize, notification, request
+from .app_for_tests import Reader, exchange, head, initialize, notification, request, stream
 from .test_call_memory import Messages
 from .test_legacy_sse import OldClient
 
@@ -74,12 +74,28 @@ async def test_the_stream_of_a_stateless_request_is_cut(autojump_clock: MockCloc
             poster = Poster(kit.endpoint, client=(address, 1))
             params = {"name": "say", "arguments": {"who": who}, "_meta": meta(**{LOG_LEVEL: "debug"})}
             readers.append(await poster.stream("tools/call", params))
-            await wait_all_tasks_blocked()
+            await trio.sleep(PATIENCE)
         assert kit.ended == ["first"], "the oldest one of the owner that has most"
         assert 2 * SIZE < kit.unread.used < 2.1 * SIZE
         assert await readers[0].rest() == []
         for reader in readers[1:]:
             assert (await reader.frame())["method"] == "notifications/message"
+            reader.hang_up()
+
+
+async def test_a_stream_of_a_session_that_is_not_read_is_cut_and_its_call_goes_on(autojump_clock: MockClock) -> None:
+    async with opened() as kit:
+        readers: list[Reader] = []
+        for who, address in [("first", "a"), ("second", "a"), ("other", "b")]:
+            opening = await exchange(kit.endpoint, head(client=(address, 1)), initialize())
+            session = dict(opening.headers)[b"mcp-session-id"].decode()
+            call = request(1, "tools/call", name="say", arguments={"who": who})
+            readers.append(await stream(kit.endpoint, head(mcp_session_id=session, client=(address, 1)), call))
+            await trio.sleep(PATIENCE)
+        assert [reader.reply.events.detached for reader in readers] == ["not read", None, None]  # type: ignore[attr-defined]
+        assert 2 * SIZE < kit.unread.used < 2.1 * SIZE
+        assert kit.ended == []
+        for reader in readers:
             reader.hang_up()
 
 
@@ -89,7 +105,7 @@ async def test_an_old_session_whose_answers_are_not_read_ends(autojump_clock: Mo
         for client in clients:
             for message in (*HANDSHAKE, *calls(1)):
                 await client.post(message)
-                await wait_all_tasks_blocked()
+                await trio.sleep(PATIENCE)
         assert len(list(kit.endpoint.runtime.supervisor)) == 2
         assert await clients[0].reader.rest() == []
         assert (await clients[1].reader.frame())["id"] == 0
@@ -118,7 +134,7 @@ async def test_a_socket_whose_answers_are_not_read_ends(autojump_clock: MockCloc
 
         for who, count in [("a", 3), ("b", 2)]:  # the writer has taken the first answer of each
             nursery.start_soon(serve, who, [*HANDSHAKE, *calls(count)])
-            await wait_all_tasks_blocked()
+            await trio.sleep(PATIENCE)
         await trio.sleep(20)
         assert over == {"a": Cause.DISCONNECT}
         assert SIZE < kit.unread.used < 1.1 * SIZE

@@ -205,7 +205,9 @@ class HttpConfig:
     max_outbox_memory: int = 16 * 1024 * 1024
     """Bytes that may wait for all connections together, in the server's memory; an answer counts twice while it is
     written. At three quarters of it the notifications of handlers wait. Beyond it the client that has most unread loses
-    the connection that has not moved for longest. Raise it for large answers to many slow clients."""
+    the connection that has not moved for longest, if that is 5 s. Clients that read may take more together; a single
+    one gets an error in place of a further answer. Raise it for large answers to clients that call many tools at the
+    same time."""
     drain_timeout: float = 25
     """Seconds that running calls may take to finish at shutdown; keep it below the grace period of the service
     manager."""

@@ -1,9 +1,9 @@
 """The server's end of all pipes: one session per pipe.
 
-Theory of operation. One task reads, decodes and delivers; another writes everything in the outbox at once, so that a
-burst of responses costs few writes. Neither has a buffer of its own: a peer that does not read fills the outbox, which
-blocks the reader; a peer with too many requests has to wait, and is refused only after a timeout. Cancellations and
-responses to our own requests are always accepted, because only they can resolve a jam.
+Theory of operation. One task reads, decodes and delivers; another writes what is in the outbox, 64 KiB at once, so that
+a burst of responses costs few writes. Neither has a buffer of its own: a peer that does not read fills the outbox, and
+the full outbox blocks the reader; a peer with too many requests has to wait, and is refused only after a timeout.
+Cancellations and responses to our own requests are always accepted, because only they can resolve a jam.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from mcptrio._actors.unread import Unread
 from mcptrio._wire.jsonrpc import AnyFrame, Batch, Frame, Malformed, Request
 from mcptrio._wire.sized import memory_for
 from mcptrio.errors import Overloaded
+from mcptrio.transports.decoding import memory_to_decode
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .message import HttpRequest, Plain, id_of, overloaded, refuse_overloaded
@@ -51,8 +52,8 @@ class Admission:
     places: Shares = field(init=False)
     """One for each request that is being served; `reserved` counts those of WebSocket and HTTP+SSE sessions."""
     body_memory: Shares = field(init=False)
-    """Bytes of bodies larger than `SMALL`, from the moment that so much has arrived until the answer is written; also
-    of large WebSocket messages, until they are handled, see `MessageMemory`."""
+    """Bytes of bodies larger than `SMALL`, from the moment that so much has arrived until the answer is there, but not
+    while it is written; also of large WebSocket messages, until they are handled, see `MessageMemory`."""
     unread: Unread = field(init=False)
     """Bytes that wait for clients to read them."""
     sessions: dict[str, int] = field(factory=dict)
@@ -95,24 +96,7 @@ class Admission:
                 self._limit("max_calls")
                 return overloaded(_NO_PLACE, 1, request_id=id_of(frame), limit="max_calls")
         request.places = amount
-        refusal = await self.wait_for_memory(request, frame)
-        if refusal is not None:
-            self.leave(request)
-        return refusal
-
-    async def wait_for_memory(self, request: HttpRequest, frame: Frame | Batch) -> Plain | None:
-        """Wait until the calls leave room for a large message; return the refusal if they do not.
-
-        The call itself takes the memory when it gets the message.
-        """
-        size, owner = memory_for(frame), request.owner
-        if not size:
-            return None
-        if await self.call_memory.wait(owner, size, timeout=self.supervisor.limits.busy_timeout):
-            self.call_memory.give_back(owner, size)
-            return None
-        self._limit("max_call_memory")
-        return overloaded(_NO_MEMORY, 1, request_id=id_of(frame), limit="max_call_memory")
+        return None
 
     def enter_at_once(self, request: HttpRequest) -> bool:
         """Take the place of a call for which no client waits in line; return whether there was one."""
@@ -234,6 +218,27 @@ class Admission:
                 del self.sessions[who]
 
     # -- bodies
+
+    async def reserve_message(self, request: HttpRequest, body: bytes) -> Plain | None:
+        """Wait until the calls leave room for a large message; return the refusal if they do not.
+
+        It is decoded only then, because a body of 64 KiB may take twenty times as much while it waits for a place. The
+        call takes the memory for itself when it gets the message.
+        """
+        size = memory_to_decode(body, self.config.json_limits)
+        if not size:
+            return None
+        if not await self.call_memory.wait(request.owner, size, timeout=self.supervisor.limits.busy_timeout):
+            self._limit("max_call_memory")
+            return overloaded(_NO_MEMORY, 1, limit="max_call_memory")
+        request.message_memory = size
+        return None
+
+    def release_message(self, request: HttpRequest) -> None:
+        """Give the memory of a message back, if it has any."""
+        if request.message_memory:
+            size, request.message_memory = request.message_memory, 0
+            self.call_memory.give_back(request.owner, size)
 
     async def reserve_body(self, request: HttpRequest) -> bool:
         """Wait for memory for a body of which `SMALL` bytes have arrived; return False if there is none in time."""

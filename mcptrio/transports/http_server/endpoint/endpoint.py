@@ -301,6 +301,15 @@ class Endpoint:
     # -- POST: a message of the client
 
     async def _post(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
+        refusal = await self.admission.reserve_message(head, body)
+        if refusal is not None:
+            return refusal
+        try:
+            return await self._post_decoded(head, body)
+        finally:
+            self.admission.release_message(head)
+
+    async def _post_decoded(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
         try:
             if len(body) > LARGE_MESSAGE:
                 frame = await decode_large(self.runtime, head.owner, body, self.config.json_limits)

@@ -23,7 +23,7 @@ import trio
 from attrs import define, field
 
 from mcptrio import telemetry
-from mcptrio._actors.shares import Shares
+from mcptrio._actors.unread import Unread
 from mcptrio._wire.jsonrpc import Error, encode
 from mcptrio._wire.sse import COMMENT, encode_event
 from mcptrio.errors import INTERNAL_ERROR
@@ -89,6 +89,7 @@ class StreamConnection(Protocol):
 
     def say_retry(self) -> None: ...
     def close(self) -> None: ...
+    def detach(self, cause: str) -> None: ...
 
 
 @define(eq=False, repr=False, kw_only=True)
@@ -105,8 +106,7 @@ class StreamLog:
     hub: telemetry.Hub
     ids: EventIds
     owner: str
-    memory: Shares
-    """Room for bytes that wait for clients, see `Unread`."""
+    unread: Unread
     last: int = 0
     """The number of the newest event."""
     taken: int = 0
@@ -115,7 +115,7 @@ class StreamLog:
     expected: bool = False
     """Its first response is about to start."""
     connection: StreamConnection | None = None
-    _unread: int = 0  # bytes appended since a connection had everything
+    _behind: int = 0  # bytes appended since a connection had everything
     _charged: int = 0  # those of them that wait for a connection
     _room: trio.lowlevel.ParkingLot | None = None
     _urgent: int = 0  # the number of the newest event that the client waits for: an answer or a request
@@ -123,9 +123,9 @@ class StreamLog:
 
     @property
     def full(self) -> bool:
-        if self.last - self.taken >= self.config.outbox_events or self._unread >= self.config.outbox_bytes:
+        if self.last - self.taken >= self.config.outbox_events or self._behind >= self.config.outbox_bytes:
             return True
-        return self._charged > 0 and not self.memory.has_room(self.owner)
+        return self._charged > 0 and not self.unread.room.has_room(self.owner)
 
     @property
     def followed(self) -> bool:
@@ -151,12 +151,12 @@ class StreamLog:
         # A connected client gets everything that it has not received, whatever the store keeps for others.
         # Notifications that nothing holds back while it lags are the exception: they would have no bound.
         keep = followed and (urgent or not full)
-        self._unread += len(data)
-        if followed:
-            self._charged += len(data)
-            self.memory.take_anyway(self.owner, len(data))
+        self._behind += len(data)
         self.ended = last
         self.last = self.store.append(self.key, data, last=last, keep_after=self.taken if keep else None)
+        if followed:
+            self._charged += len(data)
+            self.unread.add(self, len(data))
         if self.connection is not None and self.connection.takes_all:
             self.took(self.last)
         if urgent:
@@ -210,8 +210,10 @@ class StreamLog:
     def took(self, seq: int) -> None:
         self.taken = seq
         if seq >= self.last:
-            self._unread = 0
+            self._behind = 0
             self._release()
+        else:
+            self.unread.take(self)
         if self._room is not None and not self.full:
             self._make_room()
 
@@ -222,10 +224,17 @@ class StreamLog:
             self._release()
             self._make_room()
 
+    def cut(self) -> None:
+        """Disconnect a client that does not read. It can resume the stream, as far as the store keeps it."""
+        if self.connection is None:
+            self.lost(None)
+        else:
+            self.connection.detach("not read")
+
     def _release(self) -> None:
         if self._charged:
             charged, self._charged = self._charged, 0
-            self.memory.give_back(self.owner, charged)
+            self.unread.take(self, charged)
 
 
 @define(eq=False, repr=False, kw_only=True)

@@ -135,7 +135,7 @@ class HttpLink:
             hub=self.session.service.telemetry,
             ids=EventIds(store.secret, self.session.id, name),
             owner=self.session.owner,
-            memory=self.parts.admission.unread.room,
+            unread=self.parts.admission.unread,
         )
 
     async def reopen(self) -> None:

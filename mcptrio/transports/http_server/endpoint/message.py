@@ -88,6 +88,8 @@ class HttpRequest(Entity, kw_only=True):
     """Places of `max_calls` that it holds, see `Admission`."""
     body_memory: int = 0
     """Bytes that are reserved for its body, see `Admission`."""
+    message_memory: int = 0
+    """Bytes that are reserved for its decoded message, until a call has it."""
     fields: dict[bytes, bytes] = msgspec.field(default_factory=dict)
     """Each header once; several lines of one name are joined with a comma (RFC 9110 section 5.3)."""
     doubled: bool = False

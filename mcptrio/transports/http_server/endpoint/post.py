@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.timers import Timer
+from mcptrio._actors.unread import COPIES
 from mcptrio._peer.messages import Cause, LinkLost, Received
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, decode
 from mcptrio.errors import INTERNAL_ERROR, Overloaded
 from mcptrio.stores.base import UnknownCursor
 
+from .admission import SMALL
 from .calls import CRASHED, MAY_HAVE_RUN, encode_call, may_have_run
 from .event_stream import LOST, StreamLog, is_notification
-from .message import EVENTS, JSON, WHOLE_EVENTS, Headers, HttpRequest, Plain, Stream, refuse, unknown_session
+from .message import EVENTS, JSON, WHOLE_EVENTS, Headers, HttpRequest, Plain, Stream, id_of, refuse, unknown_session
 from .parts import EndpointParts
 
 if TYPE_CHECKING:
     from .links import HttpLink
     from .remote import ClientConnection
+
+
+NOT_READ: Final = (
+    "the call has run, but its answer was dropped, because too many answers wait for this client to read them "
+    "(HttpConfig.max_outbox_memory)"
+)
 
 
 class ReplyPhase(enum.Enum):
@@ -96,6 +104,10 @@ class Pending(Entity, kw_only=True):
             raise
         if self.phase is not ReplyPhase.ANSWERED:
             return None
+        answer = self.answer
+        if len(answer) > SMALL and not self.parts.admission.unread.has_room(self.head.owner, COPIES * len(answer)):
+            self.parts.limit("max_outbox_memory")
+            return refuse(500, NOT_READ, code=INTERNAL_ERROR, request_id=id_of(self.frame), data=MAY_HAVE_RUN)
         headers = JSON + self.headers if self.headers else JSON
         if self.status != 200:
             headers += self.parts.scopes.headers_for(self.status, self.frame, self.answer)

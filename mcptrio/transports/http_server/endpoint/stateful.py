@@ -101,11 +101,10 @@ class Sessions:
         else:
             asks = type(frame) is Request
         if not asks:
-            # Accept small responses always, even under load: a running call may be blocked on one.
-            refusal = await self.parts.admission.wait_for_memory(head, frame)
-            if refusal is None and http.closed:  # meanwhile, see below
-                return await self.post(head, frame)
-            refusal = refusal or await self.hand_over(session, frame, http, head.context)
+            # Accept responses always, even under load: a running call may be blocked on one.
+            refusal = await self.hand_over(session, frame, http, head.context)
+            if head.message_memory:
+                await self._until_taken(session)
             if type(frame) is Notification and frame.method == "notifications/initialized":
                 session.changed()
             return refusal or ACCEPTED
@@ -129,7 +128,16 @@ class Sessions:
             post.end()
             self.parts.call_refused(head, frame, refusal, session)
             return refusal
+        if head.message_memory:
+            await self._until_taken(session)
         return post
+
+    async def _until_taken(self, session: Session) -> None:
+        """Wait until a session has taken a message out of its inbox, and counts its memory."""
+        with trio.move_on_after(self.parts.busy_timeout, shield=True):
+            await trio.lowlevel.checkpoint()
+            while session.inbox.backlog and session.ended is None:
+                await session.inbox.wait_for_change()
 
     def _new_post(
         self,

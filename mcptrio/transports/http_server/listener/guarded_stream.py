@@ -24,7 +24,7 @@ from mcptrio import telemetry
 from mcptrio._actors.shares import owner_of
 from mcptrio._actors.timers import Timer, Timers
 from mcptrio._actors.turns import Turns
-from mcptrio._actors.unread import Unread
+from mcptrio._actors.unread import COPIES, Unread
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .framing import FramingLimits, Refusal
@@ -34,7 +34,6 @@ _READ_MAX: Final = 64 * 1024
 _WRITE_PIECE: Final = 64 * 1024
 _LARGE_PIECE: Final = 16 * 1024  # bytes whose reading and decoding takes about as long as a request
 _LARGE_PHASES: Final = (ReadPhase.BODY, ReadPhase.RAW)
-_COPIES: Final = 2  # the message, and the bytes that are written
 _LINGER: Final = 2.0  # for a peer that has not sent all of its request
 _LINGER_BRIEFLY: Final = 0.25  # for one that has, and sends more perhaps
 _LINGER_BYTES: Final = 16 * 1024 * 1024
@@ -300,7 +299,7 @@ class GuardedStream:
             trio.BrokenResourceError: the peer is gone, or was cut.
             trio.ClosedResourceError: it was cut because its owner has most unread.
         """
-        unread, amount = self._unread, _COPIES * len(data)
+        unread, amount = self._unread, COPIES * len(data)
         if unread is None:
             await self._send_pieces(data, start)
             return
