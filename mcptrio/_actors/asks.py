@@ -138,7 +138,6 @@ class Asks(Entity):
             ConnectionLost: the session is over.
             TypeError, ValueError: the parameters have no JSON form.
         """
-        encoded = Raw(encode_value(params))
         link = self.session.link if call is None or call.start.link is None else call.start.link
         if link.full:
             await link.room()
@@ -147,6 +146,7 @@ class Asks(Entity):
             turns, owner = self.session.runtime.turns, self.session.owner
             if owner != turns.only_owner:
                 await turns.take(owner)
+        encoded = Raw(encode_value(params))  # only now: what waits for room needs no second copy
         await self.session.inbox.post(Notified(None if call is None else call.start.call, method, encoded))
         await trio.lowlevel.checkpoint()
 

@@ -24,6 +24,8 @@ from mcptrio._struct import Entity
 
 COPIES: Final = 2
 """Of a message that is being written: the message itself, and the bytes of its response."""
+COPIES_IN_WEBSOCKET: Final = 4
+"""The message as bytes and as text, the payload of its frame, and the bytes of the frame."""
 PATIENCE: Final = 5.0
 """Seconds without progress after which a connection may be cut."""
 

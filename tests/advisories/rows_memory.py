@@ -221,13 +221,13 @@ MUTANTS = [
     Mutant(
         "S6", "a body gives its memory back before its answer is read (hypercorn)",
         "transports/http_server/hypercorn/asgi.py",
-        "            endpoint.admission.release_body(head)  # the client may be slow to read the answer\n", "",
+        "        endpoint.admission.release_body(head)  # the client may be slow to read the answer\n", "",
         SOCKETS, "test_a_body_holds_no_memory_while_its_answer_is_not_read",
     ),
     Mutant(
         "S6", "a body gives its memory back before its answer is read (direct)",
         "transports/http_server/direct/engine.py",
-        "            self._endpoint.admission.release_body(request)  # the client may be slow to read the answer\n", "",
+        "        self._endpoint.admission.release_body(request)  # the client may be slow to read the answer\n", "",
         SOCKETS, "test_a_body_holds_no_memory_while_its_answer_is_not_read",
     ),
 ]  # fmt: skip

@@ -200,32 +200,28 @@ class DirectEngine:
         self, guarded: GuardedStream, request: HttpRequest, reply: Plain | Stream | None, keep_alive: bool
     ) -> bool:
         """Write the response; return whether the connection goes on."""
-        try:
-            if reply is None:
-                return False
-            if guarded.draining or guarded.gate.requests >= self._config.keep_alive_max_requests:
-                keep_alive = False
-            if isinstance(reply, Stream):
-                self._endpoint.admission.release_body(request)
-                head = self._writer.head(reply.status, reply.headers + request.cors, None, keep_alive=keep_alive)
-                try:
-                    return await self._send_stream(guarded, reply, head) and keep_alive
-                finally:
-                    if request.began:
-                        self._log(request, reply.status)
-            # A body that was not read to its end would be taken for the next request.
-            keep_alive = keep_alive and guarded.gate.phase is ReadPhase.BUSY and CLOSE not in reply.headers
-            self._endpoint.admission.release_body(request)  # the client may be slow to read the answer
-            if reply.status >= 400:
-                report_refusal(guarded.hub, request, reply)
-            if request.cors:
-                reply = for_page(request, reply)
-            await guarded.send_soon(self._writer.whole(reply, keep_alive=keep_alive))
-            if request.began:
-                self._log(request, reply.status)
-            return keep_alive
-        finally:
-            self._endpoint.admission.release_body(request)
+        self._endpoint.admission.release_body(request)  # the client may be slow to read the answer
+        if reply is None:
+            return False
+        if guarded.draining or guarded.gate.requests >= self._config.keep_alive_max_requests:
+            keep_alive = False
+        if isinstance(reply, Stream):
+            head = self._writer.head(reply.status, reply.headers + request.cors, None, keep_alive=keep_alive)
+            try:
+                return await self._send_stream(guarded, reply, head) and keep_alive
+            finally:
+                if request.began:
+                    self._log(request, reply.status)
+        # A body that was not read to its end would be taken for the next request.
+        keep_alive = keep_alive and guarded.gate.phase is ReadPhase.BUSY and CLOSE not in reply.headers
+        if reply.status >= 400:
+            report_refusal(guarded.hub, request, reply)
+        if request.cors:
+            reply = for_page(request, reply)
+        await guarded.send_soon(self._writer.whole(reply, keep_alive=keep_alive))
+        if request.began:
+            self._log(request, reply.status)
+        return keep_alive
 
     def _log(self, request: HttpRequest, status: int) -> None:
         report_served(self._endpoint.runtime.hub, request, status, trio.current_time() - request.began)

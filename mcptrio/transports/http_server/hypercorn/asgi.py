@@ -99,11 +99,10 @@ class AsgiApp:
             del body  # a call may last for minutes, and needs only what was decoded
             if isinstance(reply, Pending):
                 reply = await reply.reply()
+        endpoint.admission.release_body(head)  # the client may be slow to read the answer
         if type(reply) is Stream:
-            endpoint.admission.release_body(head)
             await self._send_stream(head, reply, receive, send)
         elif type(reply) is Plain:
-            endpoint.admission.release_body(head)  # the client may be slow to read the answer
             if reply.status >= 400:
                 report_refusal(endpoint.runtime.hub, head, reply)
             await (_send_plain(head, reply, send) if head.method == "POST" else _refuse(head, reply, receive, send))

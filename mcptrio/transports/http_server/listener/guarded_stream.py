@@ -24,7 +24,7 @@ from mcptrio import telemetry
 from mcptrio._actors.shares import owner_of
 from mcptrio._actors.timers import Timer, Timers
 from mcptrio._actors.turns import Turns
-from mcptrio._actors.unread import COPIES, Unread
+from mcptrio._actors.unread import COPIES, COPIES_IN_WEBSOCKET, Unread
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .framing import FramingLimits, Refusal
@@ -299,7 +299,8 @@ class GuardedStream:
             trio.BrokenResourceError: the peer is gone, or was cut.
             trio.ClosedResourceError: it was cut because its owner has most unread.
         """
-        unread, amount = self._unread, COPIES * len(data)
+        unread = self._unread
+        amount = len(data) * (COPIES_IN_WEBSOCKET if self.gate.phase is ReadPhase.RAW else COPIES)
         if unread is None:
             await self._send_pieces(data, start)
             return
