@@ -5,8 +5,9 @@ has not taken. At three quarters of the limit handlers that notify are blocked. 
 their calls have run; so when the limit is reached, the owner that has most loses the connection that has not moved for
 longest. Its client may resume a stream, or repeat a call that only reads.
 
-A connection that has moved in the last `PATIENCE` seconds belongs to a client that reads, and is not cut for others. So
-clients that read may take more than the limit together. If one owner exceeds it by itself, its newest message goes.
+A connection that has moved in the last `STALLED_AFTER` seconds belongs to a client that reads, and is not cut for
+others. So clients that read may take more than the limit together. If one owner exceeds it by itself, its newest
+message goes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ COPIES: Final = 2
 """Of a message that is being written: the message itself, and the bytes of its response."""
 COPIES_IN_WEBSOCKET: Final = 4
 """The message as bytes and as text, the payload of its frame, and the bytes of the frame."""
-PATIENCE: Final = 5.0
+STALLED_AFTER: Final = 5.0
 """Seconds without progress after which a connection may be cut."""
 
 
@@ -94,7 +95,7 @@ class Unread(Entity):
     def _stalled(self, owner: str) -> Waiting | None:
         """Return the connection of an owner that has not moved for longest, if that is too long."""
         place = cast(Waiting, self._moved.oldest(owner))
-        return place if trio.current_time() - self._waiting[place][2] >= PATIENCE else None
+        return place if trio.current_time() - self._waiting[place][2] >= STALLED_AFTER else None
 
     def _to_cut(self, place: Waiting, owner: str) -> Waiting | None:
         """Return the connection that is cut because something was added to `place`; None if all of them may stay."""

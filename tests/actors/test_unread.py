@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from mcptrio import telemetry
 from mcptrio._actors.shares import Owners
-from mcptrio._actors.unread import PATIENCE, Unread
+from mcptrio._actors.unread import STALLED_AFTER, Unread
 
 pytestmark = pytest.mark.defect("S7")
 
@@ -49,7 +49,7 @@ async def test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_f
 ) -> None:
     other = table.place("b", 20)
     first, second, third = [table.place("a", 25) for _ in range(3)]
-    await trio.sleep(PATIENCE)
+    await trio.sleep(STALLED_AFTER)
     table.unread.take(first)  # its client has read something
     table.place("b", 20)
     assert [place.cuts for place in (other, first, second, third)] == [0, 0, 1, 0]
@@ -59,7 +59,7 @@ async def test_the_owner_that_has_most_loses_the_connection_that_has_not_moved_f
 
 async def test_a_connection_that_grows_has_not_moved(table: Table, autojump_clock: MockClock) -> None:
     first, second = table.place("a", 30), table.place("a", 30)
-    await trio.sleep(PATIENCE)
+    await trio.sleep(STALLED_AFTER)
     table.unread.add(first, 50)
     assert (first.cuts, second.cuts) == (1, 0)
     assert table.unread.used == 30
@@ -67,7 +67,7 @@ async def test_a_connection_that_grows_has_not_moved(table: Table, autojump_cloc
 
 async def test_as_many_are_cut_as_are_needed(table: Table, autojump_clock: MockClock) -> None:
     small = [table.place("a", 20) for _ in range(5)]
-    await trio.sleep(PATIENCE)
+    await trio.sleep(STALLED_AFTER)
     table.place("b", 35)
     assert [place.cuts for place in small] == [1, 1, 0, 0, 0]
 
@@ -75,7 +75,7 @@ async def test_as_many_are_cut_as_are_needed(table: Table, autojump_clock: MockC
 async def test_a_message_that_is_larger_than_the_limit_may_wait_alone(table: Table, autojump_clock: MockClock) -> None:
     large = table.place("a", 500)
     assert (large.cuts, table.unread.used) == (0, 500)
-    await trio.sleep(PATIENCE)
+    await trio.sleep(STALLED_AFTER)
     small = table.place("b", 10)
     assert (large.cuts, small.cuts, table.unread.used) == (1, 0, 10)
 
@@ -95,7 +95,7 @@ async def test_what_was_read_gives_room_for_notifications_of_others(table: Table
 async def test_clients_that_read_are_not_cut_for_each_other(table: Table, autojump_clock: MockClock) -> None:
     first, second, large = table.place("a", 60), table.place("b", 60), table.place("c", 500)
     for _ in range(10):
-        await trio.sleep(PATIENCE - 1)
+        await trio.sleep(STALLED_AFTER - 1)
         for place in (first, second, large):
             table.unread.take(place, 1)
         table.place("d", 1)
@@ -110,7 +110,7 @@ async def test_an_owner_that_exceeds_the_limit_by_itself_loses_its_newest_messag
     assert table.unread.has_room("b", 500), "others may"
     second = table.place("a", 60)
     assert (first.cuts, second.cuts, table.unread.used) == (0, 1, 60)
-    await trio.sleep(PATIENCE)
+    await trio.sleep(STALLED_AFTER)
     assert table.unread.has_room("a", 60), "the first one makes room"
     third = table.place("a", 60)
     assert (first.cuts, third.cuts, table.unread.used) == (1, 0, 60)

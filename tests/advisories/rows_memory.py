@@ -175,7 +175,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "clients that read are not cut for others", "_actors/unread.py",
-        " if trio.current_time() - self._waiting[place][2] >= PATIENCE else None", "",
+        " if trio.current_time() - self._waiting[place][2] >= STALLED_AFTER else None", "",
         SOCKETS, "test_clients_that_read_at_the_same_time_do_not_cut_each_other",
     ),
     Mutant(

@@ -41,7 +41,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_the_connection_that_has_not_moved_for_longest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    monkeypatch.setattr(module, "STALLED_AFTER", 0.2)
     async with serving_endpoint(CONFIG) as (server, endpoint):
         client = await HttpClient.open(server)
         unread = endpoint.admission.unread

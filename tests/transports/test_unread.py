@@ -11,7 +11,7 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcptrio import Context, Server
-from mcptrio._actors.unread import PATIENCE, Unread
+from mcptrio._actors.unread import STALLED_AFTER, Unread
 from mcptrio._eras.stateless import LOG_LEVEL
 from mcptrio._peer.messages import Cause
 from mcptrio.transports.http_server.config import HttpConfig
@@ -74,7 +74,7 @@ async def test_the_stream_of_a_stateless_request_is_cut(autojump_clock: MockCloc
             poster = Poster(kit.endpoint, client=(address, 1))
             params = {"name": "say", "arguments": {"who": who}, "_meta": meta(**{LOG_LEVEL: "debug"})}
             readers.append(await poster.stream("tools/call", params))
-            await trio.sleep(PATIENCE)
+            await trio.sleep(STALLED_AFTER)
         assert kit.ended == ["first"], "the oldest one of the owner that has most"
         assert 2 * SIZE < kit.unread.used < 2.1 * SIZE
         assert await readers[0].rest() == []
@@ -91,7 +91,7 @@ async def test_a_stream_of_a_session_that_is_not_read_is_cut_and_its_call_goes_o
             session = dict(opening.headers)[b"mcp-session-id"].decode()
             call = request(1, "tools/call", name="say", arguments={"who": who})
             readers.append(await stream(kit.endpoint, head(mcp_session_id=session, client=(address, 1)), call))
-            await trio.sleep(PATIENCE)
+            await trio.sleep(STALLED_AFTER)
         assert [reader.reply.events.detached for reader in readers] == ["not read", None, None]  # type: ignore[attr-defined]
         assert 2 * SIZE < kit.unread.used < 2.1 * SIZE
         assert kit.ended == []
@@ -105,7 +105,7 @@ async def test_an_old_session_whose_answers_are_not_read_ends(autojump_clock: Mo
         for client in clients:
             for message in (*HANDSHAKE, *calls(1)):
                 await client.post(message)
-                await trio.sleep(PATIENCE)
+                await trio.sleep(STALLED_AFTER)
         assert len(list(kit.endpoint.runtime.supervisor)) == 2
         assert await clients[0].reader.rest() == []
         assert (await clients[1].reader.frame())["id"] == 0
@@ -134,7 +134,7 @@ async def test_a_socket_whose_answers_are_not_read_ends(autojump_clock: MockCloc
 
         for who, count in [("a", 3), ("b", 2)]:  # the writer has taken the first answer of each
             nursery.start_soon(serve, who, [*HANDSHAKE, *calls(count)])
-            await trio.sleep(PATIENCE)
+            await trio.sleep(STALLED_AFTER)
         await trio.sleep(20)
         assert over == {"a": Cause.DISCONNECT}
         assert SIZE < kit.unread.used < 1.1 * SIZE
