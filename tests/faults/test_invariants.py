@@ -187,3 +187,39 @@ async def test_a_session_that_is_left_behind_is_noticed(open_watched: Open, auto
         async with open_watched(make_server()) as watched:
             await watched.guest("stateful")
             watched.guests.pop()
+
+
+async def test_a_call_of_the_bystander_that_runs_at_the_end_is_answered(
+    open_watched: Open, autojump_clock: MockClock
+) -> None:
+    server = make_server()
+    calls: list[str] = []
+
+    async def echo(text: str) -> str:
+        calls.append("begun")
+        await trio.sleep(0.6)
+        calls.append("finished")
+        return text
+
+    server.remove_tool("echo")
+    server.add_tool(echo)
+    async with open_watched(server):
+        await trio.sleep(0.35)  # the bystander asks at 0 and at 1.3 s, for 0.6 s each; the test ends at 1.35 s
+        calls.clear()
+    assert calls == ["finished", "begun", "finished"]
+
+
+async def test_a_call_of_the_bystander_that_hangs_is_noticed(open_watched: Open, autojump_clock: MockClock) -> None:
+    server = make_server()
+    hangs: list[bool] = []
+
+    async def echo(text: str) -> str:
+        if hangs:
+            await trio.sleep_forever()
+        return text
+
+    server.remove_tool("echo")
+    server.add_tool(echo)
+    with pytest.RaisesGroup(trio.TooSlowError, flatten_subgroups=True):
+        async with open_watched(server):
+            hangs.append(True)
