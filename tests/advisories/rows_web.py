@@ -61,7 +61,8 @@ MUTANTS = [
     ),
     Mutant(
         "S1", "the direct engine takes the body of its own request", f"{HTTP}/direct/engine.py",
-        "        body = raw.body\n", "        body = self._last = raw.body or getattr(self, '_last', b'')\n",
+        "        body: bytes | Plain | None = raw.body\n",
+        "        body: bytes | Plain | None = raw.body or getattr(self, '_last', b'')\n        self._last = body\n",
         "tests/e2e/test_request_isolation.py", ISOLATION_TEST,
     ),
     Mutant(
