@@ -6,7 +6,8 @@ their calls have run; so when the limit is reached, the owner that has most lose
 longest. Its client may resume a stream, or repeat a call that only reads.
 
 A connection that has moved in the last `STALLED_AFTER` seconds belongs to a client that reads, and is not cut for
-others. So clients that read may take more than the limit together. If one owner exceeds it by itself, its newest
+others. So clients that read may take more than the limit together. One owner may have `OF_ONE_OWNER` times the limit,
+because the answers of a client that calls many tools at once all wait before it has read one; beyond that its newest
 message goes.
 """
 
@@ -23,8 +24,11 @@ from mcptrio import telemetry
 from mcptrio._actors.shares import Owners, Shares
 from mcptrio._struct import Entity
 
+OF_ONE_OWNER: Final = 3
+"""How many times the limit one owner may have unread, as long as all of its connections move."""
 COPIES: Final = 2
-"""Of a message that is being written: the message itself, and the bytes of its response."""
+"""Of a message that is being written: the message itself, and the bytes of its response. A large one is written in
+pieces, see `GuardedStream.keeping`, and exists once."""
 COPIES_IN_WEBSOCKET: Final = 4
 """The message as bytes and as text, the payload of its frame, and the bytes of the frame."""
 STALLED_AFTER: Final = 5.0
@@ -90,7 +94,7 @@ class Unread(Entity):
     def has_room(self, owner: str, amount: int) -> bool:
         """Return whether so many bytes may wait besides those that the client is reading already, if it is."""
         stored = self._moved.stored(owner)
-        return not stored or stored + amount <= self.size or self._stalled(owner) is not None
+        return not stored or stored + amount <= self._most or self._stalled(owner) is not None
 
     def _stalled(self, owner: str) -> Waiting | None:
         """Return the connection of an owner that has not moved for longest, if that is too long."""
@@ -105,7 +109,12 @@ class Unread(Entity):
         if stalled is not None:
             return stalled
         stored = self._moved.stored(owner)
-        return place if place in self._waiting and self.size < stored != self._waiting[place][1] else None
+        return place if place in self._waiting and self._most < stored != self._waiting[place][1] else None
+
+    @property
+    def _most(self) -> int:
+        """The bytes that one owner may have unread."""
+        return OF_ONE_OWNER * self.size
 
     def _cut(self, place: Waiting) -> None:
         owner, amount, _ = self._waiting.pop(place)

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from mcptrio import telemetry
 from mcptrio._actors.shares import Owners
-from mcptrio._actors.unread import STALLED_AFTER, Unread
+from mcptrio._actors.unread import OF_ONE_OWNER, STALLED_AFTER, Unread
 
 pytestmark = pytest.mark.defect("S7")
 
@@ -102,24 +102,27 @@ async def test_clients_that_read_are_not_cut_for_each_other(table: Table, autoju
     assert [place.cuts for place in (first, second, large)] == [0, 0, 0]
 
 
-async def test_an_owner_that_exceeds_the_limit_by_itself_loses_its_newest_message(
+async def test_an_owner_that_exceeds_its_part_by_itself_loses_its_newest_message(
     table: Table, autojump_clock: MockClock
 ) -> None:
-    first = table.place("a", 60)
+    places = [table.place("a", 100) for _ in range(OF_ONE_OWNER)]
+    assert [place.cuts for place in places] == [0] * OF_ONE_OWNER, "it may be about to read all of them"
     assert not table.unread.has_room("a", 60)
     assert table.unread.has_room("b", 500), "others may"
-    second = table.place("a", 60)
-    assert (first.cuts, second.cuts, table.unread.used) == (0, 1, 60)
+    newest = table.place("a", 60)
+    assert (newest.cuts, table.unread.used) == (1, 100 * OF_ONE_OWNER)
     await trio.sleep(STALLED_AFTER)
-    assert table.unread.has_room("a", 60), "the first one makes room"
-    third = table.place("a", 60)
-    assert (first.cuts, third.cuts, table.unread.used) == (1, 0, 60)
+    assert table.unread.has_room("a", 60), "the older ones make room"
+    newest = table.place("a", 60)
+    assert [place.cuts for place in places] == [1] * OF_ONE_OWNER
+    assert (newest.cuts, table.unread.used) == (0, 60)
 
 
 async def test_a_write_that_ends_after_a_cut_gives_nothing_back(table: Table, autojump_clock: MockClock) -> None:
-    table.place("a", 60)
-    place = table.place("a", 60)
+    older, place = table.place("a", 100 * OF_ONE_OWNER), table.place("a", 60)
     assert place.cuts == 1
+    table.unread.take(older, 100)
     table.unread.add(place, 10)  # by another task, before the one that was writing notices
     table.unread.take(place, 60)
-    assert (table.unread.used, table.unread.room.used) == (60, 60)
+    left = 100 * (OF_ONE_OWNER - 1)
+    assert (table.unread.used, table.unread.room.used) == (left, left)

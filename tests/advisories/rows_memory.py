@@ -180,8 +180,24 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "one client cannot exceed the bound by reading", "_actors/unread.py",
-        "self.size < stored != self._waiting[place][1]", "False",
-        "tests/actors/test_unread.py", "test_an_owner_that_exceeds_the_limit_by_itself_loses_its_newest_message",
+        "self._most < stored != self._waiting[place][1]", "False",
+        "tests/actors/test_unread.py", "test_an_owner_that_exceeds_its_part_by_itself_loses_its_newest_message",
+    ),
+    Mutant(
+        "S7", "a client that reads gets the answers of many calls at once", "_actors/unread.py",
+        "OF_ONE_OWNER: Final = 3", "OF_ONE_OWNER: Final = 1",
+        SOCKETS, "test_a_client_that_reads_gets_the_answers_of_many_calls_at_once",
+    ),
+    Mutant(
+        "S7", "a large answer exists once while it is written (hypercorn)",
+        "transports/http_server/hypercorn/connection.py",
+        "            case Body(data=data) if len(data) > WRITE_PIECE:", "            case Body(data=data) if not data:",
+        SOCKETS, "test_a_large_answer_that_is_written_exists_once",
+    ),
+    Mutant(
+        "S7", "a large answer exists once while it is written (direct)", "transports/http_server/direct/engine.py",
+        "        if len(reply.body) <= WRITE_PIECE:", "        if True:",
+        SOCKETS, "test_a_large_answer_that_is_written_exists_once",
     ),
     Mutant(
         "S7", "an answer that finds no room is replaced by an error", "transports/http_server/endpoint/post.py",
@@ -200,8 +216,13 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "answers that are not read count as memory", GUARDED,
-        "        unread.add(self, amount)\n", "",
+        "        self._unread.add(self, size)\n", "",
         SOCKETS, "test_the_connection_that_has_not_moved_for_longest_is_closed",
+    ),
+    Mutant(
+        "S7", "a message of a WebSocket counts with its copies", GUARDED,
+        "COPIES_IN_WEBSOCKET if self.gate.phase is ReadPhase.RAW else COPIES", "COPIES",
+        SOCKETS, "test_a_message_that_a_socket_does_not_read_counts_with_its_copies",
     ),
     Mutant(
         "S7", "a stream that is not read is cut", "transports/http_server/endpoint/exchange_stream.py",

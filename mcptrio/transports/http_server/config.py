@@ -203,11 +203,11 @@ class HttpConfig:
     """Bytes that may wait for a connection before handlers block; also the amount kept for a later connection. Raise it
     together with `StoreLimits.stream_bytes`."""
     max_outbox_memory: int = 16 * 1024 * 1024
-    """Bytes that may wait for all connections together, in the server's memory; an answer counts twice while it is
-    written. At three quarters of it the notifications of handlers wait. Beyond it the client that has most unread loses
-    the connection that has not moved for longest, if that is 5 s. Clients that read may take more together; a single
-    one gets an error in place of a further answer. Raise it for large answers to clients that call many tools at the
-    same time."""
+    """Bytes that may wait for all connections together, in the server's memory. At three quarters of it the
+    notifications of handlers wait. Beyond it the client that has most unread loses the connection that has not moved
+    for longest, if that is 5 s. Clients that read may take more together, and a single one three times as much; it gets
+    an error in place of a further answer. Raise it for large answers to clients that call many tools at the same
+    time."""
     drain_timeout: float = 25
     """Seconds that running calls may take to finish at shutdown; keep it below the grace period of the service
     manager."""

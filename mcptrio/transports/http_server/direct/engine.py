@@ -11,6 +11,7 @@ moment in which the wait for it was cancelled: it needs a cancel scope that is s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -29,7 +30,7 @@ from mcptrio.transports.http_server.endpoint.refusals import report_refusal, rep
 from mcptrio.transports.http_server.listener.containment import is_failure, report_failure
 from mcptrio.transports.http_server.listener.framing import RawHead, Refusal
 from mcptrio.transports.http_server.listener.gate import RawRequest, ReadPhase
-from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream, Serve
+from mcptrio.transports.http_server.listener.guarded_stream import WRITE_PIECE, GuardedStream, Serve
 
 from .writer import LAST_CHUNK, Writer, chunk
 
@@ -218,7 +219,11 @@ class DirectEngine:
             report_refusal(guarded.hub, request, reply)
         if request.cors:
             reply = for_page(request, reply)
-        await guarded.send_soon(self._writer.whole(reply, keep_alive=keep_alive))
+        if len(reply.body) <= WRITE_PIECE:
+            await guarded.send_soon(self._writer.whole(reply, keep_alive=keep_alive))
+        else:
+            head = self._writer.head(reply.status, reply.headers, len(reply.body), keep_alive=keep_alive)
+            await _send_in_pieces(guarded, head, reply.body, bytes)
         if request.began:
             self._log(request, reply.status)
         return keep_alive
@@ -228,19 +233,22 @@ class DirectEngine:
 
     async def _send_stream(self, guarded: GuardedStream, reply: Stream, head: bytes) -> bool:
         """Write the head and events until there are no more; return False if the peer is gone."""
-        events, unsent = reply.events, head
-        cause = "failed"
+        events, unsent, cause = reply.events, head, "failed"
+        data: bytes | None
         try:
             # Most streams are short: a watcher starts only after a while.
             watch_from = trio.current_time() + self._config.stream_after
             wait = min(_SOON, self._config.stream_after)
             while True:
-                over = False
+                over, data = False, b""
                 with trio.move_on_at(min(trio.current_time() + wait, watch_from)):
                     data = await events.next()
-                    if data is not None:
-                        unsent += chunk(data)
                     over = data is None or events.over
+                if data and len(data) > WRITE_PIECE:
+                    await _send_in_pieces(guarded, unsent, data, chunk)
+                    unsent = b""
+                elif data:
+                    unsent += chunk(data)
                 if over:
                     await guarded.send_soon(unsent + LAST_CHUNK)
                     cause = "done"
@@ -256,7 +264,7 @@ class DirectEngine:
                 nursery.start_soon(_watch, guarded, nursery.cancel_scope)
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     while (data := await events.next()) is not None:
-                        await guarded.send_soon(chunk(data))
+                        await _send_in_pieces(guarded, b"", data, chunk)
                     gone = False
                 nursery.cancel_scope.cancel()
             if gone:
@@ -270,6 +278,14 @@ class DirectEngine:
             raise
         finally:
             events.detach(cause)
+
+
+async def _send_in_pieces(guarded: GuardedStream, head: bytes, data: bytes, frame: Callable[[bytes], bytes]) -> None:
+    """Write the head and the data, of which each piece is framed by itself."""
+    with guarded.keeping(len(data)):
+        for at in range(0, len(data), WRITE_PIECE):
+            await guarded.send_soon(head + frame(data[at : at + WRITE_PIECE]))
+            head = b""
 
 
 def _make_hypercorn(endpoint: Endpoint, config: HttpConfig) -> Serve:

@@ -15,7 +15,6 @@ from msgspec import field
 
 from mcptrio import telemetry
 from mcptrio._actors.timers import Timer
-from mcptrio._actors.unread import COPIES
 from mcptrio._peer.messages import Cause, LinkLost, Received
 from mcptrio._struct import Entity
 from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, decode
@@ -105,7 +104,7 @@ class Pending(Entity, kw_only=True):
         if self.phase is not ReplyPhase.ANSWERED:
             return None
         answer = self.answer
-        if len(answer) > SMALL and not self.parts.admission.unread.has_room(self.head.owner, COPIES * len(answer)):
+        if len(answer) > SMALL and not self.parts.admission.unread.has_room(self.head.owner, len(answer)):
             self.parts.limit("max_outbox_memory")
             return refuse(500, NOT_READ, code=INTERNAL_ERROR, request_id=id_of(self.frame), data=MAY_HAVE_RUN)
         headers = JSON + self.headers if self.headers else JSON

@@ -48,7 +48,7 @@ from mcptrio.transports.http_server.endpoint.message_memory import MessageMemory
 from mcptrio.transports.http_server.listener.containment import ConnectionGuard, is_failure, report_failure
 from mcptrio.transports.http_server.listener.framing import REASON_PHRASES, RawHead
 from mcptrio.transports.http_server.listener.gate import ReadPhase
-from mcptrio.transports.http_server.listener.guarded_stream import GuardedStream
+from mcptrio.transports.http_server.listener.guarded_stream import WRITE_PIECE, GuardedStream
 
 from .asgi import MEMORY_EXTENSION, OWNER_EXTENSION, TARGET_EXTENSION
 from .pinned import check_private_names
@@ -126,12 +126,7 @@ class HypercornConnection(H11Protocol):
     """
 
     def __init__(
-        self,
-        app: AppWrapper,
-        config: Config,
-        context: WorkerContext,
-        state: LifespanState,
-        stream: GuardedStream,
+        self, app: AppWrapper, config: Config, context: WorkerContext, state: LifespanState, stream: GuardedStream
     ) -> None:
         tasks = cast(TaskGroup, self)
         super().__init__(
@@ -296,6 +291,11 @@ class HypercornConnection(H11Protocol):
                 # must not wait for the first event.
                 self._corked = b"content-length" in names
                 await super().stream_send(event)
+            case Body(data=data) if len(data) > WRITE_PIECE:  # h11 makes a copy of what it frames
+                with self.guarded.keeping(len(data)):
+                    for at in range(0, len(data), WRITE_PIECE):
+                        await super().stream_send(Body(STREAM_ID, data[at : at + WRITE_PIECE]))
+                        await self._uncork()
             case Body() | EndBody():
                 await super().stream_send(event)
                 await self._uncork()

@@ -13,8 +13,8 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Final, TypeAlias, cast
 
@@ -31,7 +31,7 @@ from .framing import FramingLimits, Refusal
 from .gate import RawRequest, ReadPhase, RequestGate
 
 _READ_MAX: Final = 64 * 1024
-_WRITE_PIECE: Final = 64 * 1024
+WRITE_PIECE: Final = 64 * 1024
 _LARGE_PIECE: Final = 16 * 1024  # bytes whose reading and decoding takes about as long as a request
 _LARGE_PHASES: Final = (ReadPhase.BODY, ReadPhase.RAW)
 _LINGER: Final = 2.0  # for a peer that has not sent all of its request
@@ -299,23 +299,24 @@ class GuardedStream:
             trio.BrokenResourceError: the peer is gone, or was cut.
             trio.ClosedResourceError: it was cut because its owner has most unread.
         """
-        unread = self._unread
-        amount = len(data) * (COPIES_IN_WEBSOCKET if self.gate.phase is ReadPhase.RAW else COPIES)
-        if unread is None:
-            await self._send_pieces(data, start)
-            return
-        unread.add(self, amount)
-        try:
-            await self._send_pieces(data, start)
-        finally:
-            unread.take(self, amount)
-
-    async def _send_pieces(self, data: bytes, start: int) -> None:
         view = memoryview(data)
-        for at in range(start, len(data), _WRITE_PIECE):  # a slow peer that makes progress is no stalled one
-            await self._send_piece(view[at : at + _WRITE_PIECE])
-            if self._unread is not None:
-                self._unread.take(self)
+        with self.keeping(len(data) * (COPIES_IN_WEBSOCKET if self.gate.phase is ReadPhase.RAW else COPIES)):
+            for at in range(start, len(data), WRITE_PIECE):  # a slow peer that makes progress is no stalled one
+                await self._send_piece(view[at : at + WRITE_PIECE])
+                if self._unread is not None:
+                    self._unread.take(self)
+
+    @contextmanager
+    def keeping(self, size: int) -> Iterator[None]:
+        """Count bytes that are kept while they are written. A large body is written in pieces, so it exists once."""
+        if self._unread is None:
+            yield
+            return
+        self._unread.add(self, size)
+        try:
+            yield
+        finally:
+            self._unread.take(self, size)
 
     async def send_soon(self, data: bytes) -> None:
         """Write like `send_all`, without a task switch if the socket takes everything at once."""
