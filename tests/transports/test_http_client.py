@@ -383,6 +383,31 @@ async def test_a_server_request_on_the_stream_of_a_call_is_answered() -> None:
     assert (await call(handle, roots=["file:///a"])).content
 
 
+@pytest.mark.defect("S6")
+async def test_an_answer_that_the_server_does_not_accept_is_replaced_by_an_error(autojump_clock: MockClock) -> None:
+    answers: list[Any] = []
+    answered = trio.Event()
+
+    async def stream(asked: Asked) -> Any:
+        yield event({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+        await answered.wait()
+        yield event(result(asked, **DONE))
+
+    def handle(asked: Asked) -> Answer:
+        if asked.rpc == "tools/call":
+            return Answer(200, stream(asked), {"content-type": "text/event-stream"})
+        answers.append(asked.frame)
+        if "result" in asked.frame:
+            return Answer(503, b"calls keep too many large messages", {"retry-after": "1"})
+        answered.set()
+        return Answer(202)
+
+    with trio.fail_after(600):
+        assert (await call(handle, roots=["file:///a"], reconnect=Reconnect())).content
+    assert len(answers) > 2, "it was sent again first"
+    assert (answers[-1]["id"], "did not accept" in answers[-1]["error"]["message"]) == ("q", True)
+
+
 async def test_a_stateless_server_must_not_ask() -> None:
     def handle(asked: Asked) -> Answer:
         return Answer(200, [event({"jsonrpc": "2.0", "id": "q", "method": "roots/list"}), 3600.0])

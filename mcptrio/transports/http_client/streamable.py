@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from mcptrio._eras.stateless import NAMED_BY, declared_date
 from mcptrio._peer.era import Era
 from mcptrio._wire.headers import encode_header_value, is_visible_ascii
-from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, RequestId
-from mcptrio.errors import ConnectionLost, MCPTrioError, Overloaded, RemoteProtocolError
+from mcptrio._wire.jsonrpc import Batch, Error, Frame, Request, RequestId, encode
+from mcptrio.errors import INTERNAL_ERROR, ConnectionLost, MCPTrioError, Overloaded, RemoteProtocolError
 from mcptrio.telemetry.log import escape
 from mcptrio.transports.client import (
     Receiver,
@@ -174,6 +174,9 @@ class HttpClientLink:
                 self.receiver.lost(str(error))
         except Exception as error:  # noqa: BLE001 - the caller sees it, also exceptions of the user's authorization
             await self._fail(request_id if method is not None else None, method, error)
+            if "result" in frame:  # the handler that asked would wait for ever, and keep what others need
+                refused = Error(request_id, INTERNAL_ERROR, f"the server did not accept the answer: {error}"[:1000])
+                await self._carry(encode(refused), {"id": request_id})
         finally:
             if method == INITIALIZED:
                 self._confirmed.set()
