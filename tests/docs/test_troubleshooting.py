@@ -22,9 +22,12 @@ import trio
 import trustme
 
 from mcptrio import Context, HttpConfig, Server, connect
+from mcptrio._actors.outbox import Outbox
+from mcptrio._actors.unread import OF_ONE_OWNER
 from mcptrio.cli.load import LoadError, load_server
 from mcptrio.errors import CapabilityMissing, ConnectionLost, DeclarationError
-from tests.transports.app_for_tests import head, open_endpoint
+from mcptrio.transports.http_server.endpoint.message import Plain
+from tests.transports.app_for_tests import exchange, head, initialize, open_endpoint, request
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "troubleshooting.md"
 NO_ERRORS = {"ctx.state", "Origin"}
@@ -174,6 +177,18 @@ async def get(path: str, **headers: str) -> str:
     return "" if refusal is None else refusal.body.decode()
 
 
+async def answers_that_are_not_read(caplog: pytest.LogCaptureFixture) -> str:
+    async with open_endpoint(HttpConfig()) as endpoint:
+        opening = await exchange(endpoint, head(), initialize())
+        session = dict(opening.headers)[b"mcp-session-id"].decode()
+        other = Outbox(unread=endpoint.admission.unread, owner=head().owner)
+        other.put(b"x" * OF_ONE_OWNER * endpoint.config.max_outbox_memory)
+        call = request(1, "echo", say="x", times=100_000)
+        reply = await exchange(endpoint, head(mcp_session_id=session), call)
+        assert isinstance(reply, Plain)
+        return f"{reply.status} {reply.body.decode()}"
+
+
 async def an_unknown_authority(caplog: pytest.LogCaptureFixture) -> str:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
@@ -209,6 +224,7 @@ PROVOKED: dict[str, Provoke] = {
     "CapabilityMissing": a_client_that_cannot_be_asked,
     "this is an MCP endpoint, not a web page": a_browser,
     "nothing is served here": another_path,
+    "the call has run, but its answer was dropped, because too many answers wait": answers_that_are_not_read,
     "its certificate is not trusted": an_unknown_authority,
 }
 
