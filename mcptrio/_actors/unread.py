@@ -27,10 +27,8 @@ from mcptrio._struct import Entity
 OF_ONE_OWNER: Final = 3
 """How many times the limit one owner may have unread, as long as all of its connections move."""
 COPIES: Final = 2
-"""Of a message that is being written: the message itself, and the bytes of its response. A large one is written in
-pieces, see `GuardedStream.keeping`, and exists once."""
-COPIES_IN_WEBSOCKET: Final = 4
-"""The message as bytes and as text, the payload of its frame, and the bytes of the frame."""
+"""Of a message that is being written: the message itself, and the bytes of its response or frame. A large one is
+written in pieces, see `GuardedStream.keeping`, and exists once."""
 STALLED_AFTER: Final = 5.0
 """Seconds without progress after which a connection may be cut."""
 

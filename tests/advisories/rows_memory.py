@@ -8,6 +8,7 @@ CALLS, SESSIONS = "tests/transports/test_call_memory.py", "tests/transports/test
 UNREAD, SOCKETS = "tests/transports/test_unread.py", "tests/e2e/test_unread.py"
 ADMISSION = "transports/http_server/endpoint/admission.py"
 GUARDED = "transports/http_server/listener/guarded_stream.py"
+WEBSOCKET = "transports/http_server/hypercorn/websocket.py"
 
 MUTANTS = [
     Mutant(
@@ -220,9 +221,14 @@ MUTANTS = [
         SOCKETS, "test_the_connection_that_has_not_moved_for_longest_is_closed",
     ),
     Mutant(
-        "S7", "a message of a WebSocket counts with its copies", GUARDED,
-        "COPIES_IN_WEBSOCKET if self.gate.phase is ReadPhase.RAW else COPIES", "COPIES",
-        SOCKETS, "test_a_message_that_a_socket_does_not_read_counts_with_its_copies",
+        "S7", "a large message of a WebSocket counts while it is written", WEBSOCKET,
+        "with self.keeping(sys.getsizeof(text)):", "with self.keeping(0):",
+        SOCKETS, "test_a_large_message_that_a_socket_does_not_read_exists_once",
+    ),
+    Mutant(
+        "S7", "a large message of a WebSocket is sent in fragments", WEBSOCKET,
+        "len(event.data) <= WRITE_PIECE or", "True or",
+        SOCKETS, "test_a_large_message_that_a_socket_does_not_read_exists_once",
     ),
     Mutant(
         "S7", "a stream that is not read is cut", "transports/http_server/endpoint/exchange_stream.py",

@@ -200,11 +200,12 @@ class WebSocketPipe(Pipe):
         return (data,)
 
     async def send(self, messages: list[bytes]) -> None:
-        for message in messages:
+        messages.reverse()
+        while messages:
             if self.gone or self.fault is not None:
                 raise trio.BrokenResourceError("the socket is closed")
-            with trio.move_on_after(self.write_timeout) as timeout:
-                await self._send({"type": "websocket.send", "text": message.decode()})
+            with trio.move_on_after(self.write_timeout) as timeout:  # the bytes of a message are freed when it is text
+                await self._send({"type": "websocket.send", "text": messages.pop().decode()})
             if timeout.cancelled_caught:
                 self.fault = TRY_AGAIN_LATER
                 raise trio.BrokenResourceError("the peer does not read")

@@ -282,6 +282,9 @@ class DirectEngine:
 
 async def _send_in_pieces(guarded: GuardedStream, head: bytes, data: bytes, frame: Callable[[bytes], bytes]) -> None:
     """Write the head and the data, of which each piece is framed by itself."""
+    if len(data) <= WRITE_PIECE:
+        await guarded.send_soon(head + frame(data))
+        return
     with guarded.keeping(len(data)):
         for at in range(0, len(data), WRITE_PIECE):
             await guarded.send_soon(head + frame(data[at : at + WRITE_PIECE]))

@@ -212,6 +212,7 @@ class HypercornConnection(H11Protocol):
             report = self.guarded.report
             self.stream.on_limit = lambda kind, limit: report(kind, limit=limit)
             self.stream.set_deadline = self.guarded.timer.set
+            self.stream.keeping = self.guarded.keeping
             self.connection = H11WSConnection(cast(h11.Connection, self.connection))
         await self.stream.handle(
             Request(

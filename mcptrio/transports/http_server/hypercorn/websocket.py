@@ -7,8 +7,9 @@ its end (`MessageMemory`), and a deadline from then on.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import trio
@@ -20,6 +21,7 @@ from wsproto.frame_protocol import CloseReason
 
 from mcptrio.transports.http_server.endpoint.admission import SMALL
 from mcptrio.transports.http_server.endpoint.message_memory import MessageMemory
+from mcptrio.transports.http_server.listener.guarded_stream import WRITE_PIECE
 
 _FRAMES_AT_ONCE: Final = 8  # frames of one read that are processed before other tasks run
 _MAX_FRAGMENTS: Final = 4096  # frames of one message: 1 KiB each for a message of 4 MiB
@@ -47,6 +49,8 @@ class WebSocket(WSStream):
         """Called with the kind of event and the limit that the peer exceeded."""
         self.set_deadline: Callable[[float], None] | None = None
         """Called with the deadline of the next read, while a message holds memory."""
+        self.keeping: Callable[[int], AbstractContextManager[None]] | None = None
+        """Counts bytes that are kept while they are written, see `GuardedStream.keeping`."""
         self._memory: MessageMemory | None = None
         self._reserved = False  # the message that is arriving holds memory
         self._fragments = 0
@@ -114,6 +118,17 @@ class WebSocket(WSStream):
             self._fragments = 0
             await self._deliver(message)
         return True
+
+    async def _send_wsproto_event(self, event: Event) -> None:
+        """Send an event. A large message is sent in fragments, so that nothing copies the whole of it."""
+        if not isinstance(event, TextMessage) or len(event.data) <= WRITE_PIECE or self.keeping is None:
+            await super()._send_wsproto_event(event)
+            return
+        text = event.data
+        with self.keeping(sys.getsizeof(text)):
+            for at in range(0, len(text), WRITE_PIECE):
+                last = at + WRITE_PIECE >= len(text)
+                await super()._send_wsproto_event(TextMessage(text[at : at + WRITE_PIECE], message_finished=last))
 
     async def _reserve(self, memory: MessageMemory) -> bool:
         with self._pause():

@@ -24,7 +24,7 @@ from mcptrio import telemetry
 from mcptrio._actors.shares import owner_of
 from mcptrio._actors.timers import Timer, Timers
 from mcptrio._actors.turns import Turns
-from mcptrio._actors.unread import COPIES, COPIES_IN_WEBSOCKET, Unread
+from mcptrio._actors.unread import COPIES, Unread
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .framing import FramingLimits, Refusal
@@ -300,7 +300,7 @@ class GuardedStream:
             trio.ClosedResourceError: it was cut because its owner has most unread.
         """
         view = memoryview(data)
-        with self.keeping(len(data) * (COPIES_IN_WEBSOCKET if self.gate.phase is ReadPhase.RAW else COPIES)):
+        with self.keeping(COPIES * len(data)):
             for at in range(start, len(data), WRITE_PIECE):  # a slow peer that makes progress is no stalled one
                 await self._send_piece(view[at : at + WRITE_PIECE])
                 if self._unread is not None:
