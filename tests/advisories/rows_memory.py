@@ -22,8 +22,8 @@ MUTANTS = [
         CALLS, "test_a_call_that_is_cancelled_gives_its_memory_back",
     ),
     Mutant(
-        "S7", "large requests wait for memory", ADMISSION,
-        "        if not size:\n", "        if True:\n",
+        "S7", "large requests wait for memory", "transports/http_server/endpoint/endpoint.py",
+        "(self._post_large(head, body, size) if size else self._post(head, body))", "self._post(head, body)",
         CALLS, "test_large_requests_beyond_the_limit_are_refused",
     ),
     Mutant(
@@ -115,7 +115,7 @@ MUTANTS = [
     ),
     Mutant(
         "S7", "a message is decoded only when there is memory for it", "transports/http_server/endpoint/endpoint.py",
-        "        refusal = await self.admission.reserve_message(head, body)\n", "        refusal = None\n",
+        "        refusal = await self.admission.reserve_message(head, size)\n", "        refusal = None\n",
         SESSIONS, "test_a_message_is_decoded_only_when_there_is_memory_for_it",
     ),
     Mutant(

@@ -78,7 +78,15 @@ class Socket:
         return data
 
     def receive(self) -> tuple[int, bytes]:
-        """The next frame, but for pings: its kind and what it carries."""
+        """The next message, but for pings: its kind and what it carries."""
+        kind, payload, last = self._frame()
+        while not last:
+            _, more, last = self._frame()
+            payload += more
+        return kind, payload
+
+    def _frame(self) -> tuple[int, bytes, bool]:
+        """The next frame, but for pings: its kind, what it carries, and whether it ends its message."""
         first, second = self._take(2)
         size = second & 0x7F
         if size == 126:
@@ -86,7 +94,7 @@ class Socket:
         elif size == 127:
             (size,) = struct.unpack("!Q", self._take(8))
         payload = self._take(size)
-        return self.receive() if first & 0x0F in (9, 10) else (first & 0x0F, payload)
+        return self._frame() if first & 0x0F in (9, 10) else (first & 0x0F, payload, first >= 0x80)
 
     def open_session(self) -> None:
         if not self.speaker.modern:

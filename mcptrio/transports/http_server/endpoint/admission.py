@@ -26,7 +26,6 @@ from mcptrio._actors.unread import Unread
 from mcptrio._wire.jsonrpc import AnyFrame, Batch, Frame, Malformed, Request
 from mcptrio._wire.sized import memory_for
 from mcptrio.errors import Overloaded
-from mcptrio.transports.decoding import memory_to_decode
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .message import HttpRequest, Plain, id_of, overloaded, refuse_overloaded
@@ -219,15 +218,12 @@ class Admission:
 
     # -- bodies
 
-    async def reserve_message(self, request: HttpRequest, body: bytes) -> Plain | None:
+    async def reserve_message(self, request: HttpRequest, size: int) -> Plain | None:
         """Wait until the calls leave room for a large message; return the refusal if they do not.
 
         It is decoded only then, because a body of 64 KiB may take twenty times as much while it waits for a place. The
         call takes the memory for itself when it gets the message.
         """
-        size = memory_to_decode(body, self.config.json_limits)
-        if not size:
-            return None
         if not await self.call_memory.wait(request.owner, size, timeout=self.supervisor.limits.busy_timeout):
             self._limit("max_call_memory")
             return overloaded(_NO_MEMORY, 1, limit="max_call_memory")

@@ -25,7 +25,7 @@ from mcptrio.auth.server.errors import CredentialsRefused
 from mcptrio.auth.server.principal import EXPIRED, UNIDENTIFIED, has_expired, require_principal
 from mcptrio.errors import UNSUPPORTED_PROTOCOL_VERSION, DeclarationError, Overloaded, RemoteProtocolError
 from mcptrio.telemetry.metrics import merge_pages
-from mcptrio.transports.decoding import decode_large, decode_small
+from mcptrio.transports.decoding import decode_large, decode_small, memory_to_decode
 from mcptrio.transports.http_server.config import HttpConfig
 
 from .activation import NotHere
@@ -249,7 +249,8 @@ class Endpoint:
         """Serve a request that `refuse_early` did not refuse."""
         if head.path == self.config.path:
             if head.method == "POST":
-                return await self._post(head, body)
+                size = memory_to_decode(body, self.config.json_limits)
+                return await (self._post_large(head, body, size) if size else self._post(head, body))
             serve = self.sessions.listen if head.method == "GET" else self.sessions.delete
             return leased(head, await self._routed(head, body, None, partial(serve, head)))
         if self._legacy is not None and head.path in (self.config.sse_path, self.config.messages_path):
@@ -300,16 +301,17 @@ class Endpoint:
 
     # -- POST: a message of the client
 
-    async def _post(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
-        refusal = await self.admission.reserve_message(head, body)
+    async def _post_large(self, head: HttpRequest, body: bytes, size: int) -> Plain | Stream | Undecided:
+        """Serve a message that takes so much memory when it is decoded that it needs room first."""
+        refusal = await self.admission.reserve_message(head, size)
         if refusal is not None:
             return refusal
         try:
-            return await self._post_decoded(head, body)
+            return await self._post(head, body)
         finally:
             self.admission.release_message(head)
 
-    async def _post_decoded(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
+    async def _post(self, head: HttpRequest, body: bytes) -> Plain | Stream | Undecided:
         try:
             if len(body) > LARGE_MESSAGE:
                 frame = await decode_large(self.runtime, head.owner, body, self.config.json_limits)
