@@ -263,9 +263,14 @@ MUTANTS = [
         SOCKETS, "test_a_client_that_still_sends_receives_the_close_frame",
     ),
     Mutant(
-        "S6", "a part of a message is dropped when its socket closes", CONNECTION,
-        "                    self.stream.buffer.clear()  #",
-        "                    pass  #",
+        "S6", "the parser of a WebSocket is freed when it ends", WEBSOCKET,
+        "            connection._proto._parse_more.close()\n", "            pass\n",
+        "tests/e2e/test_garbage.py", "test_a_connection_that_ends_leaves_nothing_for_the_garbage_collector",
+    ),
+    Mutant(
+        "S6", "a part of a message is dropped when its socket closes", WEBSOCKET,
+        "            self.forget()  #",
+        "            pass  #",
         SOCKETS, "test_what_arrived_of_a_message_is_dropped_with_its_memory",
     ),
     Mutant(

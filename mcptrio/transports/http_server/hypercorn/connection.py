@@ -301,8 +301,6 @@ class HypercornConnection(H11Protocol):
                 await super().stream_send(event)
                 await self._uncork()
             case StreamClosed():
-                if isinstance(self.stream, WebSocket):
-                    self.stream.buffer.clear()  # a part of a message must not be kept for as long as the peer lingers
                 await self._uncork()
                 await super().stream_send(event)
             case _:

@@ -1,4 +1,4 @@
-"""The names of Hypercorn's that mcptrio depends on without a documented interface, checked when they are imported."""
+"""The names of Hypercorn and wsproto that mcptrio depends on without a documented interface, checked at import."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from hypercorn.protocol.ws_stream import WebsocketBuffer, WSStream
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
+from wsproto.connection import Connection as WebSocketConnection
+from wsproto.connection import ConnectionType
+from wsproto.frame_protocol import FrameProtocol
 
 
 class Pinned(NamedTuple):
@@ -42,6 +45,7 @@ _PINNED: Final = (
     Pinned(H11Protocol, ("_check_protocol",), "a second Upgrade line of a WebSocket handshake must not start HTTP/2"),
     Pinned(H11Protocol, ("stream_send",), "the head and the body of a response leave in one write"),
     Pinned(H11Protocol, ("_send_h11_event",), "responses have a reason phrase"),
+    Pinned(WSStream, ("handle",), "a WebSocket that ends frees its last frame"),
     Pinned(H11Protocol, ("_create_stream",), "the gate has decided which requests are WebSockets"),
     Pinned(HTTPStream.__init__, _STREAM, "the protocol creates the stream of a request"),
     Pinned(WSStream.__init__, _STREAM, "the protocol creates the stream of a WebSocket, with byte limits"),
@@ -52,6 +56,8 @@ _PINNED: Final = (
     ),
     Pinned(WSStream, ("_send_pings",), "a WebSocket whose peer does not answer a ping is closed"),
     Pinned(WebsocketBuffer, ("extend", "clear", "to_message"), "the limit of a WebSocket message counts bytes"),
+    Pinned(FrameProtocol(client=False, extensions=[]), ("_parse_more",), "a WebSocket that ends frees its last frame"),
+    Pinned(WebSocketConnection(ConnectionType.SERVER), ("_proto",), "a WebSocket that ends frees its last frame"),
     Pinned(WorkerContext(None), ("terminated",), "draining ends connections after their response"),
 )
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import trio
+from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer, WSStream
 from wsproto.connection import ConnectionState as WebSocketState
@@ -139,6 +140,18 @@ class WebSocket(WSStream):
             return await self._exceed("no_memory", "max_body_memory", _TRY_AGAIN_LATER)
         await self._hang_up(CloseReason.GOING_AWAY)  # the session has ended, and takes no more messages
         return False
+
+    async def handle(self, event: StreamEvent) -> None:
+        await super().handle(event)
+        if isinstance(event, StreamClosed):
+            self.forget()  # a part of a message must not be kept for as long as the peer lingers
+
+    def forget(self) -> None:
+        """Free what has arrived of a message; wsproto's parser is in a cycle, and would keep the last frame."""
+        self.buffer.clear()
+        connection = getattr(self, "connection", None)  # none if the handshake was refused
+        if connection is not None:
+            connection._proto._parse_more.close()
 
     async def close_late(self) -> None:
         """Close the connection, because a message did not arrive by the deadline."""
