@@ -6,13 +6,17 @@ from collections.abc import Callable
 
 import pytest
 import trio
+import trio.testing
 
+from mcptrio._actors.shares import owner_of
+from mcptrio.auth.server import Principal
 from mcptrio.transports.http_server.config import HttpConfig
+from mcptrio.transports.http_server.endpoint.message import HttpRequest
 from tests.engines import both_engines
-from tests.transports.app_for_tests import request
+from tests.transports.app_for_tests import initialize, request
 
 from .http_peer import HttpClient, serving_endpoint
-from .raw_peer import read_all
+from .raw_peer import answer_on, read_all
 from .test_direct import post
 
 pytestmark = [both_engines, pytest.mark.defect("S7")]
@@ -58,3 +62,22 @@ async def test_one_client_reads_two_large_pieces_in_a_turn(make: Callable[[str],
                 nursery.start_soon(send, stream)
         trio.lowlevel.remove_instrument(counter)
         assert counter.turns >= TURNS
+
+
+async def by_name(head: HttpRequest) -> Principal:
+    return Principal(subject=head.text(b"x-name"))
+
+
+async def test_a_connection_belongs_to_the_caller_of_the_request_that_is_served() -> None:
+    async with serving_endpoint(HttpConfig(), authenticator=by_name) as (server, _):
+        owners = list[str]()
+        async with await server.connect() as stream:
+            for name in ("ada", "bob"):
+                message = post(initialize(), f"X-Name: {name}")
+                (guarded,) = server.listener._live
+                owners.append(guarded.owner)
+                await stream.send_all(message)
+                await answer_on(stream)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+            owners.append(guarded.owner)
+        assert owners == [owner_of(guarded.address)] * 3

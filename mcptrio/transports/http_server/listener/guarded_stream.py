@@ -89,7 +89,7 @@ class GuardedStream:
         self._finished = False
         self._pushed_back = b""
         self.owner = owner_of(self.address)
-        """The owner of what the connection uses: the caller of its latest request, before that its address."""
+        """The owner of what the connection uses: the caller of the request that is served, else its address."""
         self._turns = turns
         self._unread = unread
         if hasattr(socket, "TCP_USER_TIMEOUT") and self.socket.family != getattr(socket, "AF_UNIX", None):
@@ -226,6 +226,7 @@ class GuardedStream:
     def release(self) -> None:
         """Accept the next request after a response; no task is reading."""
         self.gate.release()
+        self.owner = owner_of(self.address)  # the next request may be of another caller
         waiting = self._config.header_timeout if self.gate.buffer else self._config.keep_alive_timeout
         self.timer.set(trio.current_time() + waiting)
 
